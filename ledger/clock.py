@@ -1,0 +1,30 @@
+"""Time, injected: nothing else in the product reads a clock."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time for rows and monotonic time for deadlines inside one process."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never goes back."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch, UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never goes back."""
+        return time.monotonic()

@@ -1,0 +1,1 @@
+"""The command line: parse, one call, print, exit status."""

@@ -1,0 +1,102 @@
+"""Programmable faults of the local world: armed over the control API, taken by the services one request at a time."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Literal, get_args
+
+Target = Literal["slack", "salesforce", "llm", "socket"]
+Effect = Literal[
+    "429",  # refuse before applying, with Retry-After
+    "5xx",  # refuse before applying, with 503
+    "slow",  # hold the request `delay` seconds, then serve it normally
+    "reset_before",  # cut the connection before applying
+    "reset_after",  # apply, then cut the connection without an answer
+    "malformed",  # apply, then answer something unreadable
+    "auth_expired",  # refuse as an expired or revoked credential
+    "drop_ack",  # socket: behave as if the ack never arrived
+    "refuse_ticket",  # socket: refuse the WebSocket ticket
+    "disconnect",  # socket: close the live connections now (a disconnect frame, then the cut)
+    "half_open",  # socket: stay connected and mute
+]
+
+
+@dataclass(slots=True)
+class Fault:
+    """One armed fault. It is spent after `times` hits or at `until` (monotonic seconds), whichever is set; `hits` counts takers."""
+
+    id: int
+    target: Target
+    effect: Effect
+    method: str | None = None  # None: any method of the target
+    times: int | None = None
+    until: float | None = None
+    retry_after: int | None = None  # seconds, for 429
+    delay: float = 5.0  # seconds, for slow
+    hits: int = field(default=0)
+
+    def matches(self, target: str, method: str, now: float) -> bool:
+        """Tell whether this fault is still armed for such a request. `method` may be exact or a prefix ending in `*`."""
+        if self.target != target or (self.times is not None and self.hits >= self.times):
+            return False
+        if self.until is not None and now >= self.until:
+            return False
+        if self.method is None:
+            return True
+        return method.startswith(self.method[:-1]) if self.method.endswith("*") else method == self.method
+
+
+class Weather:
+    """The armed faults, oldest first."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+        self._ids = itertools.count(1)
+
+    def arm(
+        self,
+        target: str,
+        effect: str,
+        *,
+        method: str | None = None,
+        times: int | None = None,
+        seconds: float | None = None,
+        retry_after: int | None = None,
+        delay: float = 5.0,
+    ) -> Fault:
+        """Arm one fault; without `times` and `seconds` it hits once. Raises ValueError on an unknown target or effect."""
+        if target not in get_args(Target):
+            raise ValueError(f"unknown target {target!r}: one of {', '.join(get_args(Target))}")
+        if effect not in get_args(Effect):
+            raise ValueError(f"unknown effect {effect!r}: one of {', '.join(get_args(Effect))}")
+        fault = Fault(
+            id=next(self._ids),
+            target=target,  # type: ignore[arg-type] # checked above
+            effect=effect,  # type: ignore[arg-type] # checked above
+            method=method,
+            times=1 if times is None and seconds is None else times,
+            until=None if seconds is None else time.monotonic() + seconds,
+            retry_after=retry_after,
+            delay=delay,
+        )
+        self._faults.append(fault)
+        return fault
+
+    def take(self, target: str, method: str, *, only: frozenset[str] | None = None) -> Fault | None:
+        """Count one hit on the oldest matching fault and return it; `only` restricts the effects asked for."""
+        now = time.monotonic()
+        for fault in self._faults:
+            if fault.matches(target, method, now) and (only is None or fault.effect in only):
+                fault.hits += 1
+                return fault
+        return None
+
+    def clear(self) -> None:
+        """Disarm everything."""
+        self._faults.clear()
+
+    def describe(self) -> list[dict[str, object]]:
+        """Return every fault ever armed since the last clear, with its hits."""
+        return [asdict(fault) for fault in self._faults]

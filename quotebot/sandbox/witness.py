@@ -1,0 +1,67 @@
+"""The witness: an ordered log of every request the world received and whether it took effect.
+
+Checkers trust it over the bot's own ledger: it is what the outside really saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One request as the world saw it. `at` is Unix seconds; `key` is the bot's own key where the protocol carries one."""
+
+    seq: int
+    at: float
+    system: str  # slack | salesforce | llm | socket
+    method: str  # chat.postMessage, composite/graph, ack, ...
+    key: str | None
+    applied: bool
+    status: int | str | None  # HTTP status, Slack error code, or None when the connection was cut
+    request_hash: str
+
+
+class Witness:
+    """Append-only, in memory, optionally mirrored to a JSON-lines file that survives the world's own death."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._sightings: list[Sighting] = []
+        self._path = path
+        self._changed = asyncio.Event()
+
+    def record(
+        self, system: str, method: str, *, key: str | None, applied: bool, status: int | str | None, request: bytes | str
+    ) -> Sighting:
+        """Append one sighting; `request` is the raw body, of which only the hash is kept."""
+        raw = request.encode() if isinstance(request, str) else request
+        sighting = Sighting(
+            seq=len(self._sightings) + 1,
+            at=time.time(),
+            system=system,
+            method=method,
+            key=key,
+            applied=applied,
+            status=status,
+            request_hash=hashlib.sha256(raw).hexdigest(),
+        )
+        self._sightings.append(sighting)
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as log:
+                log.write(json.dumps(asdict(sighting)) + "\n")
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return sighting
+
+    def since(self, seq: int = 0) -> list[Sighting]:
+        """Return every sighting after `seq`, in order."""
+        return self._sightings[seq:]
+
+    async def wait(self) -> None:
+        """Return at the next sighting."""
+        await self._changed.wait()

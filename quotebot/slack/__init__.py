@@ -1,0 +1,1 @@
+"""The Slack surface: envelopes in, words and cards out."""
