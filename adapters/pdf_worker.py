@@ -1,0 +1,177 @@
+"""The PDF renderer's child process: frames of JSON in, frames of PDF out (see adapters/pdf.py), until stdin ends.
+
+Run as `python -m adapters.pdf_worker MEMORY_BYTES TIMEOUT_SECONDS`. It holds nothing worth saving and may be killed at any moment;
+it ends by itself when its parent dies, and at the deadline of a request even where nobody is left to enforce it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import math
+import os
+import resource
+import signal
+import struct
+import sys
+import traceback
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LENGTH = struct.Struct(">I")
+_PR_SET_PDEATHSIG = 1
+_OVERTIME_SECONDS = 5  # the parent's own deadline comes first
+_NICENESS = 5  # answering Slack within its three seconds goes before printing
+
+INSTALL_NATIVE_LIBRARIES = (
+    "WeasyPrint cannot load Pango, so no PDF can be rendered on this machine. Install it, then replay the render. "
+    "Debian or Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0. "
+    "macOS: brew install pango (with a Python from elsewhere also set DYLD_FALLBACK_LIBRARY_PATH=/opt/homebrew/lib)."
+)
+
+
+class RefusedError(Exception):
+    """One request that cannot be rendered: a code and a sentence. `alive` is false when this process should be replaced."""
+
+    def __init__(self, code: str, message: str, *, alive: bool = True) -> None:
+        super().__init__(message)
+        self.code = code
+        self.alive = alive
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    memory_bytes, timeout_seconds = int(sys.argv[1]), float(sys.argv[2])
+    requests, answers = _claim_streams()
+    _bound_this_process(memory_bytes)
+    renderer: Renderer | None = None
+    while (request := _read_frame(requests)) is not None:
+        signal.alarm(math.ceil(timeout_seconds) + _OVERTIME_SECONDS)
+        content = b""
+        try:
+            renderer = renderer or Renderer()
+            content, pages = renderer.render(json.loads(request))
+            answer: dict[str, Any] = {"pages": pages}
+        except RefusedError as error:
+            answer = {"error": error.code, "message": str(error), "alive": error.alive}
+        signal.alarm(0)
+        _write_frame(answers, json.dumps(answer).encode())
+        if content:
+            _write_frame(answers, content)
+        answers.flush()
+
+
+class Renderer:
+    """WeasyPrint and the templates, loaded once. Raises RefusedError from both methods."""
+
+    def __init__(self) -> None:
+        import jinja2  # noqa: PLC0415 -- imported after the limits are set
+
+        weasyprint = _load_weasyprint()
+        folder = files("adapters") / "templates"
+        self._weasyprint = weasyprint
+        self._template_error = jinja2.TemplateError
+        # One shared configuration: a new one for each document leaks a third of a megabyte every time.
+        self._fonts = weasyprint.text.fonts.FontConfiguration()
+        self._fetcher = fixed_fetcher({"quotebot:detailed.css": ("text/css", (folder / "detailed.css").read_bytes())})
+        sources = {"detailed.html": (folder / "detailed.html").read_text(encoding="utf-8")}
+        self._environment = jinja2.Environment(
+            loader=jinja2.DictLoader(sources), autoescape=True, undefined=jinja2.StrictUndefined, auto_reload=False
+        )
+
+    def render(self, request: Mapping[str, Any]) -> tuple[bytes, int]:
+        """Render {document, language, variant} to the bytes of a PDF and its number of pages."""
+        try:
+            html = self._environment.get_template("detailed.html").render(request)
+        except self._template_error as error:
+            raise RefusedError("template_error", f"The quote template failed: {type(error).__name__}: {error}.") from error
+        except Exception as error:
+            raise RefusedError("template_error", f"The quote template failed: {_where(error)}.") from error
+        try:
+            source = self._weasyprint.HTML(string=html, base_url=None, url_fetcher=self._fetcher)
+            pages = source.render(font_config=self._fonts, pdf_variant=request["variant"])
+            return pages.write_pdf(pdf_variant=request["variant"]), len(pages.pages)
+        except MemoryError as error:
+            message = "The document needs more memory than the PDF renderer may use. Shorten the quote, then replay the render."
+            raise RefusedError("render_error", message, alive=False) from error
+        except (Exception, self._weasyprint.urls.FatalURLFetchingError) as error:
+            raise RefusedError("render_error", f"WeasyPrint could not render the quote: {_where(error)}.") from error
+
+
+def fixed_fetcher(resources: Mapping[str, tuple[str, bytes]]) -> Any:
+    """Make a WeasyPrint URL fetcher that serves these {url: (media type, bytes)} and ends the render at any other URL."""
+    from weasyprint.urls import FatalURLFetchingError, URLFetcher, URLFetcherResponse  # noqa: PLC0415 -- needs native libraries
+
+    class FixedFetcher(URLFetcher):  # type: ignore[misc] # the library is untyped
+        def fetch(self, url: str, headers: Any = None) -> Any:  # noqa: ARG002 -- the library's signature
+            if url not in resources:
+                raise FatalURLFetchingError("a URL outside the template's own resources was asked for")
+            media_type, content = resources[url]
+            return URLFetcherResponse(url, content, {"Content-Type": media_type})
+
+    return FixedFetcher(allowed_protocols=(), allow_redirects=False)
+
+
+def _load_weasyprint() -> Any:
+    # Our fonts, then the machine's: fontconfig reads this when it is first loaded, so nothing is copied to a temporary folder.
+    os.environ["FONTCONFIG_FILE"] = str(files("adapters") / "templates" / "fonts" / "quote-fonts.conf")
+    try:
+        import weasyprint  # noqa: PLC0415 -- needs native libraries; where they are missing it also prints a banner
+        import weasyprint.text.fonts  # noqa: PLC0415
+        import weasyprint.urls  # noqa: PLC0415
+    except OSError as error:
+        raise RefusedError("missing_native_library", INSTALL_NATIVE_LIBRARIES, alive=False) from error
+    except (ImportError, MemoryError) as error:
+        raise RefusedError("render_error", f"WeasyPrint cannot be loaded: {_where(error)}.", alive=False) from error
+    return weasyprint
+
+
+def _where(error: BaseException) -> str:
+    """Name the error and where it arose, without its text: that may quote the customer's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""  # noqa: PTH119 -- a name, not a file
+    return f"{type(error).__name__}{place}"
+
+
+def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
+    """Keep stdin and stdout for frames alone: whatever prints goes to stderr, whatever reads gets nothing."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 -- a descriptor is needed
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def _bound_this_process(memory_bytes: int) -> None:
+    # The parent ends this process by closing stdin or by SIGKILL; signals of a terminal or a service manager are not for it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    os.nice(_NICENESS)
+    with contextlib.suppress(ValueError, OSError):  # not every system knows this limit
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    with contextlib.suppress(OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold customers' quotes
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def _read_frame(stream: BinaryIO) -> bytes | None:
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    body = stream.read(length)
+    return body if len(body) == length else None
+
+
+def _write_frame(stream: BinaryIO, body: bytes) -> None:
+    stream.write(_LENGTH.pack(len(body)) + body)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The two state machines, as data. The SQL guards and the triggers are checked against these tables by a test.
+
+Operation::
+
+    reserved ──claim──► in_progress ──► completed (applied | refused)
+       ▲  │                │  │  └────► failed_retryable ──claim──► in_progress
+       │  └─► discarded    │  └───────► failed_terminal ──► discarded
+       │      ◄────────────┘ owner died      │   ▲
+       └──────────── replay ─────────────────┘   └── failed_retryable
+
+Effect::
+
+    pending ──claim──► in_flight ──► delivered
+       ▲ │                │ │ └────► uncertain ──reconcile claim──► in_flight
+       │ ├─► superseded   │ ├──────► failed ──► pending | uncertain (replay) | delivered (resolve)
+       │ ├─► failed       │ └──────► superseded            └──► superseded | discarded
+       │ └─► discarded    │
+       └────── retry ─────┘          uncertain ──► delivered | failed | superseded
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class OperationState(StrEnum):
+    """Where a command is."""
+
+    RESERVED = "reserved"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED_RETRYABLE = "failed_retryable"
+    FAILED_TERMINAL = "failed_terminal"
+    DISCARDED = "discarded"
+
+
+class EffectState(StrEnum):
+    """Where an owed deed is."""
+
+    PENDING = "pending"
+    IN_FLIGHT = "in_flight"
+    UNCERTAIN = "uncertain"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    SUPERSEDED = "superseded"
+    DISCARDED = "discarded"
+
+
+OPERATION_ARROWS: dict[OperationState, frozenset[OperationState]] = {
+    OperationState.RESERVED: frozenset({OperationState.IN_PROGRESS, OperationState.DISCARDED}),
+    OperationState.IN_PROGRESS: frozenset(
+        {OperationState.COMPLETED, OperationState.FAILED_RETRYABLE, OperationState.FAILED_TERMINAL, OperationState.RESERVED}
+    ),
+    OperationState.FAILED_RETRYABLE: frozenset(
+        {OperationState.IN_PROGRESS, OperationState.FAILED_TERMINAL, OperationState.DISCARDED}
+    ),
+    OperationState.FAILED_TERMINAL: frozenset({OperationState.RESERVED, OperationState.DISCARDED}),
+    OperationState.COMPLETED: frozenset(),
+    OperationState.DISCARDED: frozenset(),
+}
+
+EFFECT_ARROWS: dict[EffectState, frozenset[EffectState]] = {
+    EffectState.PENDING: frozenset({EffectState.IN_FLIGHT, EffectState.SUPERSEDED, EffectState.FAILED, EffectState.DISCARDED}),
+    EffectState.IN_FLIGHT: frozenset(
+        {EffectState.DELIVERED, EffectState.PENDING, EffectState.UNCERTAIN, EffectState.FAILED, EffectState.SUPERSEDED}
+    ),
+    EffectState.UNCERTAIN: frozenset({EffectState.IN_FLIGHT, EffectState.DELIVERED, EffectState.FAILED, EffectState.SUPERSEDED}),
+    EffectState.FAILED: frozenset(
+        {EffectState.PENDING, EffectState.UNCERTAIN, EffectState.DELIVERED, EffectState.SUPERSEDED, EffectState.DISCARDED}
+    ),
+    EffectState.DELIVERED: frozenset(),
+    EffectState.SUPERSEDED: frozenset(),
+    EffectState.DISCARDED: frozenset(),
+}

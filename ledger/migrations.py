@@ -1,0 +1,91 @@
+"""Numbered SQL, forward only. Each file is applied once, in one transaction, and its checksum is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger.database import DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_BOOKKEEPING = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+  component TEXT NOT NULL,
+  name TEXT NOT NULL,
+  sha256 TEXT NOT NULL,
+  applied_at INTEGER NOT NULL,
+  PRIMARY KEY (component, name)
+) STRICT, WITHOUT ROWID
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered file of one component (`ledger` or the domain's)."""
+
+    component: str
+    name: str  # "0001_ledger.sql"
+    sql: str
+
+    @property
+    def sha256(self) -> str:
+        """The checksum kept beside the name: an applied file must never change."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], now_ms: int) -> list[str]:
+    """Apply what is missing, in order, and return the names applied.
+
+    Raises DatabaseError when the file knows a migration this build does not (it is newer) or one whose text has changed.
+    """
+    connection.execute(_BOOKKEEPING)
+    known = {(m.component, m.name): m for m in migrations}
+    done: set[tuple[str, str]] = set()
+    for component, name, sha256 in connection.execute("SELECT component, name, sha256 FROM schema_migrations"):
+        migration = known.get((component, name))
+        if migration is None:
+            raise DatabaseError(
+                f"The ledger was written by a newer build (it has {component}/{name}). It is unchanged. Start the newer build."
+            )
+        if migration.sha256 != sha256:
+            raise DatabaseError(f"Migration {component}/{name} was changed after it was applied. The ledger is unchanged.")
+        done.add((component, name))
+    applied = []
+    for migration in migrations:
+        if (migration.component, migration.name) in done:
+            continue
+        _apply(connection, migration, now_ms)
+        applied.append(f"{migration.component}/{migration.name}")
+    return applied
+
+
+def _apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in _split(migration.sql):
+            connection.execute(statement)
+        connection.execute(
+            "INSERT INTO schema_migrations (component, name, sha256, applied_at) VALUES (?, ?, ?, ?)",
+            (migration.component, migration.name, migration.sha256, now_ms),
+        )
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _split(script: str) -> Iterator[str]:
+    """Yield the statements one by one: executescript would commit behind our back, and triggers hold semicolons of their own."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip() and not all(line.startswith("--") or not line.strip() for line in statement.splitlines()):
+        raise ValueError(f"an unfinished statement ends the script: {statement.strip()[:60]}")

@@ -1,0 +1,43 @@
+-- What SQLite itself refuses, from any program: illegal moves, reused fences, rewritten identities, edited audit.
+
+CREATE TRIGGER operation_moves BEFORE UPDATE OF state ON operations
+WHEN NEW.state <> OLD.state AND NOT EXISTS (SELECT 1 FROM operation_arrows WHERE source = OLD.state AND target = NEW.state)
+BEGIN SELECT RAISE(ABORT, 'illegal operation transition'); END;
+
+CREATE TRIGGER effect_moves BEFORE UPDATE OF state ON effects
+WHEN NEW.state <> OLD.state AND NOT EXISTS (SELECT 1 FROM effect_arrows WHERE source = OLD.state AND target = NEW.state)
+BEGIN SELECT RAISE(ABORT, 'illegal effect transition'); END;
+
+CREATE TRIGGER operation_fence BEFORE UPDATE ON operations
+WHEN NEW.fence < OLD.fence OR (NEW.state = 'in_progress' AND OLD.state <> 'in_progress' AND NEW.fence <= OLD.fence)
+BEGIN SELECT RAISE(ABORT, 'claim without a new fence'); END;
+
+CREATE TRIGGER effect_fence BEFORE UPDATE ON effects
+WHEN NEW.fence < OLD.fence OR (NEW.state = 'in_flight' AND OLD.state <> 'in_flight' AND NEW.fence <= OLD.fence)
+BEGIN SELECT RAISE(ABORT, 'claim without a new fence'); END;
+
+CREATE TRIGGER operation_identity BEFORE UPDATE OF
+  operation_key, source, source_request_id, action_kind, aggregate_id, aggregate_version, payload_hash, payload ON operations
+BEGIN SELECT RAISE(ABORT, 'operation identity is immutable'); END;
+
+CREATE TRIGGER effect_identity BEFORE UPDATE OF effect_key, operation_id, parent_id, class, target, payload ON effects
+BEGIN SELECT RAISE(ABORT, 'effect identity is immutable'); END;
+
+CREATE TRIGGER operations_start_reserved BEFORE INSERT ON operations WHEN NEW.state <> 'reserved'
+BEGIN SELECT RAISE(ABORT, 'an operation starts reserved'); END;
+
+CREATE TRIGGER effects_start_pending BEFORE INSERT ON effects WHEN NEW.state <> 'pending'
+BEGIN SELECT RAISE(ABORT, 'an effect starts pending'); END;
+
+CREATE TRIGGER operations_stay BEFORE DELETE ON operations WHEN OLD.state NOT IN ('completed', 'discarded')
+BEGIN SELECT RAISE(ABORT, 'unfinished and dead operations are never deleted'); END;
+
+CREATE TRIGGER effects_stay BEFORE DELETE ON effects WHEN OLD.state NOT IN ('delivered', 'superseded', 'discarded')
+BEGIN SELECT RAISE(ABORT, 'unfinished and dead effects are never deleted'); END;
+
+CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit_events BEGIN SELECT RAISE(ABORT, 'audit is append only'); END;
+CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit_events BEGIN SELECT RAISE(ABORT, 'audit is append only'); END;
+
+INSERT INTO meta (name, value) VALUES ('ledger_id', lower(hex(randomblob(4))));
+CREATE TRIGGER meta_ledger_id BEFORE UPDATE ON meta WHEN OLD.name = 'ledger_id'
+BEGIN SELECT RAISE(ABORT, 'a ledger keeps its id'); END;

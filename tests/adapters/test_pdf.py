@@ -1,0 +1,458 @@
+"""The PDF adapter, with real child processes."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes.util
+import io
+import os
+import re
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pypdf
+import pytest
+import pytest_asyncio
+
+import adapters
+from adapters.failures import AdapterError, Failure
+from adapters.pdf import DocumentLine, PdfRenderer, QuoteDocument, RenderedPdf, render_key
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.skipif(
+    ctypes.util.find_library("pango-1.0") is None, reason="Pango is not installed (doctor names the command)"
+)
+
+LINES = (
+    DocumentLine("1", "Pro", "pro", "Tier 100+ · billed monthly", "150", "12 months", "6.00", "", "10,800.00"),
+    DocumentLine("2", "Single Sign-On", "sso", "billed monthly", "150", "12 months", "2.00", "", "3,600.00"),
+    DocumentLine("3", "Premium Support", "support", "flat · billed monthly", "1", "12 months", "500.00", "", "6,000.00"),
+)
+DOCUMENT = QuoteDocument(
+    title="Quote",
+    quote_id="Q-2026-0042",
+    version="3",
+    account="Northwind",
+    issued_on="3 March 2026",
+    valid_until="2 April 2026",
+    prepared_by="Regional sales",
+    approved_by="the VP Sales on 3 March 2026",
+    currency="USD",
+    term="12 months",
+    lines=LINES,
+    list_total="20,400.00 USD",
+    discount_label="Discount (0 %)",
+    discount_total="",
+    net_total="20,400.00 USD",
+    assumptions=("Seats are counted by named user.",),
+    terms=("Payment is due within 30 days.",),
+    seller_name="Acme Software Ltd",
+    seller_lines=("100 Harbour Street, Dublin 2",),
+    accent="#1f4e79",
+    created_at="2026-03-03T09:30:00Z",
+)
+SIXTY = replace(
+    DOCUMENT, lines=tuple(replace(LINES[0], position=str(n), name=f"Component {n}", sku=f"sku-{n:03}") for n in range(1, 61))
+)
+
+
+@pytest_asyncio.fixture
+async def renderer() -> AsyncIterator[PdfRenderer]:
+    renderer = PdfRenderer()
+    yield renderer
+    await renderer.close()
+
+
+def pages_of(rendered: RenderedPdf) -> list[str]:
+    return [page.extract_text() for page in pypdf.PdfReader(io.BytesIO(rendered.content)).pages]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def environment_of(pid: int | None) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+async def until_dead(pid: int) -> None:
+    async with asyncio.timeout(10):
+        while alive(pid):  # noqa: ASYNC110 -- another program's process sets no event of ours
+            await asyncio.sleep(0.01)
+
+
+async def test_a_quote_says_who_what_how_much_and_until_when(renderer: PdfRenderer) -> None:
+    rendered = await renderer.render(DOCUMENT)
+
+    (text,) = pages_of(rendered)
+    for said in (
+        "Acme Software Ltd",
+        "100 Harbour Street, Dublin 2",
+        "Q-2026-0042",
+        "Version 3",
+        "Northwind",
+        "3 March 2026",
+        "2 April 2026",
+        "Regional sales",
+        "Premium Support",
+        "Tier 100+ · billed monthly",
+        "10,800.00",
+        "20,400.00 USD",
+        "Before tax, in USD",
+        "Seats are counted by named user.",
+        "Payment is due within 30 days.",
+        "Approved by the VP Sales on 3 March 2026.",
+        "Signature",
+        "Page 1 / 1",
+    ):
+        assert said in text, said
+    assert rendered.pages == 1
+
+
+async def test_without_a_discount_neither_its_column_nor_its_row_is_shown(renderer: PdfRenderer) -> None:
+    (plain,) = pages_of(await renderer.render(DOCUMENT))
+    discounted_lines = (replace(LINES[0], discount="10 %"), *LINES[1:])
+    (discounted,) = pages_of(
+        await renderer.render(
+            replace(DOCUMENT, lines=discounted_lines, discount_label="Discount (10 %)", discount_total="-1,080.00 USD")
+        )
+    )
+
+    assert "Discount" not in plain
+    assert "Subtotal" not in plain
+    assert "Discount (10 %)" in discounted
+    assert "-1,080.00 USD" in discounted
+    assert "Subtotal" in discounted
+
+
+async def test_sixty_lines_repeat_the_header_and_count_the_pages(renderer: PdfRenderer) -> None:
+    rendered = await renderer.render(SIXTY)
+
+    pages = pages_of(rendered)
+    assert len(pages) == rendered.pages > 2
+    for number, text in enumerate(pages, start=1):
+        assert f"Page {number} / {len(pages)}" in text
+        assert "Q-2026-0042" in text
+        if "Component" in text:
+            assert "Unit price" in text
+    positions = [int(found) for text in pages for found in re.findall(r"Component (\d+)", text)]
+    assert positions == list(range(1, 61))
+    for text in pages:  # no row is split: its name, sku and amount are on one page
+        assert text.count("Component ") == text.count("sku-") == text.count("10,800.00")
+
+
+async def test_an_empty_quote_and_empty_sections_still_render(renderer: PdfRenderer) -> None:
+    rendered = await renderer.render(replace(DOCUMENT, lines=(), assumptions=(), terms=(), approved_by="", seller_lines=()))
+
+    (text,) = pages_of(rendered)
+    assert "No items." in text
+    assert "ASSUMPTIONS" not in text.upper()
+    assert "Approved by" not in text
+
+
+async def test_two_processes_render_the_same_bytes(renderer: PdfRenderer) -> None:
+    other = PdfRenderer()
+    try:
+        first, second, again = await renderer.render(SIXTY), await other.render(SIXTY), await renderer.render(SIXTY)
+        assert renderer.child_pid != other.child_pid
+    finally:
+        await other.close()
+
+    assert first.content.startswith(b"%PDF-")
+    assert first == second == again
+
+
+async def test_it_is_pdf_a_dated_by_the_quote_and_embeds_its_own_font(renderer: PdfRenderer) -> None:
+    rendered = await renderer.render(DOCUMENT)
+
+    reader = pypdf.PdfReader(io.BytesIO(rendered.content))
+    metadata = reader.root_object["/Metadata"].get_object()
+    assert isinstance(metadata, pypdf.generic.StreamObject)
+    assert b"pdfaid:conformance" in metadata.get_data()
+    assert reader.metadata is not None
+    assert reader.metadata.creation_date_raw == "D:20260303093000Z"
+    assert reader.metadata.title == "Quote Q-2026-0042 version 3"
+    fonts = reader.pages[0]["/Resources"]["/Font"]  # type: ignore[index]
+    names = {str(font.get_object()["/BaseFont"]).rpartition("+")[2] for font in fonts.values()}
+    assert all("Inter" in name for name in names), names
+
+
+async def test_markup_in_a_value_is_text_and_no_url_in_it_is_fetched(renderer: PdfRenderer, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("do-not-embed")
+    visits = 0
+
+    async def visited(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal visits
+        visits += 1
+        writer.close()
+
+    server = await asyncio.start_server(visited, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        planted = (
+            f'<img src="http://127.0.0.1:{port}/a.png"><link rel="attachment" href="{secret.as_uri()}">'
+            f'<style>@import "http://127.0.0.1:{port}/b.css"; p {{ background: url({secret.as_uri()}) }}</style><b>bold</b>'
+        )
+        document = replace(
+            DOCUMENT, account=planted, seller_name=planted, prepared_by="<script>alert(1)</script>", assumptions=(planted,)
+        )
+        rendered = await renderer.render(document)
+
+    reader = pypdf.PdfReader(io.BytesIO(rendered.content))
+    text = "".join("".join(pages_of(rendered)).split())
+    assert "<script>alert(1)</script>" in text
+    assert "<b>bold</b>" in text
+    assert visits == 0
+    assert not reader.attachments
+    assert b"do-not-embed" not in rendered.content
+
+
+async def test_long_names_and_other_scripts_render(renderer: PdfRenderer) -> None:
+    account = "株式会社テスト商事 · شركة الاختبار المحدودة · חברת הבדיקות · " + "Donaudampfschifffahrtsgesellschaft" * 8
+    lines = (replace(LINES[0], name="N" * 300, unit_price="99,999,999,999.99", amount="999,999,999,999,999.99"),)
+
+    rendered = await renderer.render(replace(DOCUMENT, account=account, lines=lines))
+
+    assert "999,999,999,999,999.99" in "".join(pages_of(rendered))  # in one piece: a figure is never broken over two lines
+
+
+async def test_control_characters_surrogates_and_direction_overrides_are_dropped(renderer: PdfRenderer) -> None:
+    account = "North\x00\x07wi\ud800nd\ufffe \u202e00.1\u202c\nLtd"
+
+    rendered = await renderer.render(replace(DOCUMENT, account=account))
+
+    assert "Northwind 00.1 Ltd" in "".join(pages_of(rendered))
+    assert render_key(replace(DOCUMENT, account=account)) == render_key(replace(DOCUMENT, account="Northwind 00.1 Ltd"))
+
+
+async def test_renders_asked_for_at_once_share_one_child(renderer: PdfRenderer) -> None:
+    rendered = await asyncio.gather(*(renderer.render(replace(DOCUMENT, account=f"Account {n}")) for n in range(4)))
+
+    assert len({one.sha256 for one in rendered}) == 4
+    for number, one in enumerate(rendered):
+        assert f"Account {number}" in "".join(pages_of(one))
+
+
+async def test_a_hung_child_is_a_transient_timeout_and_is_replaced() -> None:
+    renderer = PdfRenderer(timeout_seconds=20)
+    try:
+        await renderer.render(DOCUMENT)
+        hung = renderer.child_pid
+        assert hung is not None
+        renderer._timeout_seconds = 0.3
+        os.kill(hung, signal.SIGSTOP)
+        with pytest.raises(AdapterError) as caught:
+            await renderer.render(DOCUMENT)
+        renderer._timeout_seconds = 20
+
+        assert (caught.value.failure, caught.value.code, caught.value.possibly_applied) == (Failure.TRANSIENT, "timeout", False)
+        assert not alive(hung)
+        assert (await renderer.render(DOCUMENT)).pages == 1
+        assert renderer.child_pid != hung
+    finally:
+        await renderer.close()
+
+
+async def test_a_child_killed_while_rendering_is_transient_and_is_replaced(renderer: PdfRenderer) -> None:
+    await renderer.render(DOCUMENT)
+    doomed = renderer.child_pid
+    assert doomed is not None
+    os.kill(doomed, signal.SIGSTOP)
+    render = asyncio.create_task(renderer.render(DOCUMENT))
+    await asyncio.sleep(0)
+    os.kill(doomed, signal.SIGKILL)
+
+    with pytest.raises(AdapterError) as caught:
+        await render
+
+    assert (caught.value.failure, caught.value.code, caught.value.possibly_applied) == (Failure.TRANSIENT, "renderer_died", False)
+    assert (await renderer.render(DOCUMENT)).pages == 1
+
+
+async def test_a_child_that_died_while_idle_is_replaced_by_the_next_render_or_the_one_after(renderer: PdfRenderer) -> None:
+    await renderer.render(DOCUMENT)
+    doomed = renderer.child_pid
+    assert doomed is not None
+    os.kill(doomed, signal.SIGKILL)
+
+    with suppress(AdapterError):  # its death may not have been noticed yet
+        await renderer.render(DOCUMENT)
+
+    assert (await renderer.render(DOCUMENT)).pages == 1
+    assert renderer.child_pid != doomed
+
+
+async def test_a_cancelled_render_leaves_no_answer_behind_for_the_next(renderer: PdfRenderer) -> None:
+    await renderer.render(DOCUMENT)
+    render = asyncio.create_task(renderer.render(SIXTY))
+    await asyncio.sleep(0)
+    render.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await render
+
+    assert (await renderer.render(DOCUMENT)).pages == 1
+
+
+async def test_a_field_the_template_needs_and_lacks_is_a_template_error(renderer: PdfRenderer) -> None:
+    with pytest.raises(AdapterError) as caught:
+        await renderer._ask(b'{"document":{},"language":"en","variant":"pdf/a-3b"}')
+
+    assert (caught.value.failure, caught.value.code) == (Failure.RENDER, "template_error")
+    first = renderer.child_pid
+    assert (await renderer.render(DOCUMENT)).pages == 1
+    assert renderer.child_pid == first  # an error is data: the child lives on
+
+
+async def test_what_weasyprint_refuses_is_a_render_error_that_names_no_text_of_the_quote(renderer: PdfRenderer) -> None:
+    request = b'{"document":%b,"language":"en","variant":"pdf/none-such"}'
+    body = re.sub(rb'^\{"document":(.*),"language".*$', rb"\1", await _request_of(DOCUMENT))
+    with pytest.raises(AdapterError) as caught:
+        await renderer._ask(request.replace(b"%b", body))
+
+    assert (caught.value.failure, caught.value.code) == (Failure.RENDER, "render_error")
+    assert "Northwind" not in str(caught.value)
+
+
+async def _request_of(document: QuoteDocument) -> bytes:
+    class Recorder(PdfRenderer):
+        request = b""
+
+        async def _ask(self, request: bytes) -> RenderedPdf:
+            self.request = request
+            return RenderedPdf(b"", "", 0)
+
+    recorder = Recorder()
+    await recorder.render(document)
+    return recorder.request
+
+
+async def test_a_child_without_enough_memory_fails_the_render_and_nothing_else() -> None:
+    renderer = PdfRenderer(memory_bytes=64 << 20)
+    try:
+        with pytest.raises(AdapterError) as caught:
+            await renderer.render(DOCUMENT)
+        assert caught.value.code in {"render_error", "renderer_died", "missing_native_library"}
+    finally:
+        await renderer.close()
+
+
+async def test_a_closed_renderer_ends_its_child_and_refuses(renderer: PdfRenderer) -> None:
+    await renderer.render(DOCUMENT)
+    child = renderer.child_pid
+    assert child is not None
+
+    await renderer.close()
+
+    assert not alive(child)
+    with pytest.raises(AdapterError) as caught:
+        await renderer.render(DOCUMENT)
+    assert (caught.value.failure, caught.value.code) == (Failure.TRANSIENT, "closed")
+
+
+async def test_closing_during_a_render_fails_it_as_transient(renderer: PdfRenderer) -> None:
+    await renderer.render(DOCUMENT)
+    render = asyncio.create_task(renderer.render(SIXTY))
+    await asyncio.sleep(0)
+
+    await renderer.close()
+
+    with pytest.raises(AdapterError) as caught:
+        await render
+    assert caught.value.failure is Failure.TRANSIENT
+
+
+async def test_the_child_sees_no_secret_of_its_parent(renderer: PdfRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-planted")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    await renderer.render(DOCUMENT)
+
+    environment = environment_of(renderer.child_pid)
+
+    names = {entry.partition(b"=")[0].decode() for entry in environment.split(b"\0") if entry}
+    allowed = {"LC_ALL", "TZ", "PATH", "PYTHONPATH", "SOURCE_DATE_EPOCH", "XDG_CACHE_HOME"}
+    assert names <= allowed | {"LD_LIBRARY_PATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE"}
+    assert b"xoxb-planted" not in environment
+
+
+async def test_a_cache_that_cannot_be_written_is_replaced_by_a_private_one_removed_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "absent"))
+    renderer = PdfRenderer()
+    await renderer.render(DOCUMENT)
+    assert renderer._private_cache is not None
+    private = renderer._private_cache.name
+    assert os.path.isdir(private)  # noqa: ASYNC240, PTH112 -- one look at a local folder
+
+    await renderer.close()
+
+    assert not os.path.exists(private)  # noqa: ASYNC240, PTH110 -- one look at a local folder
+
+
+async def test_the_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import asyncio, sys\n"
+        "from adapters.pdf import PdfRenderer\n"
+        "async def main():\n"
+        "    renderer = PdfRenderer()\n"
+        "    try:\n"
+        "        await renderer._ask(b'{}')\n"
+        "    except Exception:\n"
+        "        pass\n"
+        "    print(renderer.child_pid, flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    root = str(Path(adapters.__file__).parent.parent)
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}
+    )
+    assert parent.stdout is not None
+    child = int(await asyncio.wait_for(parent.stdout.readline(), 20))
+    os.kill(child, signal.SIGSTOP)  # even one that reads nothing
+
+    parent.kill()
+    await parent.wait()
+
+    await until_dead(child)
+
+
+def test_a_render_key_is_stable_and_every_field_changes_it() -> None:
+    key = render_key(DOCUMENT)
+
+    assert re.fullmatch(r"[0-9a-f]{64}", key)
+    assert key == render_key(replace(DOCUMENT))
+    changed = {key}
+    for field in fields(QuoteDocument):
+        value = getattr(DOCUMENT, field.name)
+        other: object = (*value, value[0]) if isinstance(value, tuple) else f"{value}x"
+        if field.name == "accent":
+            other = "#ffffff"
+        if field.name == "created_at":
+            other = "2026-03-03T09:30:01Z"
+        changed.add(render_key(replace(DOCUMENT, **{field.name: other})))  # type: ignore[arg-type] # each of its own type
+    assert len(changed) == len(fields(QuoteDocument)) + 1
+
+
+def test_a_document_refuses_what_could_reach_a_style_or_a_wrong_date() -> None:
+    for wrong in ("red", "#12345", "#1f4e79; background: url(x)", "#1f4e79\n"):
+        with pytest.raises(ValueError, match="accent"):
+            replace(DOCUMENT, accent=wrong)
+    with pytest.raises(ValueError, match="offset"):
+        replace(DOCUMENT, created_at="2026-03-03T09:30:00")
+    with pytest.raises(ValueError, match="isoformat"):
+        replace(DOCUMENT, created_at="yesterday")
+    with pytest.raises(ValueError, match="500"):
+        replace(DOCUMENT, lines=LINES[:1] * 501)

@@ -1,0 +1,105 @@
+"""The renderer's child on its own: frames, limits, fetcher."""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import adapters
+from adapters.pdf_worker import INSTALL_NATIVE_LIBRARIES, fixed_fetcher
+
+ROOT = str(Path(adapters.__file__).parent.parent)
+needs_pango = pytest.mark.skipif(ctypes.util.find_library("pango-1.0") is None, reason="Pango is not installed")
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + body
+
+
+def run_worker(stdin: bytes, *, python_path: str = ROOT, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "adapters.pdf_worker", str(1 << 30), "20"],
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        cwd=cwd,
+        env={"PYTHONPATH": python_path, "PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+    )
+
+
+def only_answer(stdout: bytes) -> dict[str, Any]:
+    (length,) = struct.unpack(">I", stdout[:4])
+    assert len(stdout) == 4 + length  # nothing but the frame
+    answer: dict[str, Any] = json.loads(stdout[4:])
+    return answer
+
+
+def test_it_ends_quietly_when_stdin_ends_even_within_a_frame() -> None:
+    for stdin in (b"", b"\0\0", frame(b"{}")[:-1]):
+        finished = run_worker(stdin)
+        assert (finished.returncode, finished.stdout) == (0, b"")
+
+
+@needs_pango
+def test_a_missing_field_is_answered_as_a_template_error_naming_it() -> None:
+    answer = only_answer(run_worker(frame(b'{"document":{},"language":"en","variant":"pdf/a-3b"}')).stdout)
+
+    assert answer["error"] == "template_error"
+    assert "has no attribute" in answer["message"]
+    assert answer["alive"] is True
+
+
+def test_a_missing_native_library_names_the_command_and_its_banner_stays_out_of_the_frames(tmp_path: Path) -> None:
+    package = tmp_path / "weasyprint"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import os\nprint('WeasyPrint could not import some external libraries', flush=True)\nos.write(1, b'banner')\n"
+        "raise OSError(\"cannot load library 'libpango-1.0-0'\")\n"
+    )
+
+    finished = run_worker(frame(b"{}"), python_path=os.pathsep.join((str(tmp_path), ROOT)))
+
+    answer = only_answer(finished.stdout)
+    assert answer == {"error": "missing_native_library", "message": INSTALL_NATIVE_LIBRARIES, "alive": False}
+    assert b"banner" in finished.stderr
+    assert "apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0" in answer["message"]
+    assert "brew install pango" in answer["message"]
+
+
+@needs_pango
+def test_a_module_lying_in_the_current_directory_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "weasyprint.py").write_text("raise OSError('planted')\n")
+
+    answer = only_answer(run_worker(frame(b'{"document":{}}'), cwd=tmp_path).stdout)
+
+    assert answer["error"] == "template_error"
+
+
+@needs_pango
+def test_the_fetcher_serves_its_dictionary_and_ends_the_render_at_anything_else(tmp_path: Path) -> None:
+    from weasyprint import HTML  # noqa: PLC0415 -- needs native libraries
+    from weasyprint.urls import FatalURLFetchingError  # noqa: PLC0415
+
+    secret = tmp_path / "secret.txt"
+    secret.write_text("x")
+    fetcher = fixed_fetcher({"quotebot:a.css": ("text/css", b"p { color: red }")})
+
+    response = fetcher("quotebot:a.css")
+    assert (response.read(), response.content_type) == (b"p { color: red }", "text/css")
+    refused = (secret.as_uri(), "http://127.0.0.1:9/", "https://127.0.0.1/", "ftp://127.0.0.1/", "data:text/plain,x", "quotebot:b")
+    for url in refused:
+        with pytest.raises(FatalURLFetchingError):
+            fetcher(url)
+        with pytest.raises(FatalURLFetchingError):
+            fetcher.open(url)
+        with pytest.raises(FatalURLFetchingError):
+            HTML(string=f'<img src="{url}"><link rel="attachment" href="{url}">', base_url=None, url_fetcher=fetcher).write_pdf()
