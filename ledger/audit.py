@@ -32,6 +32,7 @@ LEDGER_EVENTS = frozenset(
         "effect.late_result",
         "effect.released",
         "effect.replayed",
+        "dead_letter.payload_shown",
         "class.paused",
         "class.resumed",
         "system.error",  # a dead letter

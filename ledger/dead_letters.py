@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -70,7 +70,8 @@ class Replay(StrEnum):
     UNDER_WAY = "under way"
     CLOSED = "closed"  # superseded or discarded: nothing is owed any more
     NOT_FOUND = "not found"
-    TAKEN = "replayed by another operator"
+    DELIVERED = "delivered"
+    FAILED_AGAIN = "failed again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,39 @@ class DeadLetters:
         self._ledger.operations_changed.set()
         return result
 
+    async def standing(self, result: ReplayResult) -> ReplayResult | None:
+        """Return how a queued replay ended, or None while it is under way."""
+        kind, row_id = parse_reference(result.reference)
+
+        def work(tx: Tx) -> ReplayResult | None:
+            row = tx.one("effect_by_id" if kind == "effect" else "operation_by_id", id=row_id)
+            assert row is not None  # noqa: S101 -- it was replayed, and rows are not deleted
+            outcome = _ENDED.get(row["state"])
+            if outcome is None:
+                return None
+            delivered_before = kind == "effect" and row["state"] == "delivered" and json.loads(row["result"])["already_there"]
+            external_ref = row["external_ref"] if kind == "effect" else None
+            return replace(result, outcome=Replay.ALREADY_THERE if delivered_before else outcome, external_ref=external_ref)
+
+        return await self._ledger.database.read(work)
+
+    async def record_payload_shown(self, letter: DeadLetter, actor: str) -> None:
+        """Note in the audit that a person looked at a payload."""
+        now = self._ledger.clock.now_ms()
+        await self._ledger.database.write(
+            "payload_shown",
+            lambda tx: self._ledger.audit.append(
+                tx,
+                now,
+                "dead_letter.payload_shown",
+                actor=actor,
+                actor_type="operator",
+                correlation_id=letter.correlation_id,
+                aggregate_id=letter.aggregate_id,
+                after={"id": letter.reference},
+            ),
+        )
+
     def _replay_effect(
         self, tx: Tx, now: int, reference: str, row_id: int, actor: str, reason: str | None, follow: FollowUpDecision
     ) -> ReplayResult:
@@ -172,8 +206,7 @@ class DeadLetters:
             failure_history=self._closed_cycle(row, actor, now),
             now=now,
         )
-        if replayed is None:  # pragma: no cover -- the row was read in this transaction
-            return ReplayResult(reference, Replay.TAKEN, effect.effect_class, None, _last_replayer(row))
+        assert replayed is not None  # noqa: S101 -- read in this very transaction
         now_pending = Effect.of(replayed)
         self._ledger.audit.of_effect(
             tx,
@@ -223,6 +256,15 @@ class DeadLetters:
         )
         return json.dumps(history[-HISTORY_INLINE:], sort_keys=True)
 
+
+_ENDED: Final = {
+    "delivered": Replay.DELIVERED,
+    "completed": Replay.DELIVERED,
+    "failed": Replay.FAILED_AGAIN,
+    "failed_terminal": Replay.FAILED_AGAIN,
+    "superseded": Replay.CLOSED,
+    "discarded": Replay.CLOSED,
+}
 
 _STANDING: Final = {
     "delivered": Replay.ALREADY_THERE,

@@ -497,9 +497,7 @@ class Ledger:
             self._pause(tx, now, effect, settlement.trouble, settlement.hold_until)
 
     def _pause(self, tx: Tx, now: int, effect: Effect, trouble: Trouble, until: int | None) -> None:
-        tx.one(
-            "pause_class", **{"class": effect.effect_class}, reason=trouble.error, paused_by=QUOTEBOT, until_at=until, now=now
-        )
+        tx.one("pause_class", **{"class": effect.effect_class}, reason=trouble.error, paused_by=QUOTEBOT, until_at=until, now=now)
 
     async def _audit_late_operation(self, operation: Operation) -> None:
         now = self.clock.now_ms()

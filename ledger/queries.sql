@@ -310,3 +310,12 @@ UPDATE effects SET claims = :claims WHERE id = :id;
 
 -- name: meta
 SELECT value FROM meta WHERE name = :name;
+
+-- name: operations_of_epoch
+SELECT * FROM operations WHERE state = 'in_progress' AND epoch = :epoch ORDER BY id;
+
+-- name: effects_of_epoch
+SELECT * FROM effects WHERE state = 'in_flight' AND epoch = :epoch ORDER BY id;
+
+-- name: forget_operation_claim
+UPDATE operations SET claims = claims - 1 WHERE id = :id;

@@ -7,7 +7,7 @@ dead by proof, not by time-out.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.records import Effect, Operation, Trouble
@@ -43,11 +43,6 @@ async def begin_epoch(database: Database, now_ms: int, *, role: str, build: str)
     return await database.write("begin_epoch", work)
 
 
-async def end_epoch(database: Database, epoch: int, now_ms: int, reason: str) -> None:
-    """Mark this process's epoch as ended in good order."""
-    await database.write("end_epoch", lambda tx: tx.one("end_epoch", epoch=epoch, reason=reason, now=now_ms))
-
-
 async def take_back(ledger: Ledger) -> Recovered:
     """Release what dead epochs held: operations to reserved; effects by their semantics, appends into doubt.
 
@@ -71,6 +66,21 @@ async def take_back(ledger: Ledger) -> Recovered:
     return recovered
 
 
+async def give_back(ledger: Ledger) -> None:
+    """Release, at a shutdown's end, what this process still holds: by the same rule, without counting the claim as a death."""
+    now = ledger.clock.now_ms()
+
+    def work(tx: Tx) -> None:
+        for operation in [Operation.of(row) for row in tx.all("operations_of_epoch", epoch=ledger.epoch)]:
+            tx.one("forget_operation_claim", id=operation.id)
+            _release_operation(ledger, tx, now, operation)
+        for effect in [Effect.of(row) for row in tx.all("effects_of_epoch", epoch=ledger.epoch)]:
+            _release_effect(ledger.audit, tx, now, replace(effect, claims=effect.claims - 1))
+        tx.one("end_epoch", epoch=ledger.epoch, reason="stopped", now=now)
+
+    await ledger.database.write("give_back", work)
+
+
 def _release_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -> bool:
     if operation.claims >= POISON_CLAIMS:
         trouble = Trouble("poison", f"The process died {operation.claims} times while executing this command.")
@@ -91,9 +101,7 @@ def _release_effect(audit: Audit, tx: Tx, now: int, effect: Effect) -> bool:
     claims = effect.claims
     if effect.semantics in ("append", "repeat_once"):
         tx.one("doubt_effect", **guard, spent=0, next_attempt_at=now, category=_DIED.category, last_error=_DIED.error)
-        audit.of_effect(
-            tx, now, "effect.uncertain", effect, recovery_action="reconcile"
-        )
+        audit.of_effect(tx, now, "effect.uncertain", effect, recovery_action="reconcile")
     else:
         tx.one("retry_effect", **guard, spent=0, maybe_sent=1, next_attempt_at=now, category=_DIED.category, last_error=_DIED.error)
         audit.of_effect(tx, now, "effect.released", effect, recovery_action="retry")

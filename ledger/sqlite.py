@@ -1,8 +1,8 @@
 """SQLite behind the Database protocol: one writer with group commit, readers apart. The only importer of aiosqlite.
 
-Writers of the same moment share one BEGIN IMMEDIATE ... COMMIT, each in a savepoint of its own, so one fsync serves them all. A file
-lock around every write transaction keeps the bot and the CLI fair to each other and commits and checkpoints apart (SQLite's busy
-handler starves, and versions before 3.51.3 can corrupt the WAL when two connections race there).
+Writers of the same moment share one BEGIN IMMEDIATE ... COMMIT, each in a savepoint of its own, so one fsync serves them all. A
+file lock around every write transaction keeps the bot and the CLI fair to each other and commits and checkpoints apart (SQLite's
+busy handler starves, and versions before 3.51.3 can corrupt the WAL when two connections race there).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import sqlite3
 import threading
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import aiosqlite
@@ -23,8 +24,6 @@ from ledger.migrations import Migration, migrate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from ledger.clock import Clock
 
 T = TypeVar("T")
@@ -36,7 +35,6 @@ _PRAGMAS: Final = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # NORMAL loses acknowledged commits in a power cut
     "PRAGMA foreign_keys = ON",
-    "PRAGMA trusted_schema = OFF",
     "PRAGMA busy_timeout = 5000",
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -16000",
@@ -124,6 +122,7 @@ class SqliteDatabase:
         `checkpoints` is false for every process but the bot: a WAL has one checkpoint owner. Raises DatabaseError when the file
         is not ours, is newer than this build, or does not give the durability asked for.
         """
+        path = Path(os.path.abspath(path))  # noqa: ASYNC240, PTH100 -- once, at start
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):  # created 0600 before SQLite sees it: the WAL inherits the mode
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -132,7 +131,7 @@ class SqliteDatabase:
         reader: aiosqlite.Connection | None = None
         try:
             await _on_its_thread(writer, _prepare, gate, migrations, clock.now_ms(), WAL_PAGES if checkpoints else 0)
-            reader = await aiosqlite.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+            reader = await aiosqlite.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
             await _on_its_thread(reader, _prepare_reader)
         except BaseException:
             await writer.close()

@@ -98,7 +98,7 @@ class DecideApproval:
 
 Payload = CreateQuote | SubmitQuote | DecideApproval
 
-REGISTRY: dict[str, type[CreateQuote] | type[SubmitQuote] | type[DecideApproval]] = {
+REGISTRY: dict[str, type[Payload]] = {
     payload.kind: payload for payload in (CreateQuote, SubmitQuote, DecideApproval)
 }
 
@@ -121,4 +121,5 @@ class Command:
     team_id: str
     fingerprint: str
     received_at: int
+    actor_name: str = ""
     response_url: str | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -72,4 +74,41 @@ class Quote:
     valid_until: int
     pricing: Pricing
     approval: Approval | None = None  # the latest request for this version
+    requester_name: str = ""  # as Slack named them at the time; for the customer's document
     thread_ts: str | None = None  # ts of the status card, the thread's root; None until Slack answered
+
+
+QUOTE_ID = re.compile(r"Q-[0-9]{4}-[0-9]{4,9}")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def quote_id_for(year: int, number: int) -> str:
+    """Return "Q-2026-0042"; four digits at least, so that ids sort for the first 9,999 of a year."""
+    return f"Q-{year:04d}-{number:04d}"
+
+
+def approval_id_for(quote_id: str, version: int, running: int) -> str:
+    """Return "A-2026-0042-v1-1" for the first request about version 1 of Q-2026-0042."""
+    return f"A-{quote_id.removeprefix('Q-')}-v{version}-{running}"
+
+
+def parse_quote_id(text: str) -> str | None:
+    """Return the quote id a person typed ("q-2026-0042" too), or None when it is none."""
+    candidate = text.strip().upper()
+    return candidate if QUOTE_ID.fullmatch(candidate) else None
+
+
+def title(quote: Quote) -> str:
+    """Return "Q-2026-0042", from the second version on "Q-2026-0042 v3"."""
+    return quote.quote_id if quote.version == 1 else f"{quote.quote_id} v{quote.version}"
+
+
+def state_words(state: QuoteState) -> str:
+    """Return the state as people read it: "pending approval"."""
+    return state.value.replace("_", " ")
+
+
+def utc_text(unix_ms: int) -> str:
+    """Return "21 Nov 2026 10:31 UTC"; own month names, because strftime's depend on the machine's locale."""
+    moment = datetime.fromtimestamp(unix_ms // 1000, tz=UTC)
+    return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year} {moment.hour:02d}:{moment.minute:02d} UTC"

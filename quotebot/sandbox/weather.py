@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Target = Literal["slack", "salesforce", "llm", "socket"]
 Effect = Literal[
@@ -21,6 +24,8 @@ Effect = Literal[
     "disconnect",  # socket: close the live connections now (a disconnect frame, then the cut)
     "half_open",  # socket: stay connected and mute
 ]
+
+SOCKET_EFFECTS = frozenset({"drop_ack", "refuse_ticket", "disconnect", "half_open"})
 
 
 @dataclass(slots=True)
@@ -54,6 +59,15 @@ class Weather:
     def __init__(self) -> None:
         self._faults: list[Fault] = []
         self._ids = itertools.count(1)
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every arming and clearing: some faults apply at once, without a request to take them."""
+        self._listeners.append(listener)
+
+    def _announce(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def arm(
         self,
@@ -82,6 +96,7 @@ class Weather:
             delay=delay,
         )
         self._faults.append(fault)
+        self._announce()
         return fault
 
     def take(self, target: str, method: str, *, only: frozenset[str] | None = None) -> Fault | None:
@@ -96,6 +111,15 @@ class Weather:
     def clear(self) -> None:
         """Disarm everything."""
         self._faults.clear()
+        self._announce()
+
+    def armed(self, target: str) -> list[Fault]:
+        """Return the faults of one target armed since the last clear, spent ones included."""
+        return [fault for fault in self._faults if fault.target == target]
+
+    def holds(self, fault: Fault) -> bool:
+        """Tell whether a fault that lasts is still on: neither cleared nor past its end."""
+        return fault in self._faults and (fault.until is None or time.monotonic() < fault.until)
 
     def describe(self) -> list[dict[str, object]]:
         """Return every fault ever armed since the last clear, with its hits."""

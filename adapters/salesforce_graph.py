@@ -1,0 +1,200 @@
+"""A quote as one all-or-nothing composite graph, and what the graph's answer means.
+
+The mapping is data: Salesforce field on the left, our attribute on the right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
+
+from adapters.failures import AdapterError, Failure
+from adapters.salesforce_errors import Refusal
+
+KEY_FIELD = "Quotebot_Key__c"
+HASH_FIELD = "Quotebot_Hash__c"
+LINES_MAX = 499  # a graph holds 500 nodes, one of which is the quote itself
+_KEY = re.compile(r"[A-Za-z0-9_-]{1,240}")  # fits a URL unescaped and leaves room for a line's suffix in 255 characters
+_QUOTE_NODE = "quote"
+_SUCCESS = range(200, 300)
+
+QUOTE_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        KEY_FIELD: "key",
+        HASH_FIELD: "content_hash",
+        "Name": "name",
+        "Quotebot_Account__c": "account",
+        "Quotebot_Version__c": "version",
+        "CurrencyIsoCode": "currency",
+        "Quotebot_Total__c": "total",
+        "ExpirationDate": "expires_on",
+    }
+)
+LINE_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "Quotebot_Sku__c": "sku",
+        "Quotebot_Name__c": "name",
+        "Quantity": "quantity",
+        "Quotebot_Months__c": "months",
+        "UnitPrice": "unit_price",
+        "Discount": "discount_percent",
+        "Quotebot_Net__c": "net_amount",
+        "Quotebot_Position__c": "position",
+    }
+)
+_CUSTOMER_TEXT = frozenset({"Name", "Quotebot_Account__c"})  # told by length only
+
+
+@dataclass(frozen=True, slots=True)
+class SalesforceLine:
+    """One line. `unit_price` is per unit (and month), not rounded; `discount_percent` is 0..100; `position` is 1-based."""
+
+    sku: str
+    name: str
+    quantity: int
+    months: int
+    unit_price: Decimal
+    discount_percent: Decimal
+    net_amount: Decimal
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SalesforceQuote:
+    """One immutable quote version. `key` is its identity in Salesforce ([A-Za-z0-9_-], at most 240 characters).
+
+    `content_hash` covers our snapshot: the same key with another hash is a conflict. `currency` is ISO 4217, `expires_on` a date
+    (YYYY-MM-DD).
+    """
+
+    key: str
+    name: str
+    account: str
+    version: int
+    currency: str
+    total: Decimal
+    content_hash: str
+    expires_on: str
+    lines: tuple[SalesforceLine, ...]
+
+
+def checked_key(key: str) -> str:
+    """Return the key. Raises AdapterError(VALIDATION) when it is not safe in a URL."""
+    if _KEY.fullmatch(key):
+        return key
+    raise AdapterError(
+        Failure.VALIDATION,
+        "invalid_key",
+        "The quote's Salesforce key may hold only letters, digits, '_' and '-' (at most 240). Nothing was sent.",
+    )
+
+
+def graph_body(quote: SalesforceQuote, api_version: str) -> bytes:
+    """Return the request body: the quote, then its lines. Raises AdapterError(VALIDATION) for what no graph can hold."""
+    checked_key(quote.key)
+    if len(quote.lines) > LINES_MAX:
+        size = f"Quote {quote.key} has {len(quote.lines)} lines; Salesforce takes {LINES_MAX} at once."
+        raise AdapterError(Failure.VALIDATION, "too_many_lines", f"{size} Nothing was sent. Split the quote.")
+    root = f"/services/data/v{api_version}/sobjects"
+    nodes: list[dict[str, object]] = [
+        {"method": "POST", "url": f"{root}/Quote/", "referenceId": _QUOTE_NODE, "body": _mapped(quote, QUOTE_FIELDS)}
+    ]
+    for line in quote.lines:
+        body = {
+            "QuoteId": f"@{{{_QUOTE_NODE}.id}}",
+            KEY_FIELD: f"{quote.key}_L{line.position}",
+            **_mapped(line, LINE_FIELDS),
+        }
+        nodes.append({"method": "POST", "url": f"{root}/QuoteLineItem/", "referenceId": f"line{line.position}", "body": body})
+    return exact_json({"graphs": [{"graphId": "1", "compositeRequest": nodes}]}).encode()
+
+
+def exact_json(value: object) -> str:
+    """Write JSON with every Decimal as its exact literal; a float is a bug. Raises AdapterError(VALIDATION) for NaN."""
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise AdapterError(Failure.VALIDATION, "invalid_number", "An amount of the quote is not a number. Nothing was sent.")
+        return format(value, "f")
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{json.dumps(name)}:{exact_json(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(exact_json, value)) + "]"
+    if isinstance(value, str | bool | int) or value is None:
+        return json.dumps(value)
+    raise TypeError(f"{type(value).__name__} has no exact JSON form")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphAnswer:
+    """What became of a graph: the new quote's id, or the refusal with the object and the values it concerns."""
+
+    quote_id: str | None
+    refusal: Refusal | None = None
+    sobject: str = "Quote"
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_graph(answer: object, quote: SalesforceQuote) -> GraphAnswer:
+    """Read the answer to `graph_body`. Raises ValueError when it has not the shape of one."""
+    try:
+        graph = _only(_only(answer)["graphs"][0])
+        nodes = [_only(node) for node in graph["graphResponse"]["compositeResponse"]]
+        succeeded = graph["isSuccessful"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError("not the answer to a graph") from error
+    if succeeded is True:
+        return GraphAnswer(_quote_id(nodes, expected=1 + len(quote.lines)))
+    if succeeded is not False:
+        raise ValueError("a graph that neither succeeded nor failed")
+    return _culprit(nodes, quote)
+
+
+def _culprit(nodes: list[dict[str, Any]], quote: SalesforceQuote) -> GraphAnswer:
+    """Find the node that stopped the graph; the others only say that they were halted."""
+    halted = Refusal(400, "PROCESSING_HALTED")
+    for node in nodes:
+        status = node.get("httpStatusCode")
+        if not isinstance(status, int) or status in _SUCCESS:
+            continue
+        refusal = Refusal.read(status, node.get("body"))
+        if refusal.code == "PROCESSING_HALTED":
+            halted = refusal
+            continue
+        line = next((line for line in quote.lines if node.get("referenceId") == f"line{line.position}"), None)
+        if line is None:
+            return GraphAnswer(None, refusal, "Quote", _tellable(_mapped(quote, QUOTE_FIELDS)))
+        return GraphAnswer(None, refusal, "QuoteLineItem", _tellable(_mapped(line, LINE_FIELDS)))
+    return GraphAnswer(None, halted)
+
+
+def _quote_id(nodes: list[dict[str, Any]], *, expected: int) -> str:
+    created = [node for node in nodes if node.get("httpStatusCode") in _SUCCESS]
+    if len(created) != expected:
+        raise ValueError("a successful graph with missing nodes")
+    for node in created:
+        body = node.get("body")
+        if node.get("referenceId") == _QUOTE_NODE and isinstance(body, dict) and isinstance(body.get("id"), str):
+            return str(body["id"])
+    raise ValueError("a successful graph without the quote's id")
+
+
+def _mapped(source: SalesforceQuote | SalesforceLine, fields: Mapping[str, str]) -> dict[str, object]:
+    return {name: getattr(source, attribute) for name, attribute in fields.items()}
+
+
+def _tellable(body: Mapping[str, object]) -> dict[str, str]:
+    return {
+        name: f"({len(str(value))} characters)" if name in _CUSTOMER_TEXT else json.dumps(str(value)[:80])
+        for name, value in body.items()
+    }
+
+
+def _only(value: object) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise TypeError("not an object")

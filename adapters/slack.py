@@ -1,0 +1,279 @@
+"""Slack's Web API, and the two addresses it hands out: response_url and the upload address.
+
+A call becomes one HTTP request, a refusal an `AdapterError` read from the table in `slack_errors`. Nothing here retries, sleeps or
+decides. An append carries our key in its message metadata, so that `find` can tell whether a lost answer had come true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from yarl import URL
+
+from adapters.failures import AdapterError, Failure
+from adapters.slack_errors import ADDRESS_STATUSES, refusal, translated, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slack_sdk.web.async_client import AsyncWebClient
+
+Json = dict[str, Any]
+
+METADATA_EVENT_TYPE = "quotebot_delivery"
+FILES_ORIGIN = URL("https://files.slack.com")  # where Slack takes uploads, besides its API host
+FIND_PAGES_MAX = 5
+FIND_PAGE_MESSAGES = 200
+ANSWER_BYTES_MAX = 64 * 1024  # of a response_url or an upload address: they say "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the bot's token belongs to."""
+
+    team_id: str
+    bot_user_id: str
+    bot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PostedMessage:
+    """Where a message is: `ts` is its id inside the channel."""
+
+    channel: str
+    ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class UploadTicket:
+    """A file to be, and the address that takes its bytes (a secret: whoever has it may write the file)."""
+
+    file_id: str
+    upload_url: str
+
+
+class SlackApi:
+    """One workspace. Every method makes one request (`find`: one per page) and raises only `AdapterError`.
+
+    `client` brings the token, the API address and no retry handlers; if it has no `session` it gets ours, so that connections are
+    reused. `response_url_hosts` are the hosts (with the port, unless it is the scheme's own) that a response_url may name.
+    """
+
+    def __init__(
+        self,
+        client: AsyncWebClient,
+        session: aiohttp.ClientSession | None = None,
+        *,
+        timeout_seconds: float = 10.0,
+        upload_timeout_seconds: float = 60.0,
+        response_url_hosts: frozenset[str],
+    ) -> None:
+        if client.retry_handlers:
+            raise ValueError("the Slack client must be built with retry_handlers=[]: a retry inside it would post twice")
+        self._client = client
+        self._session = session
+        self._owns_session = session is None
+        self._timeout_seconds = timeout_seconds
+        self._upload_timeout_seconds = upload_timeout_seconds
+        self._response_url_hosts = response_url_hosts
+
+    async def identify(self) -> Identity:
+        """Ask Slack who we are (auth.test)."""
+        who = await self._call("auth.test", form={})
+        return Identity(*(_text(who, "auth.test", field) for field in ("team_id", "user_id", "bot_id")))
+
+    async def post(
+        self, *, channel: str, text: str, blocks: Sequence[Json], thread_ts: str | None, key: str, correlation_id: str
+    ) -> PostedMessage:
+        """Add a message to a channel, or to the thread of `thread_ts`. `key` travels in its metadata for `find`."""
+        message = {
+            **_content(channel, text, blocks),
+            **({"thread_ts": thread_ts} if thread_ts else {}),
+            "metadata": {"event_type": METADATA_EVENT_TYPE, "event_payload": {"key": key}},
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+        posted = await self._call(
+            "chat.postMessage", body=message, headers={"X-Request-Id": correlation_id, "Idempotency-Key": key}
+        )
+        return PostedMessage(*(_text(posted, "chat.postMessage", field) for field in ("channel", "ts")))
+
+    async def find(self, *, channel: str, thread_ts: str | None, key: str, oldest_seconds: float) -> PostedMessage | None:
+        """Look for the message that carries `key`, from `oldest_seconds` (Unix time) on. None: it is provably not there.
+
+        Raises `UNCERTAIN` when there is more to read than FIND_PAGES_MAX pages: absence was not shown.
+        """
+        method = "conversations.replies" if thread_ts else "conversations.history"
+        form = {
+            "channel": channel,
+            **({"ts": thread_ts} if thread_ts else {}),
+            "oldest": f"{oldest_seconds:.6f}",
+            "inclusive": "1",
+            "include_all_metadata": "1",
+            "limit": str(FIND_PAGE_MESSAGES),
+        }
+        for _ in range(FIND_PAGES_MAX):
+            page = await self._call(method, form=form)
+            for message in page.get("messages") or ():
+                if _key_of(message) == key:
+                    return PostedMessage(channel, _text(message, method, "ts"))
+            cursor = (page.get("response_metadata") or {}).get("next_cursor")
+            if not cursor and not page.get("has_more"):
+                return None
+            form["cursor"] = str(cursor or "")
+        raise AdapterError(
+            Failure.UNCERTAIN,
+            "too_many_messages",
+            f"{FIND_PAGES_MAX} pages of {method} did not hold the message and there are more; whether it was posted is unknown.",
+        )
+
+    async def update(self, *, channel: str, ts: str, text: str, blocks: Sequence[Json], correlation_id: str) -> None:
+        """Replace the content of one of our messages; its metadata stays."""
+        await self._call(
+            "chat.update", body={**_content(channel, text, blocks), "ts": ts}, headers={"X-Request-Id": correlation_id}
+        )
+
+    async def ephemeral(self, *, channel: str, user: str, text: str, thread_ts: str | None = None) -> None:
+        """Tell one person something in a channel; it cannot be read back or updated."""
+        thread = {"thread_ts": thread_ts} if thread_ts else {}
+        await self._call("chat.postEphemeral", body={**_content(channel, text, ()), **thread, "user": user})
+
+    async def respond(self, response_url: str, *, text: str) -> None:
+        """Answer the person through the address their gesture brought. NOT_FOUND: the address has expired or is used up."""
+        target = _address(response_url, "response_url")
+        if target.host_port_subcomponent not in self._response_url_hosts or not _private(target):
+            raise _refused_host("response_url")
+        content = json.dumps({"text": text, "response_type": "ephemeral", "replace_original": False}).encode()
+        await self._send("response_url", target, content, "application/json", self._timeout_seconds)
+
+    async def open_view(self, *, trigger_id: str, view: Json) -> None:
+        """Open a modal for the gesture of `trigger_id`. EXPIRED: more than three seconds ago, or already used."""
+        await self._call("views.open", body={"trigger_id": trigger_id, "view": view})
+
+    async def upload_url(self, *, filename: str, length: int) -> UploadTicket:
+        """Step 1 of 3: announce a file of `length` bytes. May be repeated: an upload never completed is discarded."""
+        method = "files.getUploadURLExternal"
+        ticket = await self._call(method, form={"filename": filename, "length": str(length)})
+        return UploadTicket(*(_text(ticket, method, field) for field in ("file_id", "upload_url")))
+
+    async def upload_bytes(self, upload_url: str, content: bytes) -> None:
+        """Step 2 of 3: hand over the bytes; may be repeated. The address must be the API's host or Slack's host for files."""
+        target = _address(upload_url, "upload address")
+        if target.origin() not in (URL(self._client.base_url).origin(), FILES_ORIGIN):
+            raise _refused_host("upload address")
+        await self._send("upload", target, content, "application/octet-stream", self._upload_timeout_seconds)
+
+    async def complete_upload(self, *, file_id: str, title: str, channel: str, thread_ts: str | None, comment: str) -> None:
+        """Step 3 of 3: share the file. Once only: after a lost answer ask `is_shared`, a second try is refused (NOT_FOUND)."""
+        form = {
+            "files": json.dumps([{"id": file_id, "title": title}]),
+            "channel_id": channel,
+            "initial_comment": comment,
+            **({"thread_ts": thread_ts} if thread_ts else {}),
+        }
+        await self._call("files.completeUploadExternal", form=form)
+
+    async def is_shared(self, *, file_id: str, channel: str) -> bool:
+        """Tell whether an upload was completed into the channel. Slack may need some seconds to know."""
+        try:
+            answer = await self._call("files.info", form={"file": file_id})
+        except AdapterError as error:
+            if error.code == "file_not_found":
+                return False
+            raise
+        shares: Json = (answer.get("file") or {}).get("shares") or {}
+        return any(channel in places for places in shares.values())
+
+    async def close(self) -> None:
+        """Close the connections, unless the session was the caller's."""
+        if self._owns_session and self._session is not None:
+            await self._session.close()
+
+    async def _call(
+        self, method: str, *, body: Json | None = None, form: dict[str, str] | None = None, headers: dict[str, str] | None = None
+    ) -> Json:
+        if self._client.session is None:
+            self._client.session = self._connections()
+        with translated(method):
+            async with asyncio.timeout(self._timeout_seconds):
+                answer = await self._client.api_call(method, json=body, data=form, headers=headers)
+        if not isinstance(answer.data, dict):
+            raise unreadable(method, answer.status_code)
+        return answer.data
+
+    async def _send(self, what: str, target: URL, content: bytes, content_type: str, seconds: float) -> None:
+        """POST to an address that carries its own permission. It gets no token, and a redirect is not followed."""
+        with translated(what):
+            async with (
+                asyncio.timeout(seconds),
+                self._connections().post(
+                    target,
+                    data=io.BytesIO(content),  # raw bytes over 1 MiB would hold up the loop
+                    headers={"Content-Type": content_type},
+                    allow_redirects=False,
+                    proxy=self._client.proxy,
+                    ssl=self._client.ssl if self._client.ssl is not None else True,
+                ) as response,
+            ):
+                answer = _parsed(await response.content.read(ANSWER_BYTES_MAX))
+        if response.status != HTTPStatus.OK or (isinstance(answer, dict) and answer.get("ok") is False):
+            raise refusal(what, response.status, response.headers, answer, ADDRESS_STATUSES)
+
+    def _connections(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        return self._session
+
+
+def _content(channel: str, text: str, blocks: Sequence[Json]) -> Json:
+    """What every message has. Slack must not turn names in it into mentions or links: our mentions are ids already."""
+    return {"channel": channel, "text": text, **({"blocks": list(blocks)} if blocks else {}), "parse": "none", "link_names": False}
+
+
+def _key_of(message: Json) -> str | None:
+    """The key that `post` gave this message, if it did."""
+    metadata = message.get("metadata") or {}
+    if metadata.get("event_type") != METADATA_EVENT_TYPE:
+        return None
+    key = (metadata.get("event_payload") or {}).get("key")
+    return key if isinstance(key, str) else None
+
+
+def _text(answer: Json, method: str, field: str) -> str:
+    value = answer.get(field)
+    if not isinstance(value, str) or not value:
+        raise unreadable(method, HTTPStatus.OK)
+    return value
+
+
+def _parsed(raw: bytes) -> object:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return None
+
+
+def _address(text: str, what: str) -> URL:
+    """The URL, if it is one: absolute, and without a user name that makes a host look like another."""
+    try:
+        target = URL(text)
+    except ValueError as error:
+        raise _refused_host(what) from error
+    if not target.absolute or target.user is not None or target.password is not None:
+        raise _refused_host(what)
+    return target
+
+
+def _private(target: URL) -> bool:
+    """Tell whether what we send stays private on the way: TLS, or this machine."""
+    return target.scheme == "https" or (target.scheme == "http" and target.host in {"127.0.0.1", "::1", "localhost"})
+
+
+def _refused_host(what: str) -> AdapterError:
+    return AdapterError(Failure.VALIDATION, "host_refused", f"The {what} does not point to Slack; nothing was sent.")

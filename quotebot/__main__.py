@@ -1,0 +1,16 @@
+"""`python -m quotebot` and the `quotebot` script."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    from quotebot.cli.root import run  # noqa: PLC0415 -- importing this module runs nothing and costs nothing
+
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The `quotebot` command: its groups, and the one place where errors become words and exit statuses.
+
+Command modules import what they need when they run: `--help` must not pay for Slack, PDF or CRM libraries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from cyclopts import App, CycloptsError
+
+from quotebot import __version__
+from quotebot.cli import dead, exits, operate, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+app = App(
+    name="quotebot",
+    help="Prices, approves and sends sales quotes in Slack; every command has exactly one business effect.",
+    version=__version__,
+    result_action="return_value",
+)
+app.command(serve.run)
+app.command(serve.sandbox)
+app.command(dead.app)
+app.command(dead.replay)
+app.command(operate.resume)
+app.command(operate.policy)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    try:
+        status = app(arguments, exit_on_error=False, print_error=True)
+    except CycloptsError:  # already printed
+        return exits.USAGE
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001 -- re-raised unless a person can act on it
+        return _status_of(error)
+    if asyncio.iscoroutine(status):  # pragma: no cover -- cyclopts awaits async commands itself
+        status = asyncio.run(status)
+    return status if isinstance(status, int) else exits.OK
+
+
+def _status_of(error: Exception) -> int:
+    """Turn the errors people can act on into words; anything else is a bug and keeps its traceback."""
+    from ledger.database import DatabaseError  # noqa: PLC0415 -- after the command has run, cost no longer matters
+    from quotebot.app import LedgerInUseError  # noqa: PLC0415
+    from quotebot.settings import ConfigurationError  # noqa: PLC0415
+
+    known: dict[type[Exception], int] = {
+        ConfigurationError: exits.CONFIG,
+        LedgerInUseError: exits.PENDING,
+        DatabaseError: exits.UNAVAILABLE,
+    }
+    for kind, status in known.items():
+        if isinstance(error, kind):
+            exits.complain(str(error))
+            return status
+    raise error

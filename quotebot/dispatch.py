@@ -1,0 +1,201 @@
+"""Delivers owed effects: claim, perform, settle. The ledger row is the sleep: no retry waits in memory.
+
+Classification comes from the adapter, numbers from the retry matrix; what is decided here is only what a failure means for a class
+of effects: retry, look again first, pause the class, drop, or give up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from adapters.failures import AdapterError, Failure
+from adapters.policies import Policy, Verdict, policy_for, verdict
+from ledger.ledger import StaleFenceError
+from ledger.records import Bury, Delivered, Doubt, Drop, Effect, FollowUps, Hold, Retry, Settlement, Trouble
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+
+POLL_SECONDS: Final = 1.0  # the poll guarantees progress; wake-ups only make it quick
+CONCURRENCY: Final = 8
+OVERRUN_SECONDS: Final = 5.0  # an adapter keeps its own deadline; this one only guards against an adapter that does not
+
+Draw = Callable[[float, float], float]
+log = structlog.get_logger(__name__)
+
+
+class Performer(Protocol):
+    """Does the deeds. One implementation knows the adapters; the dispatcher knows only this."""
+
+    async def perform(self, effect: Effect) -> Delivered:
+        """Do it. Raises AdapterError."""
+        ...
+
+    async def look_up(self, effect: Effect) -> Delivered | None:
+        """Tell whether it was done before, by asking the other side. Raises AdapterError."""
+        ...
+
+    def may_have_happened(self, effect: Effect) -> bool:
+        """Tell, from the recorded steps alone, whether anything visible can have happened."""
+        ...
+
+    def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
+        """Decide, in the settling transaction, what a settled effect entails."""
+        ...
+
+
+class Dispatcher:
+    """Works off due effects, several lanes at once. `draw(low, high)` is the injected source of jitter."""
+
+    def __init__(self, ledger: Ledger, performer: Performer, draw: Draw, *, settle_delay_seconds: float) -> None:
+        self._ledger = ledger
+        self._performer = performer
+        self._draw = draw
+        self._settle_delay_ms = round(settle_delay_seconds * 1000)
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Work until cancelled; the attempts under way are left to `drain`."""
+        while True:
+            self._ledger.effects_changed.clear()
+            if len(self._running) < CONCURRENCY and await self.step():
+                continue
+            try:
+                await asyncio.wait_for(self._ledger.effects_changed.wait(), await self._nap_seconds())
+            except TimeoutError:
+                continue
+
+    async def step(self) -> int:
+        """Claim what is due and start it; returns how many were started."""
+        effects = await self._ledger.claim_effects(CONCURRENCY - len(self._running))
+        for effect in effects:
+            task = asyncio.create_task(self._attempt(effect))
+            self._running.add(task)
+            task.add_done_callback(self._finished)
+        return len(effects)
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for the attempts under way; what is still running after `seconds` is cancelled and left to the next start."""
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=seconds)
+            for task in late:
+                task.cancel()
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._ledger.effects_changed.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("effect.unsettled", error=repr(error))
+
+    async def _nap_seconds(self) -> float:
+        due = await self._ledger.next_due_at()
+        if due is None:
+            return POLL_SECONDS
+        return min(POLL_SECONDS, max(0.0, (due - self._ledger.clock.now_ms()) / 1000))
+
+    async def _attempt(self, effect: Effect) -> None:
+        with structlog.contextvars.bound_contextvars(
+            correlation_id=effect.correlation_id, effect_id=effect.id, effect_class=effect.effect_class, attempt=effect.attempts + 1
+        ):
+            try:
+                settlement = await self._try(effect)
+            except StaleFenceError:
+                log.warning("effect.late_step")
+                return
+            settled = await self._ledger.settle(effect, settlement, self._performer.follow_ups)
+            _log_settlement(effect, settlement, late=settled is None)
+
+    async def _try(self, effect: Effect) -> Settlement:
+        policy = policy_for(effect.effect_class)
+        now = self._ledger.clock.now_ms()
+        if effect.expires_at is not None and now >= effect.expires_at:
+            return Drop(Trouble(Failure.EXPIRED.value, "Too old to be worth sending."))
+        try:
+            async with asyncio.timeout(policy.timeout_seconds + OVERRUN_SECONDS):
+                if effect.reconciling:
+                    return await self._reconcile(effect, now)
+                return await self._performer.perform(effect)
+        except AdapterError as error:
+            return self._judge(effect, policy, error)
+        except TimeoutError:
+            late = AdapterError(Failure.TRANSIENT, "timeout", "The call did not end in time.", possibly_applied=True)
+            return self._judge(effect, policy, late)
+        except StaleFenceError:
+            raise
+        except Exception as error:
+            log.exception("effect.internal_error")
+            bug = AdapterError(
+                Failure.INTERNAL, type(error).__name__, f"{type(error).__name__} in our own code.", possibly_applied=True
+            )
+            return self._judge(effect, policy, bug)
+
+    async def _reconcile(self, effect: Effect, now: int) -> Settlement:
+        """Look before sending again. Absence counts only after the settle delay: the first send may still be under way."""
+        doubt = Trouble(Failure.UNCERTAIN.value, "Whether it was done is not known yet.", maybe_sent=True)
+        if not self._performer.may_have_happened(effect):
+            return Retry(doubt, delay_ms=0, spent=False)
+        if effect.semantics == "repeat_once":
+            return Retry(doubt, delay_ms=0, spent=False)
+        found = await self._performer.look_up(effect)
+        if found is not None:
+            return found
+        settled_at = (effect.uncertain_since or now) + self._settle_delay_ms
+        if now >= settled_at:
+            return Retry(doubt, delay_ms=0, spent=False)
+        return Doubt(doubt, delay_ms=settled_at - now, spent=False)
+
+    def _judge(self, effect: Effect, policy: Policy, error: AdapterError) -> Settlement:
+        """Say what a failed attempt means for this effect."""
+        trouble = Trouble(
+            category=error.failure.value,
+            error=f"{error} ({error.code})",
+            http_status=error.http_status,
+            retry_after_ms=None if error.retry_after_seconds is None else round(error.retry_after_seconds * 1000),
+            maybe_sent=error.possibly_applied,
+        )
+        judged = verdict(policy, error, alike_before=_alike_before(effect, error))
+        if judged is Verdict.PAUSE:
+            return Hold(trouble)
+        if judged is Verdict.DEAD:
+            # An answer to one person that cannot arrive any more is needless: the quote's card shows the outcome.
+            return Drop(trouble) if effect.semantics == "repeat_once" else Bury(trouble)
+        delay = policy.next_delay(effect.attempts + 1, self._draw, error.retry_after_seconds)
+        if delay is None:
+            return Bury(trouble)
+        delay_ms = round(delay * 1000)
+        if effect.reconciling or judged is Verdict.UNCERTAIN:
+            return Doubt(trouble, delay_ms)
+        hold_until = None
+        if error.retry_after_seconds is not None:
+            hold_until = self._ledger.clock.now_ms() + round(error.retry_after_seconds * 1000)
+        return Retry(trouble, delay_ms, hold_until=hold_until)
+
+
+def _alike_before(effect: Effect, error: AdapterError) -> int:
+    """Count earlier failures of this cycle that look the same: the last one stands for them, attempts count the rest."""
+    if error.possibly_applied and effect.maybe_sent:
+        return effect.attempts or 1
+    return effect.attempts if effect.category == error.failure.value else 0
+
+
+def _log_settlement(effect: Effect, settlement: Settlement, *, late: bool) -> None:
+    if late:
+        log.warning("effect.late_result")
+        return
+    if isinstance(settlement, Delivered):
+        log.info("effect.delivered", external_ref=settlement.external_ref, already_there=settlement.already_there)
+        return
+    report = log.error if isinstance(settlement, Bury) else log.warning
+    report(
+        f"effect.{type(settlement).__name__.lower()}",
+        category=settlement.trouble.category,
+        error=settlement.trouble.error,
+        http_status=settlement.trouble.http_status,
+        target=effect.target,
+        dead=isinstance(settlement, Bury),
+    )

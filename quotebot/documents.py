@@ -1,0 +1,106 @@
+"""A quote as the customer's document: every value already text. Never cost, margin or a Slack id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from adapters.pdf import DocumentLine, QuoteDocument
+from quotebot.domain import money
+
+if TYPE_CHECKING:
+    from quotebot.domain.pricing import PricedLine
+    from quotebot.domain.quotes import Quote
+
+ACCENT = "#1f4e79"
+ROLE_WORDS = {
+    "sales_manager": "Sales Manager",
+    "deal_desk": "Deal Desk",
+    "vp_sales": "VP Sales",
+    "cfo": "CFO",
+    "legal": "Legal",
+}
+TERMS = (
+    "Prices are net of applicable taxes and valid until the date shown.",
+    "Recurring charges are invoiced for the whole term unless agreed otherwise in writing.",
+    "This quote becomes binding with the signature of both parties.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seller:
+    """Who sends the quote."""
+
+    name: str
+    lines: tuple[str, ...]
+
+
+def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocument:
+    """Return the document of an approved quote. Its dates come from the quote, so that rendering twice gives the same bytes."""
+    pricing = quote.pricing
+    currency = pricing.currency
+    percent = money.format_percent(pricing.discount_percent)
+    discounted = pricing.discount_total > 0
+    return QuoteDocument(
+        title="Quote",
+        quote_id=quote.quote_id,
+        version=str(quote.version),
+        account=quote.account,
+        issued_on=_day(quote.created_at),
+        valid_until=_day(quote.valid_until),
+        prepared_by=prepared_by,
+        approved_by=_approved_by(quote),
+        currency=currency,
+        term=_months(pricing.term_months),
+        lines=tuple(_line(line, currency, percent if discounted else "") for line in pricing.lines),
+        list_total=money.format_amount(pricing.list_total, currency),
+        discount_label=f"Discount ({percent})",
+        discount_total=f"\u2212{money.format_amount(pricing.discount_total, currency)}" if discounted else "",
+        net_total=money.format_amount(pricing.net_total, currency),
+        assumptions=(f"All amounts are in {currency}.", f"Subscription term: {_months(pricing.term_months)}."),
+        terms=TERMS,
+        seller_name=seller.name,
+        seller_lines=seller.lines,
+        accent=ACCENT,
+        created_at=datetime.fromtimestamp(quote.created_at // 1000, tz=UTC).isoformat(),
+    )
+
+
+def _line(line: PricedLine, currency: str, percent: str) -> DocumentLine:
+    billed = "per month" if line.billing == "recurring" else "billed once"
+    tier = "" if line.tier is None else f"Volume tier {line.tier} · "
+    return DocumentLine(
+        position=str(line.position),
+        name=line.name,
+        sku=line.sku,
+        detail=f"{tier}{billed}",
+        quantity=f"{line.quantity:,}",
+        term=_months(line.months) if line.billing == "recurring" else "one time",
+        unit_price=money.format_number(line.unit_price, currency),
+        discount=percent,
+        amount=money.format_number(line.net_amount, currency),
+    )
+
+
+def _approved_by(quote: Quote) -> str:
+    approval = quote.approval
+    if approval is None or approval.decided_at is None or approval.decided_role is None:
+        return ""
+    roles = " and ".join(ROLE_WORDS.get(role, role) for role in approval.decided_role.split(" + "))
+    return f"{roles} on {_day(approval.decided_at)}"
+
+
+def _months(count: int) -> str:
+    return "1 month" if count == 1 else f"{count} months"
+
+
+def _day(unix_ms: int) -> str:
+    moment = datetime.fromtimestamp(unix_ms // 1000, tz=UTC)
+    return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year}"
+
+
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip

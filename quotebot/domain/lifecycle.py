@@ -1,0 +1,60 @@
+"""The life of a quote: one table of arrows. What is not drawn here cannot happen.
+
+    draft --> validated --> priced --> pending_approval --> approved --> finalized --> sent --> accepted
+      ^                       |  |            |    |           |                          `--> lost
+      |                       |  `------------|----|---------> approved   (automatic: policy needs nobody)
+      |                       |               |    `--> rejected
+      `-----------------------+---------------+------------+---'
+            a material edit of priced, pending_approval or approved; revising rejected
+
+    draft, validated, priced, pending_approval, approved, rejected, finalized, sent --> cancelled
+    draft, validated, priced, pending_approval, approved, rejected, finalized, sent --> expired
+
+accepted, lost, cancelled and expired are final. finalized freezes the content: from there on a change is a new version.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from quotebot.domain.quotes import QuoteState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ENDINGS = frozenset({QuoteState.CANCELLED, QuoteState.EXPIRED})
+
+ARROWS: Mapping[QuoteState, frozenset[QuoteState]] = MappingProxyType(
+    {
+        QuoteState.DRAFT: _ENDINGS | {QuoteState.VALIDATED},
+        QuoteState.VALIDATED: _ENDINGS | {QuoteState.PRICED},
+        QuoteState.PRICED: _ENDINGS | {QuoteState.PENDING_APPROVAL, QuoteState.APPROVED, QuoteState.DRAFT},
+        QuoteState.PENDING_APPROVAL: _ENDINGS | {QuoteState.APPROVED, QuoteState.REJECTED, QuoteState.DRAFT},
+        QuoteState.APPROVED: _ENDINGS | {QuoteState.FINALIZED, QuoteState.DRAFT},
+        QuoteState.REJECTED: _ENDINGS | {QuoteState.DRAFT},
+        QuoteState.FINALIZED: _ENDINGS | {QuoteState.SENT},
+        QuoteState.SENT: _ENDINGS | {QuoteState.ACCEPTED, QuoteState.LOST},
+        QuoteState.ACCEPTED: frozenset(),
+        QuoteState.LOST: frozenset(),
+        QuoteState.CANCELLED: frozenset(),
+        QuoteState.EXPIRED: frozenset(),
+    }
+)
+
+
+class IllegalTransitionError(ValueError):
+    """Code asked for an arrow that is not drawn; nothing was changed."""
+
+
+def allowed(state: QuoteState) -> frozenset[QuoteState]:
+    """Return the states that may follow `state`; empty when it is final."""
+    return ARROWS[state]
+
+
+def require(origin: QuoteState, target: QuoteState) -> None:
+    """Raise IllegalTransitionError unless `origin` may become `target`."""
+    if target in ARROWS[origin]:
+        return
+    ways = ", ".join(sorted(ARROWS[origin])) or "nothing: it is final"
+    raise IllegalTransitionError(f"A quote that is {origin} cannot become {target}; it can become {ways}. Nothing was changed.")

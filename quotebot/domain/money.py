@@ -1,0 +1,106 @@
+"""Money: exact decimals in, one rounding rule, text out. A float is a programming error and raises.
+
+Rule: an amount is rounded once, half up, to the exponent of its currency (USD 2, JPY 0, KWD 3). Formatting never rounds
+anything that decides: quantise first, format last.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
+
+from babel.numbers import UnknownCurrencyError, get_currency_precision, validate_currency
+
+# Own context: results must not depend on what the calling thread did to the shared one. 60 digits hold any product of a legal
+# unit price, quantity, term and percentage exactly.
+EXACT = Context(prec=60, rounding=ROUND_HALF_UP)
+DIGITS_MAX = 30
+
+
+def exact(value: Decimal | int | str) -> Decimal:
+    """Return `value` as a finite Decimal.
+
+    Raises TypeError for a float or bool (they were never money) and ValueError for text that is no
+    finite number of at most 30 digits.
+    """
+    if isinstance(value, bool) or not isinstance(value, Decimal | int | str):
+        raise TypeError(f"money is Decimal, int or text, never {type(value).__name__}: {value!r}")
+    try:
+        number = Decimal(value)
+    except ArithmeticError as error:
+        raise ValueError(f"not a number: {value!r}") from error
+    # The bounds keep products exact and stop "1e999999" from becoming a megabyte of zeros.
+    if not number.is_finite() or len(number.as_tuple().digits) > DIGITS_MAX or not -DIGITS_MAX <= number.adjusted() < DIGITS_MAX:
+        raise ValueError(f"not a finite number of at most {DIGITS_MAX} digits")
+    return number
+
+
+def exponent(currency: str) -> int:
+    """Return the number of decimals of an ISO 4217 currency; ValueError when the code is unknown."""
+    try:
+        validate_currency(currency)
+    except UnknownCurrencyError as error:
+        raise ValueError(f"unknown currency {currency!r}; use an ISO 4217 code such as USD") from error
+    return get_currency_precision(currency)
+
+
+def round_money(amount: Decimal, currency: str) -> Decimal:
+    """Return `amount` rounded half up to the currency's exponent."""
+    return exact(amount).quantize(Decimal(1).scaleb(-exponent(currency)), context=EXACT)
+
+
+def multiply(*factors: Decimal | int) -> Decimal:
+    """Return the exact product of `factors`."""
+    product = Decimal(1)
+    for factor in factors:
+        product = EXACT.multiply(product, exact(factor))
+    return product
+
+
+def percent_of(percent: Decimal, amount: Decimal, currency: str) -> Decimal:
+    """Return `percent` per cent of `amount`, rounded once."""
+    return round_money(multiply(percent, amount, Decimal("0.01")), currency)
+
+
+def total(amounts: tuple[Decimal, ...], currency: str) -> Decimal:
+    """Return the sum of amounts that are already rounded."""
+    result = round_money(Decimal(0), currency)
+    for amount in amounts:
+        result = EXACT.add(result, exact(amount))
+    return result
+
+
+def format_amount(amount: Decimal, currency: str) -> str:
+    """Return "17,340.00 USD"."""
+    return f"{format_number(amount, currency)} {currency}"
+
+
+def format_number(amount: Decimal, currency: str) -> str:
+    """Return "17,340.00", the amount without its currency."""
+    return f"{round_money(amount, currency):,f}"
+
+
+def format_unit_price(price: Decimal, currency: str) -> str:
+    """Return a unit price with at least the currency's decimals and every further one it has, e.g. "0.405 USD"."""
+    plain = trimmed(price)
+    decimals = len(plain.partition(".")[2])
+    if decimals <= exponent(currency):
+        return format_amount(price, currency)
+    return f"{exact(plain):,f} {currency}"
+
+
+def format_percent(percent: Decimal) -> str:
+    """Return "15 %" or "12.5 %"."""
+    return f"{trimmed(percent)} %"
+
+
+def floor_hundredths(value: Decimal) -> Decimal:
+    """Return `value` rounded down to 2 decimals, so that "under 60" is never shown as 60."""
+    return value.quantize(Decimal("0.01"), rounding=ROUND_FLOOR, context=EXACT)
+
+
+def trimmed(number: Decimal) -> str:
+    """Return plain digits without exponent and without trailing zeros: "15", "12.5", "0"."""
+    text = format(exact(number), "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in ("", "-0") else text

@@ -1,0 +1,82 @@
+"""What can be owed to the outside: one constructor per deed. Who performs it is performer.py; how it is retried is policies.py.
+
+Everything in a quote's thread waits for the effect that posts the quote's card, the thread's root.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from adapters.policies import policy_for
+from ledger.records import EffectIntent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CARD: Final = "slack.card"
+POST: Final = "slack.post"
+REPLY: Final = "slack.reply"
+FILE: Final = "slack.file"
+RENDER: Final = "pdf.render"
+CRM: Final = "crm.create"
+
+RESPONSE_URL_MS: Final = 29 * 60_000  # Slack gives a response_url 30 minutes
+
+
+def root(quote_id: str) -> EffectIntent:
+    """Post the quote's status card: the root of its thread."""
+    return _intent(POST, quote_id, quote_id, {"what": "root", "quote_id": quote_id})
+
+
+def card(quote_id: str, root_key: str) -> EffectIntent:
+    """Show the quote's current state on its card. A newer one makes this one needless."""
+    return _intent(CARD, quote_id, quote_id, {"quote_id": quote_id}, after=root_key, supersede_key=f"card:{quote_id}")
+
+
+def notice(quote_id: str, root_key: str, text: str) -> EffectIntent:
+    """Say something in the quote's thread, once."""
+    return _intent(POST, quote_id, quote_id, {"what": "notice", "quote_id": quote_id, "text": text}, after=root_key)
+
+
+def reply(aggregate_id: str, user: str, channel: str | None, text: str, received_at: int) -> EffectIntent:
+    """Answer one person, visible to them alone, over the response_url of their request."""
+    return _intent(
+        REPLY, user, aggregate_id, {"user": user, "channel": channel, "text": text}, expires_at=received_at + RESPONSE_URL_MS
+    )
+
+
+def render(quote_id: str, version: int) -> EffectIntent:
+    """Render the PDF of one quote version."""
+    return _intent(RENDER, quote_id, quote_id, {"quote_id": quote_id, "version": version})
+
+
+def share(quote_id: str, version: int, sha256: str, root_key: str) -> EffectIntent:
+    """Upload a rendered PDF into the quote's thread."""
+    return _intent(FILE, quote_id, quote_id, {"quote_id": quote_id, "version": version, "sha256": sha256}, after=root_key)
+
+
+def create_in_crm(quote_id: str, version: int) -> EffectIntent:
+    """Write one quote version to Salesforce."""
+    return _intent(CRM, quote_id, quote_id, {"quote_id": quote_id, "version": version})
+
+
+def _intent(
+    effect_class: str,
+    target: str,
+    aggregate_id: str,
+    payload: Mapping[str, Any],
+    *,
+    after: str | None = None,
+    supersede_key: str | None = None,
+    expires_at: int | None = None,
+) -> EffectIntent:
+    return EffectIntent(
+        effect_class=effect_class,
+        semantics=policy_for(effect_class).semantics,
+        target=target,
+        aggregate_id=aggregate_id,
+        payload=payload,
+        after=after,
+        supersede_key=supersede_key,
+        expires_at=expires_at,
+    )

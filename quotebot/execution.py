@@ -1,0 +1,132 @@
+"""Executes reserved commands: claim, load, decide, save, complete. The decision and all its consequences are one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from adapters.failures import Failure
+from adapters.policies import policy_for
+from ledger.ledger import StaleFenceError
+from ledger.records import Operation, Outcome, Trouble
+from quotebot import effects, words
+from quotebot.commands import REGISTRY, CreateQuote, DecideApproval, SubmitQuote
+from quotebot.handlers import quotes as handlers
+from quotebot.store import quotes as store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+
+POLL_SECONDS: Final = 1.0  # the poll is what guarantees progress; wake-ups only make it quick
+INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
+
+log = structlog.get_logger(__name__)
+
+
+class Executor:
+    """One worker over the due operations. `draw` is the injected source of jitter."""
+
+    def __init__(self, ledger: Ledger, rules: handlers.Rules, draw: Callable[[float, float], float]) -> None:
+        self._ledger = ledger
+        self._rules = rules
+        self._draw = draw
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            self._ledger.operations_changed.clear()
+            if await self.step():
+                continue
+            try:
+                await asyncio.wait_for(self._ledger.operations_changed.wait(), POLL_SECONDS)
+            except TimeoutError:
+                continue
+
+    async def step(self) -> bool:
+        """Execute one due operation; false when none was due."""
+        operation = await self._ledger.claim_operation()
+        if operation is None:
+            return False
+        with structlog.contextvars.bound_contextvars(
+            correlation_id=operation.correlation_id, operation_key=operation.operation_key, action_kind=operation.action_kind
+        ):
+            await self._execute(operation)
+        return True
+
+    async def _execute(self, operation: Operation) -> None:
+        try:
+            done = await self._ledger.execute(operation, lambda tx: self.decide(tx, operation))
+        except StaleFenceError:
+            log.warning("operation.late_result")
+        except Exception as error:
+            log.exception("operation.failed", attempt=operation.attempts + 1)
+            await self._fail(operation, error)
+        else:
+            log.info("operation.completed", outcome=done.outcome, aggregate_id=(done.response or {}).get("quote_id"))
+
+    async def _fail(self, operation: Operation, error: Exception) -> None:
+        trouble = Trouble(Failure.INTERNAL.value, f"{type(error).__name__}: the command could not be executed.")
+        delay = policy_for("default").next_delay(operation.attempts + 1, self._draw, None)
+        if operation.attempts < INTERNAL_RETRIES and delay is not None:
+            await self._ledger.retry_operation(operation, trouble, round(delay * 1000))
+            return
+        quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
+        text = words.terminal(trouble.error, operation.correlation_id, quote_id)
+        channel = operation.payload.get("channel")
+        answer = effects.reply(operation.aggregate_id, operation.actor, channel, text, operation.received_at)
+        await self._ledger.bury_operation(operation, trouble, {"code": "failed", "quote_id": quote_id, "text": text}, (answer,))
+
+    def decide(self, tx: Tx, operation: Operation) -> Outcome:
+        """Load, decide and save inside the open transaction."""
+        payload = REGISTRY[operation.action_kind].parse(operation.payload)
+        asked = handlers.Asked(
+            operation_key=operation.operation_key,
+            correlation_id=operation.correlation_id,
+            actor=operation.actor,
+            team_id=operation.team_id,
+            received_at=operation.received_at,
+            seen_version=operation.aggregate_version,
+            actor_name=store.transport(tx, operation.id).get("actor_name", ""),
+        )
+        if isinstance(payload, CreateQuote):
+            return self._create(tx, asked, payload)
+        return self._change(tx, asked, payload, operation.aggregate_id)
+
+    def _create(self, tx: Tx, asked: handlers.Asked, payload: CreateQuote) -> Outcome:
+        year = datetime.fromtimestamp(asked.received_at / 1000, tz=UTC).year
+        decision = handlers.create(asked, payload, lambda: store.next_quote_id(tx, year), self._rules)
+        if decision.quote is not None:
+            store.insert(
+                tx, decision.quote, operation_key=asked.operation_key, root_effect_key=handlers.root_key(asked.operation_key)
+            )
+        return _outcome(decision)
+
+    def _change(self, tx: Tx, asked: handlers.Asked, payload: SubmitQuote | DecideApproval, quote_id: str) -> Outcome:
+        quote = store.load(tx, quote_id)
+        if quote is None:
+            return Outcome("refused", {"code": "unknown_quote", "quote_id": quote_id, "text": words.unknown_quote(quote_id)})
+        root = store.root_effect_key(tx, quote_id)
+        if isinstance(payload, SubmitQuote):
+            decision = handlers.submit(asked, quote, root, store.approval_count(tx, quote_id, quote.version), self._rules)
+        else:
+            decision = handlers.decide(asked, payload, quote, root, self._rules)
+        if decision.quote is not None:
+            store.save(tx, quote, decision.quote, asked.received_at)
+        elif decision.response["code"] in _CARD_WAS_STALE:
+            decision_effects = (*decision.effects, effects.card(quote_id, root))
+            return Outcome(decision.kind, decision.response, decision_effects, decision.events)
+        return _outcome(decision)
+
+
+_CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending"})  # refresh what the person looked at
+
+
+def _outcome(decision: handlers.Decision) -> Outcome:
+    response: dict[str, Any] = decision.response
+    return Outcome(decision.kind, response, decision.effects, decision.events)

@@ -1,0 +1,237 @@
+"""What each command decides. Pure: the command, the quote and the rules in; a Decision out. Refusing is a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from ledger.keys import effect_key
+from ledger.records import AuditEvent, EffectIntent
+from quotebot import effects, words
+from quotebot.domain import money
+from quotebot.domain.approvals import DecidingRole, may_decide, sufficient_roles
+from quotebot.domain.policy import Policy, evaluate
+from quotebot.domain.pricing import Pricing, price
+from quotebot.domain.quotes import Approval, ApprovalState, Quote, QuoteState, approval_id_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from quotebot.commands import CreateQuote, DecideApproval
+    from quotebot.domain.catalogue import Catalogue
+
+DOMAIN_EVENTS = frozenset(
+    {
+        "quote.created",
+        "quote.submitted",
+        "approval.requested",
+        "approval.automatic",
+        "approval.approved",
+        "approval.rejected",
+        "approval.refused",
+    }
+)
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decisions are made by: the active catalogue and policy, who holds which role, how long a quote is valid."""
+
+    catalogue: Catalogue
+    policy: Policy
+    approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
+    valid_days: int = 30
+
+    def roles_of(self, user: str) -> frozenset[str]:
+        """Return every role the person holds now."""
+        return frozenset(role for role, users in self.approvers.items() if user in users)
+
+    def who_may_decide(self, approval: Approval, requester: str) -> tuple[str, ...]:
+        """Return whom to ask: the holders of each required role, or of the next higher one when nobody else is there."""
+        asked: list[str] = []
+        for required in approval.required_roles:
+            for role in sufficient_roles(required):
+                holders = [user for user in self.approvers.get(role, ()) if user != requester]
+                if holders:
+                    asked += holders
+                    break
+        return tuple(dict.fromkeys(asked))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks, when, under which operation. `seen_version` is the version on the button; times are Unix milliseconds."""
+
+    operation_key: str
+    correlation_id: str
+    actor: str
+    team_id: str
+    received_at: int
+    seen_version: int | None
+    actor_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one command comes to. `quote` is the quote as it is to be saved, None when nothing changes."""
+
+    kind: Literal["applied", "refused"]
+    response: dict[str, Any]
+    quote: Quote | None = None
+    effects: tuple[EffectIntent, ...] = ()
+    events: tuple[AuditEvent, ...] = ()
+
+
+def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules) -> Decision:
+    """Price the request and show it. `allocate` gives the next quote number, asked for only when there is a quote to number."""
+    priced = price(command.lines, command.term_months, command.discount_percent, rules.catalogue)
+    if not isinstance(priced, Pricing):
+        problems = tuple(words.pricing_problem(problem) for problem in priced)
+        return _refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))
+    quote_id = allocate()
+    quote = Quote(
+        quote_id=quote_id,
+        version=1,
+        state=QuoteState.PRICED,
+        account=command.account,
+        requester=asked.actor,
+        requester_name=asked.actor_name,
+        team_id=asked.team_id,
+        channel=command.channel,
+        created_at=asked.received_at,
+        valid_until=asked.received_at + rules.valid_days * DAY_MS,
+        pricing=priced,
+    )
+    response = {"code": "created", "quote_id": quote_id, "text": words.created(quote)}
+    event = AuditEvent("quote.created", quote_id, after=_facts(quote))
+    return Decision("applied", response, quote, (effects.root(quote_id),), (event,))
+
+
+def root_key(operation_key: str) -> str:
+    """Return the key of the root effect that `create` owes under this operation."""
+    return effect_key(operation_key, effects.POST, 0)
+
+
+def submit(asked: Asked, quote: Quote, root: str, requests: int, rules: Rules) -> Decision:
+    """Ask for the approval the policy wants; a quote that needs nobody is approved at once. `requests`: earlier requests."""
+    if refusal := _seen_another_version(asked, quote) or _foreign(asked, quote):
+        return refusal
+    if quote.state is not QuoteState.PRICED:
+        return _refused(asked, quote.quote_id, quote.channel, "wrong_state", words.wrong_state(quote, "submit"))
+    policy = evaluate(quote.pricing, rules.policy)
+    if policy.blocked:
+        return _refused(asked, quote.quote_id, quote.channel, "blocked", words.blocked(quote, policy))
+    approval = Approval(
+        approval_id=approval_id_for(quote.quote_id, quote.version, requests + 1),
+        quote_id=quote.quote_id,
+        quote_version=quote.version,
+        required_roles=policy.required_roles,
+        reasons=policy.hits,
+        state=ApprovalState.PENDING,
+        requested_by=asked.actor,
+        requested_at=asked.received_at,
+    )
+    submitted = AuditEvent("quote.submitted", quote.quote_id, before=_facts(quote), after={"approval_id": approval.approval_id})
+    if policy.automatic:
+        approved = replace(approval, state=ApprovalState.APPROVED, decided_at=asked.received_at)
+        after = replace(quote, state=QuoteState.APPROVED, approval=approved)
+        return _approved(asked, after, root, (submitted, AuditEvent("approval.automatic", quote.quote_id, after=_facts(after))))
+    after = replace(quote, state=QuoteState.PENDING_APPROVAL, approval=approval)
+    text = words.approval_notice(after, approval, rules.who_may_decide(approval, quote.requester))
+    return Decision(
+        "applied",
+        {"code": "submitted", "quote_id": quote.quote_id, "text": words.submitted(after, approval)},
+        after,
+        (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, text)),
+        (submitted, AuditEvent("approval.requested", quote.quote_id, after=_facts(after))),
+    )
+
+
+def decide(asked: Asked, command: DecideApproval, quote: Quote, root: str, rules: Rules) -> Decision:
+    """Approve or reject, if this person may, now, on the version they saw. The first valid decision wins."""
+    if refusal := _seen_another_version(asked, quote):
+        return refusal
+    approval = quote.approval
+    if approval is None or approval.approval_id != command.approval_id:
+        return _refused(asked, quote.quote_id, quote.channel, "stale", words.wrong_state(quote, command.decision))
+    verdict = may_decide(approval, quote, asked.actor, rules.roles_of(asked.actor), asked.team_id, received_at=asked.received_at)
+    if not isinstance(verdict, DecidingRole):
+        event = AuditEvent("approval.refused", quote.quote_id, after={"code": verdict.code, "actor": asked.actor})
+        return replace(_refused(asked, quote.quote_id, quote.channel, verdict.code, words.refusal(verdict)), events=(event,))
+    rejecting = command.decision == "reject"
+    if rejecting and not (command.reason or "").strip():
+        return _refused(asked, quote.quote_id, quote.channel, "reason_needed", words.reason_needed())
+    decided = replace(
+        approval,
+        state=ApprovalState.REJECTED if rejecting else ApprovalState.APPROVED,
+        decided_by=asked.actor,
+        decided_role=verdict.role,
+        decided_at=asked.received_at,
+        decision_reason=command.reason,
+    )
+    after = replace(quote, state=QuoteState.REJECTED if rejecting else QuoteState.APPROVED, approval=decided)
+    if not rejecting:
+        return _approved(asked, after, root, (AuditEvent("approval.approved", quote.quote_id, _facts(quote), _facts(after)),))
+    return Decision(
+        "applied",
+        {"code": "rejected", "quote_id": quote.quote_id, "text": words.decided_notice(after, decided)},
+        after,
+        (
+            effects.card(quote.quote_id, root),
+            effects.notice(quote.quote_id, root, words.decided_notice(after, decided)),
+        ),
+        (AuditEvent("approval.rejected", quote.quote_id, _facts(quote), _facts(after)),),
+    )
+
+
+def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, ...]) -> Decision:
+    """An approved quote owes its PDF in the thread and its record in Salesforce, whoever approved it."""
+    assert quote.approval is not None  # noqa: S101 -- both callers set it
+    notice = words.decided_notice(quote, quote.approval)
+    return Decision(
+        "applied",
+        {"code": "approved", "quote_id": quote.quote_id, "ref": asked.correlation_id, "text": notice},
+        quote,
+        (
+            effects.card(quote.quote_id, root),
+            effects.notice(quote.quote_id, root, notice),
+            effects.render(quote.quote_id, quote.version),
+            effects.create_in_crm(quote.quote_id, quote.version),
+        ),
+        events,
+    )
+
+
+def _seen_another_version(asked: Asked, quote: Quote) -> Decision | None:
+    if asked.seen_version is None or asked.seen_version == quote.version:
+        return None
+    return _refused(asked, quote.quote_id, quote.channel, "stale", words.stale(asked.seen_version, quote))
+
+
+def _foreign(asked: Asked, quote: Quote) -> Decision | None:
+    if asked.team_id == quote.team_id:
+        return None
+    return _refused(asked, quote.quote_id, quote.channel, "foreign_team", words.foreign_team(quote))
+
+
+def _refused(asked: Asked, aggregate_id: str, channel: str, code: str, text: str) -> Decision:
+    answer = effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at)
+    return Decision(
+        "refused", {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}, None, (answer,)
+    )
+
+
+def _facts(quote: Quote) -> dict[str, Any]:
+    """Return what the audit keeps of a quote: figures and ids, no customer name."""
+    return {
+        "version": quote.version,
+        "state": quote.state.value,
+        "net_total": money.trimmed(quote.pricing.net_total),
+        "currency": quote.pricing.currency,
+        "discount_percent": money.trimmed(quote.pricing.discount_percent),
+        "approval_id": None if quote.approval is None else quote.approval.approval_id,
+        "required_roles": [] if quote.approval is None else list(quote.approval.required_roles),
+        "decided_by": None if quote.approval is None else quote.approval.decided_by,
+        "decided_role": None if quote.approval is None else quote.approval.decided_role,
+    }

@@ -1,0 +1,288 @@
+"""Performs owed effects: one match from effect class to adapter call, and what follows when one is settled.
+
+What a person sees is rendered from the state at the moment of the call, so a card that is sent twice converges. What must not be
+repeated carries the effect's key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from adapters.failures import AdapterError, Failure
+from adapters.pdf import render_key
+from adapters.salesforce import SalesforceLine, SalesforceQuote
+from ledger import keys
+from ledger.records import Delivered, Effect, FollowUps
+from quotebot import effects, words
+from quotebot.documents import Seller, quote_document
+from quotebot.domain import money
+from quotebot.domain.policy import evaluate
+from quotebot.domain.pricing import canonical
+from quotebot.slack.cards import Card, OwedEffect, status_card
+from quotebot.store import quotes as store
+
+if TYPE_CHECKING:
+    from adapters.artefacts import Artefacts
+    from adapters.pdf import PdfRenderer
+    from adapters.salesforce import Salesforce
+    from adapters.slack import SlackApi
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from quotebot.domain.quotes import Quote
+    from quotebot.handlers.quotes import Rules
+
+LOOK_BACK_SECONDS: Final = 60  # the other side's clock may differ from ours
+TICKET, UPLOADED = "ticket", "uploaded"  # durable steps of an upload
+_FAILED: Final = ("failed", "discarded")
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """The outside, as constructed by app.py. Without Salesforce its effects wait as paused."""
+
+    slack: SlackApi
+    pdf: PdfRenderer
+    artefacts: Artefacts
+    salesforce: Salesforce | None
+
+
+class QuotePerformer:
+    """The one implementation of the dispatcher's Performer."""
+
+    def __init__(self, ledger: Ledger, adapters: Adapters, rules: Rules, seller: Seller) -> None:
+        self._ledger = ledger
+        self._adapters = adapters
+        self._rules = rules
+        self._seller = seller
+
+    async def perform(self, effect: Effect) -> Delivered:
+        """Do the deed. Raises AdapterError."""
+        match effect.effect_class:
+            case effects.POST:
+                return await self._post(effect)
+            case effects.CARD:
+                return await self._update_card(effect)
+            case effects.REPLY:
+                return await self._reply(effect)
+            case effects.RENDER:
+                return await self._render(effect)
+            case effects.FILE:
+                return await self._share(effect)
+            case effects.CRM:
+                return await self._create_in_crm(effect)
+            case unknown:
+                raise AdapterError(Failure.INTERNAL, "unknown_class", f"This build cannot perform {unknown}.")
+
+    async def look_up(self, effect: Effect) -> Delivered | None:
+        """Ask the other side whether it was done. Only appends are ever in doubt."""
+        quote = await self._quote(effect)
+        if effect.effect_class == effects.FILE:
+            file_id = effect.steps[TICKET]["file_id"]
+            if not await self._adapters.slack.is_shared(file_id=file_id, channel=quote.channel):
+                return None
+            return Delivered(file_id, {"file_id": file_id}, already_there=True)
+        found = await self._adapters.slack.find(
+            channel=quote.channel,
+            thread_ts=None if effect.payload["what"] == "root" else quote.thread_ts,
+            key=effect.effect_key,
+            oldest_seconds=effect.created_at / 1000 - LOOK_BACK_SECONDS,
+        )
+        if found is None:
+            return None
+        return Delivered(found.ts, {"channel": found.channel, "ts": found.ts}, already_there=True)
+
+    def may_have_happened(self, effect: Effect) -> bool:
+        """An upload shows nothing to anybody before its last call; every other deed is one call."""
+        return effect.effect_class != effects.FILE or UPLOADED in effect.steps
+
+    def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
+        """Owe what a settled effect entails, in the settling transaction."""
+        return follow_ups(tx, effect, self._ledger.clock.now_ms())
+
+    async def status(self, quote_id: str) -> Card | None:
+        """Render a quote's card as it would be now, or None when there is no such quote."""
+        state = await self._ledger.database.read(lambda tx: self._card_state(tx, quote_id))
+        if state is None:
+            return None
+        quote, owed = state
+        approvers = () if quote.approval is None else self._rules.who_may_decide(quote.approval, quote.requester)
+        return status_card(quote, owed, approvers=approvers, decision=evaluate(quote.pricing, self._rules.policy))
+
+    def _card_state(self, tx: Tx, quote_id: str) -> tuple[Quote, tuple[OwedEffect, ...]] | None:
+        quote = store.load(tx, quote_id)
+        if quote is None:
+            return None
+        rows = [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
+        paused = {row["class"]: row["reason"] for row in tx.all("list_pauses") if row["until_at"] is None}
+        return quote, _owed(rows, paused)
+
+    async def _post(self, effect: Effect) -> Delivered:
+        quote = await self._quote(effect)
+        if effect.payload["what"] == "root":
+            card = await self._card(effect)
+            text, blocks, thread_ts = card.text, card.blocks, None
+        else:
+            text, blocks, thread_ts = effect.payload["text"], [], quote.thread_ts
+        posted = await self._adapters.slack.post(
+            channel=quote.channel,
+            text=text,
+            blocks=blocks,
+            thread_ts=thread_ts,
+            key=effect.effect_key,
+            correlation_id=effect.correlation_id,
+        )
+        return Delivered(posted.ts, {"channel": posted.channel, "ts": posted.ts})
+
+    async def _update_card(self, effect: Effect) -> Delivered:
+        quote = await self._quote(effect)
+        card = await self._card(effect)
+        assert quote.thread_ts is not None  # noqa: S101 -- the effect waits for the root
+        await self._adapters.slack.update(
+            channel=quote.channel, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
+        )
+        return Delivered(quote.thread_ts, {})
+
+    async def _reply(self, effect: Effect) -> Delivered:
+        transport = await self._ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
+        response_url = transport.get("response_url")
+        if response_url:
+            await self._adapters.slack.respond(response_url, text=effect.payload["text"])
+        else:
+            await self._adapters.slack.ephemeral(
+                channel=effect.payload["channel"], user=effect.payload["user"], text=effect.payload["text"]
+            )
+        return Delivered(None, {})
+
+    async def _render(self, effect: Effect) -> Delivered:
+        quote = await self._quote(effect)
+        document = quote_document(quote, self._seller, quote.requester_name)
+        rendered = await self._adapters.pdf.render(document)
+        sha256 = await asyncio.to_thread(self._adapters.artefacts.put, rendered.content)
+        return Delivered(sha256, {"sha256": sha256, "pages": rendered.pages, "render_key": render_key(document)})
+
+    async def _share(self, effect: Effect) -> Delivered:
+        quote = await self._quote(effect)
+        if UPLOADED not in effect.steps:
+            effect = await self._upload(effect, quote)
+        file_id = effect.steps[TICKET]["file_id"]
+        try:
+            await self._adapters.slack.complete_upload(
+                file_id=file_id,
+                title=f"{quote.quote_id} v{quote.version} - {quote.account}"[:200],
+                channel=quote.channel,
+                thread_ts=quote.thread_ts,
+                comment=words.pdf_comment(quote),
+            )
+        except AdapterError as error:
+            if error.failure is not Failure.NOT_FOUND or not await self._adapters.slack.is_shared(
+                file_id=file_id, channel=quote.channel
+            ):
+                raise
+            return Delivered(file_id, {"file_id": file_id}, already_there=True)  # completed by an earlier attempt
+        return Delivered(file_id, {"file_id": file_id})
+
+    async def _upload(self, effect: Effect, quote: Quote) -> Effect:
+        """Send the bytes. Nobody sees them before the completing call, so whatever goes wrong here may be repeated."""
+        content = await asyncio.to_thread(self._adapters.artefacts.get, effect.payload["sha256"])
+        try:
+            ticket = await self._adapters.slack.upload_url(filename=f"{quote.quote_id}-v{quote.version}.pdf", length=len(content))
+            effect = await self._ledger.record_step(effect, TICKET, {"file_id": ticket.file_id})
+            await self._adapters.slack.upload_bytes(ticket.upload_url, content)
+        except AdapterError as error:
+            error.possibly_applied = False
+            raise
+        return await self._ledger.record_step(effect, UPLOADED, {"bytes": len(content)})
+
+    async def _create_in_crm(self, effect: Effect) -> Delivered:
+        if self._adapters.salesforce is None:
+            raise AdapterError(
+                Failure.AUTH, "not_configured", "Salesforce is not configured: set SALESFORCE_INSTANCE_URL and its credentials."
+            )
+        quote = await self._quote(effect)
+        ledger_id = await self._ledger.database.read(_ledger_id)
+        record = await self._adapters.salesforce.create_quote(_crm_quote(quote, ledger_id), correlation_id=effect.correlation_id)
+        return Delivered(record.record_id, {"record_id": record.record_id}, already_there=not record.created)
+
+    async def _quote(self, effect: Effect) -> Quote:
+        quote = await self._ledger.database.read(lambda tx: store.load(tx, effect.aggregate_id))
+        if quote is None:
+            raise AdapterError(Failure.INTERNAL, "unknown_quote", f"There is no quote {effect.aggregate_id}.")
+        return quote
+
+    async def _card(self, effect: Effect) -> Card:
+        card = await self.status(effect.aggregate_id)
+        assert card is not None  # noqa: S101 -- its quote was just loaded
+        return card
+
+
+def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
+    """Owe what a settled or replayed effect entails: the upload after the render, the card that shows what is still owed."""
+    if effect.effect_class == effects.POST and effect.state == "delivered" and effect.payload["what"] == "root":
+        assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
+        store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
+    if effect.effect_class not in (effects.RENDER, effects.FILE, effects.CRM):
+        return FollowUps()
+    root = store.root_effect_key(tx, effect.aggregate_id)
+    owed = [effects.card(effect.aggregate_id, root)]
+    if effect.effect_class == effects.RENDER and effect.state == "delivered":
+        assert effect.result is not None  # noqa: S101 -- delivered
+        owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
+    return FollowUps(tuple(owed))
+
+
+def _owed(rows: list[Effect], paused: dict[str, str]) -> tuple[OwedEffect, ...]:
+    """Return the newest PDF and CRM effects as the card shows them; a PDF is there when its upload is."""
+    latest: dict[Literal["PDF", "CRM"], Effect] = {}
+    for effect in rows:
+        if effect.effect_class in (effects.RENDER, effects.FILE):
+            latest["PDF"] = effect
+        elif effect.effect_class == effects.CRM:
+            latest["CRM"] = effect
+    return tuple(_owed_line(label, effect, paused) for label, effect in latest.items())
+
+
+def _owed_line(label: Literal["PDF", "CRM"], effect: Effect, paused: dict[str, str]) -> OwedEffect:
+    if effect.state == "delivered" and effect.effect_class != effects.RENDER:
+        return OwedEffect(label, "delivered", effect.correlation_id, effect.external_ref if label == "CRM" else None)
+    if effect.state in _FAILED:
+        return OwedEffect(label, "failed", effect.correlation_id, effect.last_error)
+    if effect.effect_class in paused:
+        return OwedEffect(label, "paused", effect.correlation_id, paused[effect.effect_class])
+    return OwedEffect(label, "pending", effect.correlation_id)
+
+
+def _ledger_id(tx: Tx) -> str:
+    row = tx.one("meta", name="ledger_id")
+    assert row is not None  # noqa: S101 -- written by the first migration
+    found: str = row["value"]
+    return found
+
+
+def _crm_quote(quote: Quote, ledger_id: str) -> SalesforceQuote:
+    snapshot: Any = canonical(quote.pricing)
+    return SalesforceQuote(
+        key=f"{ledger_id}_{quote.quote_id}_v{quote.version}",
+        name=f"{quote.quote_id} v{quote.version} {quote.account}",
+        account=quote.account,
+        version=quote.version,
+        currency=quote.pricing.currency,
+        total=quote.pricing.net_total,
+        content_hash=keys.digest(snapshot),
+        expires_on=datetime.fromtimestamp(quote.valid_until // 1000, tz=UTC).date().isoformat(),
+        lines=tuple(
+            SalesforceLine(
+                sku=line.sku,
+                name=line.name,
+                quantity=line.quantity,
+                months=line.months,
+                unit_price=money.exact(line.unit_price),
+                discount_percent=quote.pricing.discount_percent,
+                net_amount=line.net_amount,
+                position=line.position,
+            )
+            for line in quote.pricing.lines
+        ),
+    )

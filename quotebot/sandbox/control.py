@@ -1,0 +1,295 @@
+"""The control API of the local world: what people do, what goes wrong, what really happened. JSON, loopback only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+from aiohttp import web
+
+from quotebot.sandbox.slack.courier import REDELIVERIES_MAX, Courier
+from quotebot.sandbox.slack.errors import GestureError, Json
+from quotebot.sandbox.slack.outages import json_response
+from quotebot.sandbox.slack.state import describe
+from quotebot.sandbox.weather import SOCKET_EFFECTS, Weather
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from quotebot.sandbox.slack.clock import VirtualClock
+    from quotebot.sandbox.slack.gestures import Gestures
+    from quotebot.sandbox.slack.socket_mode import SocketMode
+    from quotebot.sandbox.slack.workspace import Workspace
+    from quotebot.sandbox.witness import Witness
+
+HEARTBEAT_SECONDS = 10.0
+RedeliveryKind = Literal["resend", "retry"]
+_MISSING = object()
+
+
+class Records(Protocol):
+    """Whoever keeps the Salesforce records."""
+
+    def records(self, sobject: str) -> list[Json]:
+        """Return the records of one object as stored."""
+        ...
+
+
+class Body:
+    """A JSON request body with typed access; what is missing or of the wrong type is named in a GestureError 400."""
+
+    def __init__(self, values: Json) -> None:
+        self._values = values
+
+    @classmethod
+    async def read(cls, request: web.Request) -> Body:
+        """Parse the body of a request."""
+        try:
+            parsed = json.loads(await request.read() or b"{}")
+        except ValueError as error:
+            raise GestureError(400, f"the body is not JSON: {error}") from None
+        if not isinstance(parsed, dict):
+            raise GestureError(400, "the body must be a JSON object")
+        return cls(parsed)
+
+    def text(self, name: str, default: Any = _MISSING) -> str:
+        """Return a text field."""
+        value = self._take(name, default, str, "a string")
+        return str(value)
+
+    def optional_text(self, name: str) -> str | None:
+        """Return a text field or None."""
+        value = self._take(name, None, str, "a string")
+        return None if value is None else str(value)
+
+    def number(self, name: str, default: Any = _MISSING) -> float:
+        """Return a number."""
+        return float(self._take(name, default, (int, float), "a number"))
+
+    def optional_number(self, name: str) -> float | None:
+        """Return a number or None."""
+        value = self._take(name, None, (int, float), "a number")
+        return None if value is None else float(value)
+
+    def optional_count(self, name: str) -> int | None:
+        """Return a whole number of at least 0, or None."""
+        value = self._take(name, None, int, "a whole number")
+        if value is not None and value < 0:
+            raise GestureError(400, f"field {name!r} must not be negative")
+        return None if value is None else int(value)
+
+    def flag(self, name: str) -> bool:
+        """Return a boolean, false when absent."""
+        return bool(self._take(name, False, bool, "true or false"))  # noqa: FBT003 -- the default of a JSON field
+
+    def mapping(self, name: str) -> Json:
+        """Return an object, empty when absent."""
+        value: Json = self._take(name, {}, dict, "an object")
+        return value
+
+    def anything(self, name: str) -> Any:
+        """Return a field of any type, None when absent."""
+        return self._values.get(name)
+
+    def _take(self, name: str, default: Any, kind: type | tuple[type, ...], described: str) -> Any:
+        value = self._values.get(name)
+        if value is None:
+            if default is _MISSING:
+                raise GestureError(400, f"field {name!r} is missing: {described}")
+            return default
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise GestureError(400, f"field {name!r} must be {described}, not {json.dumps(value)}")
+        return value
+
+
+class Control:
+    """The /_sandbox routes."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        gestures: Gestures,
+        courier: Courier,
+        socket: SocketMode,
+        weather: Weather,
+        witness: Witness,
+        salesforce: Records,
+    ) -> None:
+        self._workspace = workspace
+        self._gestures = gestures
+        self._courier = courier
+        self._socket = socket
+        self._weather = weather
+        self._witness = witness
+        self._salesforce = salesforce
+
+    @property
+    def _clock(self) -> VirtualClock:
+        return self._workspace.clock
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes to mount."""
+        posts: dict[str, Callable[[Body], Awaitable[Json]]] = {
+            "slash": self._slash,
+            "action": self._action,
+            "submit": self._submit,
+            "message": self._message,
+            "redeliver": self._redeliver,
+            "faults": self._arm,
+            "clock": self._move_clock,
+            "home": self._home,
+            "shortcut": self._shortcut,
+            "close": self._close,
+        }
+        gets: dict[str, Callable[[web.Request], Awaitable[Json | list[Any]]]] = {
+            "state": self._state,
+            "faults": self._faults,
+            "witness": self._sightings,
+            "salesforce/{sobject}": self._records,
+            "clock": self._read_clock,
+        }
+        return [
+            *(web.post(f"/_sandbox/{name}", _posted(work)) for name, work in posts.items()),
+            *(web.get(f"/_sandbox/{name}", _answered(work)) for name, work in gets.items()),
+            web.delete("/_sandbox/faults", _answered(self._clear_faults)),
+            web.get("/_sandbox/events", self._events),
+        ]
+
+    async def _slash(self, body: Body) -> Json:
+        return await self._gestures.slash(body.text("user"), body.text("channel"), body.text("command"), body.text("text", ""))
+
+    async def _action(self, body: Body) -> Json:
+        user, action_id = body.text("user"), body.text("action_id")
+        block_id, value, values = body.optional_text("block_id"), body.anything("value"), body.mapping("values")
+        view_id = body.optional_text("view_id")
+        if view_id is not None:
+            return await self._gestures.click_view(user, view_id, action_id, block_id=block_id, value=value, values=values)
+        if body.optional_text("message_ts") is None:
+            raise GestureError(400, "field 'message_ts' (with 'channel') or 'view_id' is missing: where the click happens")
+        channel, ts = body.text("channel"), body.text("message_ts")
+        return await self._gestures.click_message(
+            user, channel, ts, action_id, block_id=block_id, value=value, values=values, stale=body.flag("stale")
+        )
+
+    async def _submit(self, body: Body) -> Json:
+        return await self._gestures.submit(body.text("user"), body.text("view_id"), body.mapping("values"))
+
+    async def _message(self, body: Body) -> Json:
+        return await self._gestures.write(
+            body.text("user"), body.text("channel"), body.text("text"), body.optional_text("thread_ts")
+        )
+
+    async def _home(self, body: Body) -> Json:
+        return await self._gestures.open_home(body.text("user"))
+
+    async def _shortcut(self, body: Body) -> Json:
+        return await self._gestures.shortcut(
+            body.text("user"), body.text("callback_id"), body.optional_text("channel"), body.optional_text("message_ts")
+        )
+
+    async def _close(self, body: Body) -> Json:
+        return await self._gestures.close_view(body.text("user"), body.text("view_id"))
+
+    async def _redeliver(self, body: Body) -> Json:
+        request_id, kind = body.text("request_id"), body.text("kind", "resend")
+        times = body.optional_count("times")
+        times = 1 if times is None else times
+        if not 1 <= times <= REDELIVERIES_MAX:
+            raise GestureError(400, f"field 'times' must be from 1 to {REDELIVERIES_MAX}, not {times}")
+        if kind not in get_args(RedeliveryKind):
+            raise GestureError(400, f"field 'kind' must be 'resend' or 'retry', not {kind!r}")
+        acks = await self._courier.redeliver(request_id, "resend" if kind == "resend" else "retry", times)
+        return {"acks": [ack.body() for ack in acks]}
+
+    async def _arm(self, body: Body) -> Json:
+        target, effect = body.text("target"), body.text("effect")
+        if (target == "socket") != (effect in SOCKET_EFFECTS):
+            fitting = ", ".join(sorted(SOCKET_EFFECTS))
+            raise GestureError(400, f"effect {effect!r} does not fit target {target!r}: the socket's are {fitting}, and only its")
+        try:
+            fault = self._weather.arm(
+                target,
+                effect,
+                method=body.optional_text("method"),
+                times=body.optional_count("times"),
+                seconds=body.optional_number("seconds"),
+                retry_after=body.optional_count("retry_after"),
+                delay=body.number("delay", 5.0),
+            )
+        except ValueError as error:
+            raise GestureError(400, str(error)) from None
+        return asdict(fault)
+
+    async def _clear_faults(self, request: web.Request) -> Json:
+        del request
+        self._weather.clear()
+        return {"faults": []}
+
+    async def _faults(self, request: web.Request) -> list[Any]:
+        del request
+        return list(self._weather.describe())
+
+    async def _state(self, request: web.Request) -> Json:
+        del request
+        return describe(self._workspace, self._socket.connections)
+
+    async def _sightings(self, request: web.Request) -> list[Any]:
+        since = request.query.get("since", "0")
+        if not since.isdecimal():
+            raise GestureError(400, f"query 'since' must be a whole number, not {since!r}")
+        return [asdict(sighting) for sighting in self._witness.since(int(since))]
+
+    async def _records(self, request: web.Request) -> list[Any]:
+        sobject = request.match_info["sobject"]
+        try:
+            return list(self._salesforce.records(sobject))
+        except KeyError:
+            raise GestureError(404, f"no Salesforce object {sobject!r}") from None
+
+    async def _read_clock(self, request: web.Request) -> Json:
+        del request
+        return {"offset_seconds": self._clock.offset_seconds, "now": self._clock.now()}
+
+    async def _move_clock(self, body: Body) -> Json:
+        self._clock.move(body.number("offset_seconds"))
+        return {"offset_seconds": self._clock.offset_seconds, "now": self._clock.now()}
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """Stream `change` events with the state's version; a comment every few seconds keeps the connection known to be alive."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        changes = self._workspace.changes
+        version = -1
+        try:
+            while not changes.closed:
+                if changes.version != version:
+                    version = changes.version
+                    await response.write(f"event: change\ndata: {json.dumps({'version': version})}\n\n".encode())
+                elif not await changes.after(version, HEARTBEAT_SECONDS):
+                    await response.write(b": alive\n\n")
+        except ConnectionError:
+            return response
+        return response
+
+
+def _posted(work: Callable[[Body], Awaitable[Json]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            body = await Body.read(request)
+            return json_response(await work(body))
+        except GestureError as error:
+            return json_response({"error": str(error)}, error.status)
+
+    return handle
+
+
+def _answered(work: Callable[[web.Request], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            answer = await work(request)
+        except GestureError as error:
+            return json_response({"error": str(error)}, error.status)
+        return web.json_response(answer)
+
+    return handle

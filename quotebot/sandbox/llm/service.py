@@ -1,0 +1,162 @@
+"""The LLM stand-in's routes: the OpenAI protocol, faults and the witness."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from quotebot.sandbox.llm.rules import in_words, understand
+from quotebot.sandbox.llm.shape import natural, shaped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from quotebot.sandbox.weather import Fault, Weather
+    from quotebot.sandbox.witness import Witness
+
+API_KEY = "sk-sandbox"
+MODEL = "sandbox-rules-1"
+_FINGERPRINT = "fixed-rules-not-a-model"
+_METHOD = "chat.completions"
+_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "auth_expired"})
+_BROKEN = '{"account": 42, "lines": "all of them", "term_months": '  # cut short and of the wrong types
+_WORD_CHARACTERS = 4  # a token is about that long
+
+
+class LlmService:
+    """Answers chat completions by rules. Faults: target `llm`, method `chat.completions`; `malformed` breaks the content."""
+
+    def __init__(self, witness: Witness, weather: Weather) -> None:
+        self._witness = witness
+        self._weather = weather
+        self._count = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes under /v1."""
+        return [web.get("/v1/models", self._models), web.post("/v1/chat/completions", self._completions)]
+
+    def environment(self, base_url: str) -> dict[str, str]:
+        """Return the settings that make the bot connect here; `base_url` is the server's, without a path."""
+        return {"LLM_BASE_URL": f"{base_url}/v1", "LLM_API_KEY": API_KEY, "LLM_MODEL": MODEL}
+
+    async def _models(self, request: web.Request) -> web.Response:
+        if not _authorised(request):
+            return _key_refused()
+        model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "sandbox (fixed rules, not a model)"}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def _completions(self, request: web.Request) -> web.Response:
+        raw = await request.read()
+        fault = self._weather.take("llm", _METHOD, only=_EFFECTS)
+        if fault is not None and fault.effect == "slow":
+            await asyncio.sleep(fault.delay)
+            fault = None
+        effect = fault.effect if fault is not None else None
+        if effect == "reset_before":
+            self._record(request, raw, applied=False, status=None)
+            return _cut(request)
+        response = _refused_by(fault) if fault is not None else None
+        if response is None:
+            response = self._answer(request, raw, broken=effect == "malformed")
+        applied = response.status == 200  # noqa: PLR2004 -- HTTP: OK
+        if effect == "reset_after":
+            self._record(request, raw, applied=applied, status=None)
+            return _cut(request)
+        self._record(request, raw, applied=applied, status=response.status)
+        return response
+
+    def _answer(self, request: web.Request, raw: bytes, *, broken: bool) -> web.Response:
+        if not _authorised(request):
+            return _key_refused()
+        try:
+            asked = json.loads(raw)
+            text = _last_user_text(asked["messages"])
+            content = _BROKEN if broken else _content(text, asked.get("response_format") or {})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return _error(400, "The request is not a chat completion request.", "invalid_request_error", "invalid_request")
+        if asked.get("model") != MODEL:
+            return _error(404, f"No such model; the only one here is {MODEL}.", "invalid_request_error", "model_not_found")
+        if asked.get("stream"):
+            return _error(400, "Streaming is not offered here.", "invalid_request_error", "unsupported_value")
+        self._count += 1
+        return web.json_response(_completion(self._count, text, content))
+
+    def _record(self, request: web.Request, raw: bytes, *, applied: bool, status: int | None) -> None:
+        key = request.headers.get("Idempotency-Key")
+        self._witness.record("llm", _METHOD, key=key, applied=applied, status=status, request=raw)
+
+
+def _completion(number: int, text: str, content: str) -> dict[str, object]:
+    prompt, answer = len(text) // _WORD_CHARACTERS + 1, len(content) // _WORD_CHARACTERS + 1
+    return {
+        "id": f"chatcmpl-sandbox-{number}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": MODEL,
+        "system_fingerprint": _FINGERPRINT,
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "logprobs": None,
+                "message": {"role": "assistant", "content": content, "refusal": None},
+            }
+        ],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer},
+    }
+
+
+def _content(text: str, wanted: Mapping[str, Any]) -> str:
+    facts = understand(text)
+    if wanted.get("type") == "json_schema":
+        return json.dumps(shaped(facts, wanted["json_schema"]["schema"], text))
+    if wanted.get("type") == "json_object":
+        return json.dumps(natural(facts))
+    return in_words(facts)
+
+
+def _last_user_text(messages: list[Mapping[str, Any]]) -> str:
+    """Return the text of the last user message, given as text or as parts. Raises KeyError when there is none."""
+    for message in reversed(messages):
+        if message["role"] != "user":
+            continue
+        content = message["content"]
+        if isinstance(content, str):
+            return content
+        return "\n".join(part["text"] for part in content if part.get("type") == "text")
+    raise KeyError("user")
+
+
+def _refused_by(fault: Fault) -> web.Response | None:
+    if fault.effect == "429":
+        headers = {"Retry-After": str(1 if fault.retry_after is None else fault.retry_after)}
+        return _error(429, "Rate limit reached.", "requests", "rate_limit_exceeded", headers)
+    if fault.effect == "5xx":
+        return _error(503, "The server is overloaded.", "server_error", "server_error")
+    return _key_refused() if fault.effect == "auth_expired" else None
+
+
+def _error(status: int, message: str, kind: str, code: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
+    return web.json_response(body, status=status, headers=headers)
+
+
+def _key_refused() -> web.Response:
+    return _error(401, "Incorrect API key provided.", "invalid_request_error", "invalid_api_key")
+
+
+def _authorised(request: web.Request) -> bool:
+    given = request.headers.get("Authorization", "")
+    return hmac.compare_digest(given.encode(), f"Bearer {API_KEY}".encode())
+
+
+def _cut(request: web.Request) -> web.Response:
+    """Cut the connection; what is returned goes nowhere."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()

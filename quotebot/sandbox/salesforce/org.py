@@ -1,0 +1,254 @@
+"""The org's records: create, read, update, delete under the schema's rules, all-or-nothing when asked."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
+from quotebot.sandbox.salesforce.ids import LONG_LENGTH, SHORT_LENGTH, long_form, record_id
+from quotebot.sandbox.salesforce.schema import SCHEMA, Field, SObject
+from quotebot.sandbox.salesforce.values import stored_form
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Record = dict[str, object]
+_BAD_REQUEST = 400
+_NOT_FOUND = 404
+_AUTO_NUMBERS = {"Quote": "QuoteNumber", "QuoteLineItem": "LineNumber"}
+
+
+class Org:
+    """Records by object and id. Every change goes through `_put`, which keeps the indexes and the undo log of a transaction."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[str, Record]] = {sobject.name: {} for sobject in SCHEMA.values()}
+        self._unique: dict[tuple[str, str, str], str] = {}
+        self._children: dict[str, dict[str, str]] = {}  # parent id -> child id -> child object, master-detail only
+        self._graveyard: set[str] = set()
+        self._numbers = {name: itertools.count(1) for name in self._tables}
+        self._undo: list[tuple[str, str, Record | None]] | None = None
+
+    def sobject(self, name: str) -> SObject:
+        """Return the object's schema. Raises NOT_FOUND."""
+        found = SCHEMA.get(name.lower())
+        if found is None:
+            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+        return found
+
+    def create(self, sobject: SObject, values: Mapping[str, object]) -> str:
+        """Insert one record and return its id. Raises the refusal Salesforce would answer."""
+        record = self._checked(sobject, values, creating=True)
+        missing = [
+            field.name
+            for field in sobject.fields.values()
+            if field.createable and not field.nillable and record.get(field.name) is None
+        ]
+        if missing:
+            raise SalesforceRefusalError(
+                _BAD_REQUEST, "REQUIRED_FIELD_MISSING", f"Required fields are missing: [{', '.join(missing)}]", tuple(missing)
+            )
+        for field in sobject.fields.values():
+            if field.default is not None and record.get(field.name) is None:
+                record[field.name] = field.default
+        number = next(self._numbers[sobject.name])
+        new_id = record_id(sobject.prefix, number)
+        if sobject.name in _AUTO_NUMBERS:
+            record[_AUTO_NUMBERS[sobject.name]] = f"{number:08d}"
+        now = _now()
+        record.update(Id=new_id, IsDeleted=False, CreatedDate=now, LastModifiedDate=now, SystemModstamp=now)
+        self._refuse_duplicates(sobject, record, new_id)
+        self._put(sobject, new_id, record)
+        return new_id
+
+    def update(self, sobject: SObject, record_id_: str, values: Mapping[str, object]) -> None:
+        """Change one record. Raises NOT_FOUND, ENTITY_IS_DELETED or what the values deserve."""
+        current = self._alive(sobject, record_id_)
+        changes = self._checked(sobject, values, creating=False)
+        emptied = [name for name, value in changes.items() if value is None and not sobject.fields[name.lower()].nillable]
+        if emptied:
+            raise SalesforceRefusalError(
+                _BAD_REQUEST, "REQUIRED_FIELD_MISSING", f"Required fields are missing: [{', '.join(emptied)}]", tuple(emptied)
+            )
+        now = _now()
+        record = {**current, **changes, "LastModifiedDate": now, "SystemModstamp": now}
+        self._refuse_duplicates(sobject, record, record_id_)
+        self._put(sobject, record_id_, record)
+
+    def delete(self, sobject: SObject, record_id_: str) -> None:
+        """Delete one record and what hangs on it."""
+        self._alive(sobject, record_id_)
+        for child_id, child_name in tuple(self._children.get(record_id_, {}).items()):
+            self._put(SCHEMA[child_name.lower()], child_id, None)
+        self._put(sobject, record_id_, None)
+
+    def resolve(self, sobject: SObject, raw_id: str) -> str:
+        """Return the long form of an id taken from a URL. Raises MALFORMED_ID or NOT_FOUND."""
+        found = long_form(raw_id)
+        if found is not None and found.startswith(sobject.prefix):
+            return found
+        if len(raw_id) in (SHORT_LENGTH, LONG_LENGTH):
+            raise SalesforceRefusalError(_BAD_REQUEST, "MALFORMED_ID", f"malformed id {raw_id}")
+        raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+
+    def find(self, sobject: SObject, field_name: str, value: str) -> str | None:
+        """Return the id of the record that holds `value` in an external-id field; case does not matter."""
+        field = sobject.field(field_name)
+        if field is None or not field.external_id:
+            raise SalesforceRefusalError(
+                _NOT_FOUND, "NOT_FOUND", f"Provided external ID field does not exist or is not accessible: {field_name}"
+            )
+        return self._unique.get((sobject.name, field.name, value.lower()))
+
+    def read(self, sobject: SObject, record_id_: str) -> Record:
+        """Return every field of one record, computed ones included. Raises NOT_FOUND."""
+        record = self._tables[sobject.name].get(record_id_)
+        if record is None:
+            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+        return self._view(sobject, record)
+
+    def all(self, sobject: SObject) -> Iterator[Record]:
+        """Yield every record in order of creation."""
+        for record in self._tables[sobject.name].values():
+            yield self._view(sobject, record)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Undo every change of the block when it raises. Not nestable."""
+        undo: list[tuple[str, str, Record | None]] = []
+        self._undo = undo
+        try:
+            yield
+        except BaseException:
+            self._undo = None
+            for name, changed_id, before in reversed(undo):
+                self._put(SCHEMA[name.lower()], changed_id, before)
+                self._graveyard.discard(changed_id)
+            raise
+        finally:
+            self._undo = None
+
+    def _alive(self, sobject: SObject, record_id_: str) -> Record:
+        record = self._tables[sobject.name].get(record_id_)
+        if record is not None:
+            return record
+        if record_id_ in self._graveyard:
+            raise SalesforceRefusalError(_NOT_FOUND, "ENTITY_IS_DELETED", "entity is deleted", ())
+        raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+
+    def _checked(self, sobject: SObject, values: Mapping[str, object], *, creating: bool) -> Record:
+        record: Record = {}
+        for name, value in values.items():
+            if name == "attributes":
+                continue
+            field = sobject.field(name)
+            if field is None:
+                raise SalesforceRefusalError(
+                    _BAD_REQUEST, "INVALID_FIELD", f"No such column '{name}' on sobject of type {sobject.name}"
+                )
+            if not (field.createable if creating else field.updateable):
+                raise SalesforceRefusalError(
+                    _BAD_REQUEST,
+                    "INVALID_FIELD_FOR_INSERT_UPDATE",
+                    f"Unable to create/update fields: {field.name}. Please check the security settings of this field and verify "
+                    "that it is read/write for your profile or permission set.",
+                    (field.name,),
+                )
+            record[field.name] = stored_form(field, value)
+            self._refuse_dangling(field, record[field.name])
+        return record
+
+    def _refuse_dangling(self, field: Field, value: object) -> None:
+        if field.reference_to is None or value is None:
+            return
+        target = SCHEMA[field.reference_to.lower()]
+        if not str(value).startswith(target.prefix):
+            raise SalesforceRefusalError(
+                _BAD_REQUEST, "MALFORMED_ID", f"{field.name}: id value of incorrect type: {value}", (field.name,)
+            )
+        if value in self._tables[target.name]:
+            return
+        code, message = (
+            ("ENTITY_IS_DELETED", "entity is deleted")
+            if value in self._graveyard
+            else ("INVALID_CROSS_REFERENCE_KEY", "invalid cross reference id")
+        )
+        raise SalesforceRefusalError(_BAD_REQUEST, code, message, (field.name,))
+
+    def _refuse_duplicates(self, sobject: SObject, record: Record, own_id: str) -> None:
+        for key in _unique_keys(sobject, record):
+            holder = self._unique.get(key)
+            if holder is not None and holder != own_id:
+                raise SalesforceRefusalError(
+                    _BAD_REQUEST,
+                    "DUPLICATE_VALUE",
+                    f"duplicate value found: {key[1]} duplicates value on record with id: {holder}",
+                    (),
+                )
+
+    def _put(self, sobject: SObject, changed_id: str, record: Record | None) -> None:
+        table = self._tables[sobject.name]
+        before = table.get(changed_id)
+        if self._undo is not None:
+            self._undo.append((sobject.name, changed_id, before))
+        if before is not None:
+            for key in _unique_keys(sobject, before):
+                del self._unique[key]
+            for parent in _parents(sobject, before):
+                del self._children[parent][changed_id]
+        if record is None:
+            table.pop(changed_id, None)
+            self._graveyard.add(changed_id)
+            return
+        table[changed_id] = record
+        self._graveyard.discard(changed_id)
+        for key in _unique_keys(sobject, record):
+            self._unique[key] = changed_id
+        for parent in _parents(sobject, record):
+            self._children.setdefault(parent, {})[changed_id] = sobject.name
+
+    def _view(self, sobject: SObject, record: Record) -> Record:
+        view = {field.name: record.get(field.name) for field in sobject.fields.values()}
+        if sobject.name == "QuoteLineItem":
+            view.update(_line_totals(record))
+        if sobject.name == "Quote":
+            lines = [_line_totals(self._tables[name][child]) for child, name in self._children.get(str(record["Id"]), {}).items()]
+            view["LineItemCount"] = len(lines)
+            total = sum((line["TotalPrice"] for line in lines), Decimal(0))
+            view["Subtotal"] = sum((line["Subtotal"] for line in lines), Decimal(0))
+            view["TotalPrice"] = total
+            view["GrandTotal"] = total + _decimal(record.get("Tax")) + _decimal(record.get("ShippingHandling"))
+        return view
+
+
+def _line_totals(line: Record) -> dict[str, Decimal]:
+    """Return the platform's own totals, which know nothing of our months or rounding."""
+    subtotal = _decimal(line["Quantity"]) * _decimal(line["UnitPrice"])
+    total = subtotal * (100 - _decimal(line.get("Discount"))) / 100
+    cent = Decimal("0.01")
+    return {"Subtotal": subtotal.quantize(cent), "TotalPrice": total.quantize(cent)}
+
+
+def _decimal(value: object) -> Decimal:
+    return value if isinstance(value, Decimal) else Decimal(0)
+
+
+def _unique_keys(sobject: SObject, record: Record) -> list[tuple[str, str, str]]:
+    return [
+        (sobject.name, field.name, str(record[field.name]).lower())
+        for field in sobject.fields.values()
+        if field.unique and record.get(field.name) is not None
+    ]
+
+
+def _parents(sobject: SObject, record: Record) -> list[str]:
+    return [str(record[field.name]) for field in sobject.fields.values() if field.cascade and record.get(field.name)]
+
+
+def _now() -> str:
+    moment = dt.datetime.now(dt.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}+0000"

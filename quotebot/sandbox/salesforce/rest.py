@@ -1,0 +1,182 @@
+"""The REST resources below /services/data/vXX.X/: records, external ids, describe, query, limits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from quotebot.sandbox.salesforce import soql
+from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
+from quotebot.sandbox.salesforce.schema import SCHEMA, SObject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from quotebot.sandbox.salesforce.org import Org, Record
+
+DAILY_LIMIT = 100_000
+_WRITES = frozenset({"POST", "PATCH", "DELETE"})
+_NOT_FOUND = 404
+_BAD_REQUEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer: `body` is JSON-ready apart from Decimals, None for no content; `applied` tells whether a write was committed."""
+
+    status: int
+    body: object = None
+    applied: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request below the version: `path` is split and unquoted, e.g. ("sobjects", "Quote", "Quotebot_Key__c", "k1")."""
+
+    method: str
+    path: tuple[str, ...]
+    params: Mapping[str, str]
+    body: object
+    version: str  # "v65.0"
+
+    @classmethod
+    def parse(cls, method: str, url: str, body: object) -> Call:
+        """Read a URL such as /services/data/v65.0/sobjects/Quote?fields=Id. Raises NOT_FOUND for any other place."""
+        parts = urlsplit(url)
+        segments = [unquote(segment) for segment in parts.path.split("/") if segment]
+        if len(segments) < 4 or segments[:2] != ["services", "data"] or not segments[2].startswith("v"):  # noqa: PLR2004 -- services/data/version/resource
+            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+        params = dict(parse_qsl(parts.query, keep_blank_values=True))
+        if params.get("_HttpMethod") and method == "POST":
+            method = params["_HttpMethod"].upper()
+        return cls(method, tuple(segments[3:]), params, body, segments[2])
+
+    def name(self) -> str:
+        """Return the call's name for faults and the witness: composite/graph, query, sobjects/Quote, sobjects/Quote/describe."""
+        if self.path[0] == "sobjects" and len(self.path) > 1:
+            sobject = SCHEMA.get(self.path[1].lower())
+            name = f"sobjects/{sobject.name if sobject else self.path[1]}"
+            return f"{name}/describe" if self.path[2:3] == ("describe",) else name
+        return "/".join(self.path[:2])
+
+
+def to_json(body: object) -> bytes:
+    """Write a body as Salesforce does: numbers of records are doubles."""
+    return json.dumps(body, default=_double, ensure_ascii=False).encode()
+
+
+def json_ready(record: Record) -> Record:
+    """Return the record with its Decimals as doubles."""
+    return {name: float(value) if isinstance(value, Decimal) else value for name, value in record.items()}
+
+
+def _double(value: object) -> float:
+    if isinstance(value, Decimal):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+class RestApi:
+    """Answers one call at a time; every refusal is raised as SalesforceRefusalError."""
+
+    def __init__(self, org: Org) -> None:
+        self._org = org
+        self.served = 0  # calls against the daily limit
+
+    def serve(self, call: Call) -> Reply:  # noqa: PLR0911 -- one return per resource
+        """Answer one call other than the composite ones."""
+        match (call.method, call.path):
+            case ("GET", ("sobjects",)):
+                sobjects = [sobject.summary() for sobject in SCHEMA.values()]
+                return Reply(200, {"encoding": "UTF-8", "maxBatchSize": 200, "sobjects": sobjects})
+            case ("GET", ("limits",)):
+                return Reply(200, {"DailyApiRequests": {"Max": DAILY_LIMIT, "Remaining": DAILY_LIMIT - self.served}})
+            case ("GET", ("query" | "queryAll",)):
+                return self._query(call)
+            case ("GET", ("sobjects", name, "describe")):
+                return Reply(200, self._org.sobject(name).describe())
+            case ("GET", ("sobjects", name)):
+                return Reply(200, {"objectDescribe": self._org.sobject(name).summary(), "recentItems": []})
+            case ("POST", ("sobjects", name)):
+                return self._create(call, self._org.sobject(name))
+            case (_, ("sobjects", name, raw_id)):
+                sobject = self._org.sobject(name)
+                return self._by_id(call, sobject, self._org.resolve(sobject, raw_id))
+            case (_, ("sobjects", name, field_name, value)):
+                return self._by_external_id(call, self._org.sobject(name), field_name, value)
+            case (_, ("sobjects" | "query" | "limits", *_)) if call.method not in ("GET", *_WRITES):
+                raise _method_not_allowed(call.method)
+            case _:
+                raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+
+    def _query(self, call: Call) -> Reply:
+        sobject, records = soql.query(self._org, call.params.get("q", ""))
+        rows = [{"attributes": {"type": sobject.name}, **record} for record in records]
+        return Reply(200, {"totalSize": len(rows), "done": True, "records": rows})
+
+    def _create(self, call: Call, sobject: SObject) -> Reply:
+        new_id = self._org.create(sobject, _record_body(call))
+        headers = {"Location": f"/services/data/{call.version}/sobjects/{sobject.name}/{new_id}"}
+        return Reply(201, {"id": new_id, "success": True, "errors": []}, applied=True, headers=headers)
+
+    def _by_id(self, call: Call, sobject: SObject, record_id: str) -> Reply:
+        if call.method == "GET":
+            return Reply(200, self._selected(call, sobject, record_id))
+        if call.method == "PATCH":
+            self._org.update(sobject, record_id, _record_body(call))
+        elif call.method == "DELETE":
+            self._org.delete(sobject, record_id)
+        else:
+            raise _method_not_allowed(call.method)
+        return Reply(204, applied=True)
+
+    def _by_external_id(self, call: Call, sobject: SObject, field_name: str, value: str) -> Reply:
+        if field_name.lower() == "id":
+            return self._by_id(call, sobject, self._org.resolve(sobject, value))
+        found = self._org.find(sobject, field_name, value)
+        if call.method in ("PATCH", "POST"):
+            return self._upsert(call, sobject, field_name, value, found)
+        if found is None:
+            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+        return self._by_id(call, sobject, found)
+
+    def _upsert(self, call: Call, sobject: SObject, field_name: str, value: str, found: str | None) -> Reply:
+        values = _record_body(call)
+        if any(name.lower() == field_name.lower() for name in values):
+            message = f"The {field_name} field should not be specified in the sobject data."
+            raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_FIELD", message, (field_name,))
+        if found is not None:
+            self._org.update(sobject, found, values)
+            return Reply(200, {"id": found, "success": True, "errors": [], "created": False}, applied=True)
+        if call.params.get("updateOnly", "").lower() == "true":
+            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+        new_id = self._org.create(sobject, {**values, field_name: value})
+        return Reply(201, {"id": new_id, "success": True, "errors": [], "created": True}, applied=True)
+
+    def _selected(self, call: Call, sobject: SObject, record_id: str) -> Record:
+        record = self._org.read(sobject, record_id)
+        attributes = {"type": sobject.name, "url": f"/services/data/{call.version}/sobjects/{sobject.name}/{record_id}"}
+        if "fields" not in call.params:
+            return {"attributes": attributes, **record}
+        selected: Record = {"attributes": attributes, "Id": record_id}
+        for name in call.params["fields"].split(","):
+            field_ = sobject.field(name.strip())
+            if field_ is None:
+                message = f"No such column '{name.strip()}' on sobject of type {sobject.name}"
+                raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_FIELD", message)
+            selected[field_.name] = record[field_.name]
+        return selected
+
+
+def _record_body(call: Call) -> dict[str, object]:
+    if isinstance(call.body, dict):
+        return call.body
+    raise SalesforceRefusalError(_BAD_REQUEST, "JSON_PARSER_ERROR", "The HTTP entity body is required and must be one JSON object")
+
+
+def _method_not_allowed(method: str) -> SalesforceRefusalError:
+    return SalesforceRefusalError(405, "METHOD_NOT_ALLOWED", f"HTTP Method '{method}' not allowed.")

@@ -1,0 +1,228 @@
+"""The org's objects and fields, as data, and how `describe` tells them.
+
+An org set up for Quotebot: standard quotes are on, quotes need no opportunity, quote lines need no price book entry, and the
+`Quotebot_*` custom fields exist. Lengths and scales are an org's choice; compare them with a real org's `describe`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field. `length` is in characters; `precision` counts all digits of a number and `scale` those after the point."""
+
+    name: str
+    type: str = "string"  # string textarea picklist id reference boolean int double currency percent date datetime
+    length: int = 0
+    precision: int = 0
+    scale: int = 0
+    createable: bool = True
+    updateable: bool = True
+    nillable: bool = True
+    unique: bool = False
+    external_id: bool = False
+    picklist: tuple[str, ...] = ()
+    reference_to: str | None = None
+    cascade: bool = False  # a master-detail reference: the record dies with its parent
+    default: object = None
+
+    def describe(self) -> dict[str, object]:
+        """Return the field as `describe` tells it (the properties clients look at)."""
+        return {
+            "name": self.name,
+            "label": self.name.removesuffix("__c").replace("_", " "),
+            "type": self.type,
+            "length": self.length,
+            "precision": self.precision,
+            "scale": self.scale,
+            "createable": self.createable,
+            "updateable": self.updateable,
+            "nillable": self.nillable,
+            "defaultedOnCreate": self.default is not None or self.type == "boolean",
+            "unique": self.unique,
+            "externalId": self.external_id,
+            "idLookup": self.external_id or self.name == "Id",
+            "custom": self.name.endswith("__c"),
+            "caseSensitive": False,
+            "restrictedPicklist": self.type == "picklist",
+            "picklistValues": [
+                {"active": True, "defaultValue": value == self.default, "label": value, "value": value} for value in self.picklist
+            ],
+            "referenceTo": [self.reference_to] if self.reference_to else [],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SObject:
+    """One object: its name, the prefix of its record ids and its fields by lower-case name."""
+
+    name: str
+    prefix: str
+    fields: Mapping[str, Field]
+
+    def field(self, name: str) -> Field | None:
+        """Return the field of that name; names do not care about case."""
+        return self.fields.get(name.lower())
+
+    def summary(self) -> dict[str, object]:
+        """Return the object as the list of all objects tells it."""
+        return {
+            "name": self.name,
+            "label": self.name,
+            "keyPrefix": self.prefix,
+            "custom": False,
+            "createable": True,
+            "updateable": True,
+            "deletable": True,
+            "queryable": True,
+            "urls": {"sobject": f"/services/data/v65.0/sobjects/{self.name}"},
+        }
+
+    def describe(self) -> dict[str, object]:
+        """Return the full description."""
+        return {**self.summary(), "fields": [field.describe() for field in self.fields.values()]}
+
+
+_CURRENCIES = ("USD", "EUR", "GBP", "CHF", "JPY", "SEK", "NOK", "DKK", "CAD", "AUD", "INR", "BRL", "SGD", "KWD")
+_SYSTEM = (
+    Field("Id", "id", 18, createable=False, updateable=False, nillable=False),
+    Field("IsDeleted", "boolean", createable=False, updateable=False, nillable=False),
+    Field("CreatedDate", "datetime", createable=False, updateable=False, nillable=False),
+    Field("LastModifiedDate", "datetime", createable=False, updateable=False, nillable=False),
+    Field("SystemModstamp", "datetime", createable=False, updateable=False, nillable=False),
+    Field("CurrencyIsoCode", "picklist", 3, picklist=_CURRENCIES, default="USD"),
+)
+_KEY = Field("Quotebot_Key__c", "string", 255, unique=True, external_id=True)
+
+
+def _computed(name: str, kind: str = "currency") -> Field:
+    return Field(name, kind, precision=18, scale=2, createable=False, updateable=False)
+
+
+def _money(name: str, *, scale: int = 2, nillable: bool = True) -> Field:
+    return Field(name, "currency", precision=18, scale=scale, nillable=nillable)
+
+
+def _reference(name: str, to: str, *, nillable: bool = True, updateable: bool = True, cascade: bool = False) -> Field:
+    return Field(name, "reference", 18, reference_to=to, nillable=nillable, updateable=updateable, cascade=cascade)
+
+
+def _sobject(name: str, prefix: str, *fields: Field) -> SObject:
+    return SObject(name, prefix, MappingProxyType({field.name.lower(): field for field in (*_SYSTEM, *fields)}))
+
+
+_STAGES = (
+    "Prospecting",
+    "Qualification",
+    "Needs Analysis",
+    "Proposal/Price Quote",
+    "Negotiation/Review",
+    "Closed Won",
+    "Closed Lost",
+)
+_QUOTE_STATUS = ("Draft", "Needs Review", "In Review", "Approved", "Rejected", "Presented", "Accepted", "Denied")
+
+_OBJECTS = (
+    _sobject(
+        "Account",
+        "001",
+        Field("Name", "string", 255, nillable=False),
+        Field("AccountNumber", "string", 40),
+        Field("BillingCountry", "string", 80),
+        Field("Phone", "string", 40),
+        Field("Website", "string", 255),
+        Field("Description", "textarea", 32_000),
+        _KEY,
+    ),
+    _sobject(
+        "Opportunity",
+        "006",
+        Field("Name", "string", 120, nillable=False),
+        _reference("AccountId", "Account"),
+        Field("StageName", "picklist", 255, nillable=False, picklist=_STAGES),
+        Field("CloseDate", "date", nillable=False),
+        _money("Amount"),
+        _reference("Pricebook2Id", "Pricebook2"),
+        _reference("SyncedQuoteId", "Quote"),
+        Field("Description", "textarea", 32_000),
+        _KEY,
+    ),
+    _sobject(
+        "Product2",
+        "01t",
+        Field("Name", "string", 255, nillable=False),
+        Field("ProductCode", "string", 255),
+        Field("IsActive", "boolean", default=False),
+        Field("Family", "string", 255),
+        Field("Description", "textarea", 4_000),
+        _KEY,
+    ),
+    _sobject(
+        "Pricebook2",
+        "01s",
+        Field("Name", "string", 255, nillable=False),
+        Field("IsActive", "boolean", default=False),
+        Field("IsStandard", "boolean", default=False, createable=False, updateable=False),
+        Field("Description", "textarea", 255),
+    ),
+    _sobject(
+        "PricebookEntry",
+        "01u",
+        _reference("Pricebook2Id", "Pricebook2", nillable=False, updateable=False),
+        _reference("Product2Id", "Product2", nillable=False, updateable=False),
+        _money("UnitPrice", scale=4, nillable=False),
+        Field("IsActive", "boolean", default=False),
+        Field("UseStandardPrice", "boolean", default=False),
+    ),
+    _sobject(
+        "Quote",
+        "0Q0",
+        Field("QuoteNumber", "string", 30, createable=False, updateable=False),
+        Field("Name", "string", 255, nillable=False),
+        _reference("OpportunityId", "Opportunity", updateable=False),
+        _reference("Pricebook2Id", "Pricebook2"),
+        Field("Status", "picklist", 40, picklist=_QUOTE_STATUS, default="Draft"),
+        Field("ExpirationDate", "date"),
+        Field("Description", "textarea", 32_000),
+        _money("Tax"),
+        _money("ShippingHandling"),
+        _computed("Subtotal"),
+        _computed("TotalPrice"),
+        _computed("GrandTotal"),
+        _computed("LineItemCount", "int"),
+        _KEY,
+        Field("Quotebot_Hash__c", "string", 128),
+        Field("Quotebot_Version__c", "double", precision=10, scale=0),
+        _money("Quotebot_Total__c", scale=4),
+        Field("Quotebot_Account__c", "string", 255),
+    ),
+    _sobject(
+        "QuoteLineItem",
+        "0QL",
+        Field("LineNumber", "string", 80, createable=False, updateable=False),
+        _reference("QuoteId", "Quote", nillable=False, updateable=False, cascade=True),
+        _reference("PricebookEntryId", "PricebookEntry", updateable=False),
+        _reference("Product2Id", "Product2", updateable=False),
+        Field("Quantity", "double", precision=12, scale=2, nillable=False),
+        _money("UnitPrice", scale=4, nillable=False),
+        Field("Discount", "percent", precision=5, scale=2),
+        Field("Description", "string", 255),
+        _computed("Subtotal"),
+        _computed("TotalPrice"),
+        _KEY,
+        Field("Quotebot_Sku__c", "string", 80),
+        Field("Quotebot_Name__c", "string", 255),
+        Field("Quotebot_Net__c", "currency", precision=18, scale=4),
+        Field("Quotebot_Months__c", "double", precision=4, scale=0),
+        Field("Quotebot_Position__c", "double", precision=4, scale=0),
+    ),
+)
+
+SCHEMA: Mapping[str, SObject] = MappingProxyType({sobject.name.lower(): sobject for sobject in _OBJECTS})

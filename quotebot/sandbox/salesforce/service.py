@@ -1,0 +1,222 @@
+"""The Salesforce stand-in as a server: TLS for simple-salesforce, plain HTTP for clients that take it, faults and the witness."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from quotebot.sandbox.salesforce.composite import CompositeApi
+from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
+from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET, Login, refused
+from quotebot.sandbox.salesforce.org import Org
+from quotebot.sandbox.salesforce.rest import DAILY_LIMIT, Call, Reply, RestApi, json_ready, to_json
+from quotebot.sandbox.salesforce.schema import SCHEMA
+from quotebot.sandbox.salesforce.tls import make_server_context
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from quotebot.sandbox.weather import Fault, Weather
+    from quotebot.sandbox.witness import Witness
+
+_LOOPBACK = "127.0.0.1"
+_BODY_BYTES_MAX = 16 * 1024 * 1024
+_SHUTDOWN_SECONDS = 0.5
+_FAREWELL_TURNS = 5  # turns of the event loop a cut TLS connection takes to let go of its socket
+_KEY_FIELD = "Quotebot_Key__c"
+_TOKEN_PATH = "/services/oauth2/token"
+_VERSIONS = [
+    {"label": f"API {number}.0", "url": f"/services/data/v{number}.0", "version": f"{number}.0"} for number in range(46, 68)
+]
+_MAINTENANCE = b"<!DOCTYPE html><html><head><title>We are down for maintenance</title></head><body>Sorry!</body></html>"
+_API_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "auth_expired"})
+_LOGIN_EFFECTS = _API_EFFECTS - {"auth_expired"}  # an expired session does not stop a new login
+
+
+class SalesforceService:
+    """One org on its own loopback ports. Faults and sightings name oauth2/token, composite/graph, query, sobjects/Quote..."""
+
+    def __init__(self, witness: Witness, weather: Weather, data_dir: Path, *, port: int = 0) -> None:
+        self._witness = witness
+        self._weather = weather
+        self._data_dir = data_dir
+        self._port = port
+        self._org = Org()
+        self._rest = RestApi(self._org)
+        self._composite = CompositeApi(self._org, self._rest)
+        self._login = Login()
+        self._stopping = asyncio.Event()
+        self._runner: web.AppRunner | None = None
+        self.url = ""
+        self.plain_url = ""
+        self.ca_file = ""
+
+    async def start(self) -> None:
+        """Make the certificates, then serve: `url` over TLS, `plain_url` without."""
+        context, ca_file = await asyncio.to_thread(make_server_context, self._data_dir)
+        application = web.Application(client_max_size=_BODY_BYTES_MAX)
+        application.router.add_route("*", "/{path:.*}", self._answer)
+        runner = web.AppRunner(application, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None)
+        self._runner = runner
+        await runner.setup()
+        await web.TCPSite(runner, _LOOPBACK, self._port, ssl_context=context).start()
+        await web.TCPSite(runner, _LOOPBACK, 0).start()
+        self.url = f"https://{_LOOPBACK}:{runner.addresses[0][1]}"
+        self.plain_url = f"http://{_LOOPBACK}:{runner.addresses[1][1]}"
+        self.ca_file = str(ca_file)
+
+    async def stop(self) -> None:
+        """Stop serving; requests held by a `slow` fault are dropped unanswered."""
+        self._stopping.set()
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        if runner.server is not None:
+            for connection in runner.server.connections:
+                if connection.transport is not None:
+                    connection.transport.abort()  # a TLS farewell could take half a minute
+        await runner.cleanup()
+        for _ in range(_FAREWELL_TURNS):
+            await asyncio.sleep(0)
+
+    def environment(self) -> dict[str, str]:
+        """Return the settings that make the bot connect here."""
+        return {
+            "SALESFORCE_INSTANCE_URL": self.url,
+            "SALESFORCE_CLIENT_ID": CLIENT_ID,
+            "SALESFORCE_CLIENT_SECRET": CLIENT_SECRET,
+            "SALESFORCE_CA_FILE": self.ca_file,
+        }
+
+    def records(self, sobject: str) -> list[dict[str, object]]:
+        """Return every record of an object, oldest first, JSON-ready. Raises KeyError for an unknown object."""
+        return [json_ready(record) for record in self._org.all(SCHEMA[sobject.lower()])]
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        method = _method_name(request)
+        fault = self._take(method)
+        if fault is not None and fault.effect == "slow":
+            await self._hold(fault.delay)
+            fault = None
+            if self._stopping.is_set():
+                return _cut(request)
+        effect = fault.effect if fault is not None else None
+        if effect == "reset_before":
+            self._record(request, method, raw, applied=False, status=None)
+            return _cut(request)
+        reply = self._refused_by(fault) if fault is not None else None
+        if reply is None:
+            reply = self._served(request, raw)
+        if effect == "reset_after":
+            self._record(request, method, raw, applied=reply.applied, status=None)
+            return _cut(request)
+        if effect == "malformed":
+            self._record(request, method, raw, applied=reply.applied, status=200)
+            return web.Response(body=_MAINTENANCE, content_type="text/html")
+        self._record(request, method, raw, applied=reply.applied, status=reply.status)
+        return self._response(reply)
+
+    def _take(self, method: str) -> Fault | None:
+        if method != "oauth2/token":
+            return self._weather.take("salesforce", method, only=_API_EFFECTS)
+        aimed = any(fault["method"] == method and fault["effect"] == "auth_expired" for fault in self._weather.describe())
+        return self._weather.take("salesforce", method, only=_API_EFFECTS if aimed else _LOGIN_EFFECTS)
+
+    async def _hold(self, seconds: float) -> None:
+        """Wait, or return at once when the world stops."""
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _refused_by(self, fault: Fault) -> Reply | None:
+        if fault.effect == "429":
+            error = SalesforceRefusalError(429, "REQUEST_LIMIT_EXCEEDED", "TotalRequests Limit exceeded.")
+            return Reply(429, error.body(), headers={"Retry-After": str(1 if fault.retry_after is None else fault.retry_after)})
+        if fault.effect == "5xx":
+            return Reply(503, SalesforceRefusalError(503, "SERVER_UNAVAILABLE", "Server unavailable, try again later").body())
+        if fault.effect != "auth_expired":
+            return None
+        if fault.method == "oauth2/token":
+            return refused("invalid_client", "invalid client credentials")
+        self._login.expire_all()
+        return _session_expired()
+
+    def _served(self, request: web.Request, raw: bytes) -> Reply:
+        if request.path == _TOKEN_PATH and request.method == "POST":
+            base_url = f"{request.scheme}://{request.host}"
+            return self._login.token(raw.decode("utf-8", "replace"), request.headers.get("Authorization"), base_url)
+        if request.path.rstrip("/") == "/services/data":
+            return Reply(200, list(_VERSIONS))
+        if not self._login.accepts(request.headers.get("Authorization")):
+            return _session_expired()
+        self._rest.served += 1
+        try:
+            return self._resource(request, raw)
+        except SalesforceRefusalError as refusal:
+            return Reply(refusal.status, refusal.body())
+
+    def _resource(self, request: web.Request, raw: bytes) -> Reply:
+        call = Call.parse(request.method, request.raw_path, _body(raw))
+        if f"/services/data/{call.version}" not in {str(version["url"]) for version in _VERSIONS}:
+            raise SalesforceRefusalError(404, "NOT_FOUND", "The requested resource does not exist")
+        if call.method == "POST" and call.path == ("composite", "graph"):
+            return self._composite.graph(call)
+        if call.method == "POST" and call.path == ("composite",):
+            return self._composite.composite(call)
+        return self._rest.serve(call)
+
+    def _record(self, request: web.Request, method: str, raw: bytes, *, applied: bool, status: int | None) -> None:
+        # The body of a login holds the secret: not even its hash is of interest.
+        seen = b"" if method == "oauth2/token" else raw
+        self._witness.record("salesforce", method, key=_key(request, raw), applied=applied, status=status, request=seen)
+
+    def _response(self, reply: Reply) -> web.Response:
+        headers = {"Sforce-Limit-Info": f"api-usage={self._rest.served}/{DAILY_LIMIT}", **reply.headers}
+        if reply.body is None:
+            return web.Response(status=reply.status, headers=headers)
+        return web.Response(status=reply.status, headers=headers, body=to_json(reply.body), content_type="application/json")
+
+
+def _session_expired() -> Reply:
+    return Reply(401, SalesforceRefusalError(401, "INVALID_SESSION_ID", "Session expired or invalid").body())
+
+
+def _cut(request: web.Request) -> web.Response:
+    """Cut the connection; what is returned goes nowhere."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+def _method_name(request: web.Request) -> str:
+    if request.path == _TOKEN_PATH:
+        return "oauth2/token"
+    try:
+        return Call.parse(request.method, request.raw_path, None).name()
+    except SalesforceRefusalError:
+        return request.path.strip("/")
+
+
+def _body(raw: bytes) -> object:
+    if not raw.strip():
+        return None
+    try:
+        return json.loads(raw, parse_float=Decimal)
+    except (ValueError, RecursionError) as error:
+        raise SalesforceRefusalError(400, "JSON_PARSER_ERROR", "The request body is not JSON") from error
+
+
+def _key(request: web.Request, raw: bytes) -> str | None:
+    """Return the bot's own key: the first one in the body (of a graph: its quote's), else the one in the path."""
+    found = re.search(rb'"' + _KEY_FIELD.encode() + rb'"\s*:\s*"([^"\\]*)"', raw)
+    if found is not None:
+        return found.group(1).decode("utf-8", "replace")
+    place, _, key = request.path.partition(f"/{_KEY_FIELD}/")
+    return key if place and key else None

@@ -1,0 +1,1 @@
+"""The Slack half of the local world: Web API, Socket Mode and the people who type and click."""

@@ -1,0 +1,147 @@
+"""conversations.*: reading channels and threads, page by page."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING
+
+from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel
+from quotebot.sandbox.slack.errors import Json, SlackError
+
+if TYPE_CHECKING:
+    from quotebot.sandbox.slack.arguments import Arguments
+    from quotebot.sandbox.slack.messages import Message
+    from quotebot.sandbox.slack.workspace import Workspace
+
+PAGE_DEFAULT = 100
+PAGE_MAX = 999
+
+
+def history(workspace: Workspace, arguments: Arguments) -> Json:
+    """conversations.history: root messages, newest first."""
+    channel = workspace.channel(arguments.text("channel"))
+    messages = _within(workspace.messages.channel(channel.id), arguments)
+    messages.reverse()
+    return _page(workspace, messages, arguments)
+
+
+def replies(workspace: Workspace, arguments: Arguments) -> Json:
+    """conversations.replies: the parent, then its replies, oldest first."""
+    channel = workspace.channel(arguments.text("channel"))
+    root_ts = workspace.root_of(channel, arguments.require("ts"))
+    root = workspace.messages.get(channel.id, root_ts)
+    if root is None:
+        raise SlackError("thread_not_found")
+    messages = _within(workspace.messages.replies(channel.id, root_ts), arguments)
+    return _page(workspace, [root, *messages], arguments)
+
+
+def list_(workspace: Workspace, arguments: Arguments) -> Json:
+    """conversations.list."""
+    types = set(arguments.names("types") or ["public_channel"])
+    wanted = [
+        channel for channel in workspace.directory.channels.values() if ("im" if channel.is_im else "public_channel") in types
+    ]
+    start = _offset(arguments)
+    limit = arguments.number("limit", PAGE_DEFAULT, PAGE_MAX)
+    cursor = _cursor(start + limit) if start + limit < len(wanted) else ""
+    return {"channels": [_wire(channel) for channel in wanted[start : start + limit]], "response_metadata": {"next_cursor": cursor}}
+
+
+def info(workspace: Workspace, arguments: Arguments) -> Json:
+    """conversations.info."""
+    return {"channel": _wire(workspace.channel(arguments.text("channel")))}
+
+
+def open_(workspace: Workspace, arguments: Arguments) -> Json:
+    """conversations.open: the direct-message channel with one person."""
+    if "channel" in arguments:
+        return {"channel": _wire(workspace.channel(arguments.text("channel")))}
+    users = arguments.names("users")
+    if not users:
+        raise SlackError("users_list_not_supplied")
+    if len(users) > 1:
+        raise SlackError("method_not_supported_for_channel_type")
+    if users[0] not in workspace.directory.people or users[0] == BOT_USER_ID:
+        raise SlackError("user_not_found")
+    return {"channel": {"id": workspace.directory.open_im(users[0]).id}}
+
+
+def members(workspace: Workspace, arguments: Arguments) -> Json:
+    """conversations.members."""
+    channel = workspace.channel(arguments.text("channel"))
+    return {"members": list(channel.members), "response_metadata": {"next_cursor": ""}}
+
+
+def _within(messages: list[Message], arguments: Arguments) -> list[Message]:
+    """Keep what lies between `oldest` and `latest`; the ends themselves only with `inclusive`."""
+    oldest = _moment(arguments, "oldest", "0")
+    latest = _moment(arguments, "latest", "9999999999")
+    inclusive = arguments.flag("inclusive")
+    return [
+        message
+        for message in messages
+        if oldest < float(message.ts) < latest or (inclusive and float(message.ts) in (oldest, latest))
+    ]
+
+
+def _moment(arguments: Arguments, name: str, default: str) -> float:
+    try:
+        return float(arguments.text(name) or default)
+    except ValueError:
+        raise SlackError(f"invalid_ts_{name}") from None
+
+
+def _page(workspace: Workspace, messages: list[Message], arguments: Arguments) -> Json:
+    start = _offset(arguments)
+    limit = arguments.number("limit", PAGE_DEFAULT, PAGE_MAX)
+    more = start + limit < len(messages)
+    all_metadata = arguments.flag("include_all_metadata")
+    body: Json = {
+        "messages": [workspace.wire(message, all_metadata=all_metadata) for message in messages[start : start + limit]],
+        "has_more": more,
+        "pin_count": 0,
+    }
+    if more:
+        body["response_metadata"] = {"next_cursor": _cursor(start + limit)}
+    return body
+
+
+def _cursor(offset: int) -> str:
+    return base64.b64encode(f"next:{offset}".encode()).decode()
+
+
+def _offset(arguments: Arguments) -> int:
+    cursor = arguments.text("cursor")
+    if not cursor:
+        return 0
+    try:
+        return int(base64.b64decode(cursor, validate=True).decode().removeprefix("next:"))
+    except (binascii.Error, ValueError):
+        raise SlackError("invalid_cursor") from None
+
+
+def _wire(channel: Channel) -> Json:
+    wire: Json = {
+        "id": channel.id,
+        "is_im": channel.is_im,
+        "is_channel": not channel.is_im,
+        "is_group": False,
+        "is_mpim": False,
+        "is_private": channel.is_im,
+        "is_archived": False,
+        "created": 0,
+    }
+    if channel.is_im:
+        return {**wire, "user": channel.members[0]}
+    return {
+        **wire,
+        "name": channel.name,
+        "name_normalized": channel.name,
+        "is_member": BOT_USER_ID in channel.members,
+        "is_general": channel.name == "general",
+        "num_members": len(channel.members),
+        "topic": {"value": "", "creator": "", "last_set": 0},
+        "purpose": {"value": "", "creator": "", "last_set": 0},
+    }

@@ -1,0 +1,136 @@
+"""users.*, usergroups.*, auth.test and what else says who is who."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quotebot.sandbox.slack.directory import (
+    APP_ID,
+    BOT_ID,
+    BOT_NAME,
+    BOT_USER_ID,
+    TEAM_DOMAIN,
+    TEAM_ID,
+    TEAM_NAME,
+    Group,
+    Person,
+)
+from quotebot.sandbox.slack.errors import Json, SlackError
+
+if TYPE_CHECKING:
+    from quotebot.sandbox.slack.arguments import Arguments
+    from quotebot.sandbox.slack.workspace import Workspace
+
+
+def api_test(workspace: Workspace, arguments: Arguments) -> Json:
+    """api.test: echoes, and fails on request."""
+    del workspace
+    if "error" in arguments:
+        raise SlackError(arguments.text("error"))
+    return {"args": {"foo": arguments.text("foo")} if "foo" in arguments else {}}
+
+
+def auth_test(workspace: Workspace, arguments: Arguments) -> Json:
+    """auth.test."""
+    del arguments
+    return {
+        "url": f"{workspace.url}/",
+        "team": TEAM_NAME,
+        "user": BOT_NAME,
+        "team_id": TEAM_ID,
+        "user_id": BOT_USER_ID,
+        "bot_id": BOT_ID,
+        "is_enterprise_install": False,
+    }
+
+
+def bots_info(workspace: Workspace, arguments: Arguments) -> Json:
+    """bots.info."""
+    del workspace
+    if arguments.text("bot", BOT_ID) != BOT_ID:
+        raise SlackError("bot_not_found")
+    return {"bot": {"id": BOT_ID, "app_id": APP_ID, "user_id": BOT_USER_ID, "name": BOT_NAME, "deleted": False, "icons": {}}}
+
+
+def team_info(workspace: Workspace, arguments: Arguments) -> Json:
+    """team.info."""
+    del workspace, arguments
+    return {"team": {"id": TEAM_ID, "name": TEAM_NAME, "domain": TEAM_DOMAIN}}
+
+
+def users_info(workspace: Workspace, arguments: Arguments) -> Json:
+    """users.info."""
+    person = workspace.directory.people.get(arguments.text("user"))
+    if person is None:
+        raise SlackError("user_not_found")
+    return {"user": _wire(person)}
+
+
+def users_list(workspace: Workspace, arguments: Arguments) -> Json:
+    """users.list, in one page."""
+    del arguments
+    people = [_wire(person) for person in workspace.directory.people.values()]
+    return {"members": people, "response_metadata": {"next_cursor": ""}}
+
+
+def users_lookup_by_email(workspace: Workspace, arguments: Arguments) -> Json:
+    """users.lookupByEmail."""
+    email = arguments.require("email").lower()
+    for person in workspace.directory.people.values():
+        if person.email == email and not person.is_bot:
+            return {"user": _wire(person)}
+    raise SlackError("users_not_found")
+
+
+def usergroups_list(workspace: Workspace, arguments: Arguments) -> Json:
+    """usergroups.list."""
+    with_users = arguments.flag("include_users")
+    return {"usergroups": [_wire_group(group, with_users=with_users) for group in workspace.directory.groups.values()]}
+
+
+def usergroups_users_list(workspace: Workspace, arguments: Arguments) -> Json:
+    """usergroups.users.list."""
+    group = workspace.directory.groups.get(arguments.text("usergroup"))
+    if group is None:
+        raise SlackError("no_such_subteam")
+    return {"users": list(group.members)}
+
+
+def _wire(person: Person) -> Json:
+    profile = {"real_name": person.real_name, "display_name": person.name, "title": person.real_name}
+    if not person.is_bot:
+        profile["email"] = person.email
+    return {
+        "id": person.id,
+        "team_id": TEAM_ID,
+        "name": person.name,
+        "real_name": person.real_name,
+        "deleted": False,
+        "tz": "Etc/UTC",
+        "tz_label": "Coordinated Universal Time",
+        "tz_offset": 0,
+        "profile": profile,
+        "is_bot": person.is_bot,
+        "is_app_user": False,
+        "is_admin": False,
+        "is_owner": False,
+        "is_restricted": person.is_guest,
+        "is_ultra_restricted": False,
+        "updated": 0,
+    }
+
+
+def _wire_group(group: Group, *, with_users: bool) -> Json:
+    wire: Json = {
+        "id": group.id,
+        "team_id": TEAM_ID,
+        "is_usergroup": True,
+        "name": group.name,
+        "handle": group.handle,
+        "description": "",
+        "user_count": len(group.members),
+        "date_delete": 0,
+    }
+    if with_users:
+        wire["users"] = list(group.members)
+    return wire

@@ -1,0 +1,105 @@
+"""The arguments of a Web API call, from wherever Slack lets them stand: query, form, multipart or JSON body."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from quotebot.sandbox.slack.errors import SlackError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiohttp import web
+
+
+class Arguments:
+    """Typed access to loosely typed arguments. `raw` is the request as the witness hashes it."""
+
+    def __init__(self, values: Mapping[str, Any], token: str | None, raw: bytes) -> None:
+        self._values = values
+        self.token = token
+        self.raw = raw
+
+    def __contains__(self, name: str) -> bool:
+        return self._values.get(name) is not None
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a text argument."""
+        value = self._values.get(name)
+        return default if value is None else str(value)
+
+    def require(self, name: str) -> str:
+        """Return a text argument that must be there. Raises SlackError invalid_arguments."""
+        value = self.text(name)
+        if not value:
+            raise SlackError("invalid_arguments", messages=[f"[ERROR] missing required field: {name}"])
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return a boolean argument."""
+        return str(self._values.get(name)).lower() in ("1", "true")
+
+    def number(self, name: str, default: int, maximum: int) -> int:
+        """Return a whole number between 1 and `maximum`. Raises SlackError invalid_limit."""
+        value = self._values.get(name)
+        if value in (None, ""):
+            return default
+        try:
+            number = int(str(value))
+        except ValueError:
+            raise SlackError("invalid_limit") from None
+        if number < 1:
+            raise SlackError("invalid_limit")
+        return min(number, maximum)
+
+    def structure(self, name: str, error: str) -> Any:
+        """Return an object or array argument, parsed when it came as JSON text. Raises SlackError with the code `error`."""
+        value = self._values.get(name)
+        if not isinstance(value, str) or not value:
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise SlackError(error, messages=[f"[ERROR] invalid JSON [json-pointer:/{name}]"]) from None
+
+    def names(self, name: str) -> list[str]:
+        """Return a comma-separated argument as a list."""
+        value = self._values.get(name)
+        if isinstance(value, list):
+            return [str(part) for part in value]
+        return [part.strip() for part in self.text(name).split(",") if part.strip()]
+
+
+async def read_arguments(request: web.Request) -> Arguments:
+    """Read a call. Raises SlackError invalid_json, invalid_form_data or json_not_object."""
+    values: dict[str, Any] = dict(request.query)
+    raw = request.query_string.encode()
+    if request.content_type == "application/json":
+        raw = await request.read()
+        values |= _json_object(raw)
+    elif request.content_type == "application/x-www-form-urlencoded":
+        raw = await request.read() or raw
+        values |= dict(await request.post())
+    elif request.content_type == "multipart/form-data":
+        try:
+            form = await request.post()
+        except ValueError:
+            raise SlackError("invalid_form_data") from None
+        values |= {name: value for name, value in form.items() if isinstance(value, str)}
+        raw = json.dumps(values, sort_keys=True).encode()
+    scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
+    token = bearer.strip() if scheme.lower() == "bearer" else values.get("token")
+    return Arguments(values, token or None, raw)
+
+
+def _json_object(raw: bytes) -> dict[str, Any]:
+    if not raw.strip():
+        return {}
+    try:
+        parsed = json.loads(raw)
+    except ValueError:
+        raise SlackError("invalid_json") from None
+    if not isinstance(parsed, dict):
+        raise SlackError("json_not_object")
+    return parsed

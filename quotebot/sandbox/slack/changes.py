@@ -1,0 +1,38 @@
+"""A version number that grows with every visible change, and a way to wait for the next one."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Changes:
+    """What the event stream watches."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.closed = False
+        self._changed = asyncio.Event()
+
+    def bump(self) -> None:
+        """Count one change and wake every watcher."""
+        self.version += 1
+        self._wake()
+
+    def close(self) -> None:
+        """Wake every watcher for the last time: the world is stopping."""
+        self.closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def after(self, version: int, timeout_seconds: float) -> bool:
+        """Wait until the version differs from `version` (True), or the time is over or the world stops (False)."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while self.version == version and not self.closed:
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return not self.closed

@@ -1,0 +1,155 @@
+"""Deliveries to the bot: envelopes sent, kept for redelivery, retried where Slack retries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from quotebot.sandbox.slack.directory import APP_ID, BOT_USER_ID, TEAM_ID, VERIFICATION_TOKEN
+from quotebot.sandbox.slack.errors import GestureError, Json
+from quotebot.sandbox.slack.ids import new_id
+from quotebot.sandbox.slack.socket_mode import Ack, SocketMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from quotebot.sandbox.slack.clock import VirtualClock
+
+# When an event that got no ack is sent again, counted from its first delivery.
+EVENT_RETRY_SECONDS = (0.0, 60.0, 300.0)
+REMEMBERED_DELIVERIES = 10_000
+REDELIVERIES_MAX = 50
+Kind = Literal["slash_commands", "interactive", "events_api"]
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One thing told to the bot. `on_ack` applies its first answer to the workspace and says what went wrong, if anything."""
+
+    request_id: str
+    kind: Kind
+    payload: Json
+    accepts_response: bool
+    envelope_id: str
+    text: str
+    on_ack: Callable[[Ack], str | None]
+    attempt: int = 0
+    answered: bool = False
+
+
+class Courier:
+    """Wrap payloads in envelopes, deliver them, deliver them again on request."""
+
+    def __init__(self, socket: SocketMode, clock: VirtualClock) -> None:
+        self._socket = socket
+        self._clock = clock
+        self._deliveries: OrderedDict[str, Delivery] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def send(
+        self, kind: Kind, payload: Json, *, accepts_response: bool, on_ack: Callable[[Ack], str | None]
+    ) -> tuple[Delivery, Ack]:
+        """Deliver once and apply the answer; the returned Ack carries the error the person sees, if any."""
+        delivery = self._prepare(kind, payload, accepts_response=accepts_response, on_ack=on_ack)
+        return delivery, await self._attempt(delivery, delivery.envelope_id, delivery.text)
+
+    async def raise_event(self, event: Json) -> tuple[Delivery, Ack]:
+        """Deliver an event; without an ack it is retried in the background, as Slack does. Answers with the first attempt."""
+        payload: Json = {
+            "token": VERIFICATION_TOKEN,
+            "team_id": TEAM_ID,
+            "context_team_id": TEAM_ID,
+            "api_app_id": APP_ID,
+            "event": event,
+            "type": "event_callback",
+            "event_id": new_id("Ev"),
+            "event_time": int(time.time()),
+            "authorizations": [
+                {"enterprise_id": None, "team_id": TEAM_ID, "user_id": BOT_USER_ID, "is_bot": True, "is_enterprise_install": False}
+            ],
+            "is_ext_shared_channel": False,
+            "event_context": f"4-{new_id('')}",
+        }
+        started = self._clock.now()
+        delivery, ack = await self.send("events_api", payload, accepts_response=False, on_ack=lambda ack: ack.error)
+        if ack.payload is None:
+            self.spawn(self._retry_event(delivery, started))
+        return delivery, ack
+
+    async def redeliver(self, request_id: str, how: Literal["resend", "retry"], times: int) -> list[Ack]:
+        """Deliver again, `times` at once: byte-identical ("resend") or as Slack's retry. Raises GestureError 404."""
+        delivery = self._deliveries.get(request_id)
+        if delivery is None:
+            raise GestureError(404, f"no delivery {request_id!r} (the last {REMEMBERED_DELIVERIES} are kept)")
+        envelopes = [(delivery.envelope_id, delivery.text) if how == "resend" else self._retry_of(delivery) for _ in range(times)]
+        return list(await asyncio.gather(*(self._attempt(delivery, envelope_id, text) for envelope_id, text in envelopes)))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the background until the world stops."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Stop every background delivery."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _prepare(self, kind: Kind, payload: Json, *, accepts_response: bool, on_ack: Callable[[Ack], str | None]) -> Delivery:
+        envelope_id = str(uuid.uuid4())
+        delivery = Delivery(
+            request_id=new_id("R"),
+            kind=kind,
+            payload=payload,
+            accepts_response=accepts_response,
+            envelope_id=envelope_id,
+            text=_envelope(kind, payload, envelope_id, 0, accepts_response=accepts_response),
+            on_ack=on_ack,
+        )
+        self._deliveries[delivery.request_id] = delivery
+        if len(self._deliveries) > REMEMBERED_DELIVERIES:
+            self._deliveries.popitem(last=False)
+        return delivery
+
+    def _retry_of(self, delivery: Delivery) -> tuple[str, str]:
+        delivery.attempt += 1
+        envelope_id = str(uuid.uuid4())
+        text = _envelope(delivery.kind, delivery.payload, envelope_id, delivery.attempt, accepts_response=delivery.accepts_response)
+        return envelope_id, text
+
+    async def _attempt(self, delivery: Delivery, envelope_id: str, text: str) -> Ack:
+        """Deliver one envelope. The person sees the first answer only; a failure counts while there is none."""
+        ack = await self._socket.deliver(text, envelope_id, delivery.kind)
+        if delivery.answered:
+            return ack
+        delivery.answered = ack.payload is not None
+        error = delivery.on_ack(ack)
+        return ack if error is None else Ack(ack.payload, ack.milliseconds, error)
+
+    async def _retry_event(self, delivery: Delivery, started: float) -> None:
+        for wait_seconds in EVENT_RETRY_SECONDS:
+            await self._clock.until(started + wait_seconds)
+            if delivery.answered:
+                return
+            ack = await self._attempt(delivery, *self._retry_of(delivery))
+            if ack.payload is not None:
+                return
+
+
+def _envelope(kind: Kind, payload: Json, envelope_id: str, attempt: int, *, accepts_response: bool) -> str:
+    envelope: Json = {
+        "envelope_id": envelope_id,
+        "payload": payload,
+        "type": kind,
+        "accepts_response_payload": accepts_response,
+    }
+    if kind == "events_api":
+        envelope |= {"retry_attempt": attempt, "retry_reason": "timeout" if attempt else ""}
+    return json.dumps(envelope)

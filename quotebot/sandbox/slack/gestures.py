@@ -1,0 +1,343 @@
+"""What people do: type a command, click, fill in a form, write. Each becomes a delivery; its ack becomes what they see."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel
+from quotebot.sandbox.slack.elements import STATELESS, Found, action_of, find_all, initial_state, is_empty, state_object
+from quotebot.sandbox.slack.errors import GestureError, Json, SlackError
+from quotebot.sandbox.slack.hooks import checked_content
+from quotebot.sandbox.slack.ids import new_id
+from quotebot.sandbox.slack.payloads import Payloads
+
+if TYPE_CHECKING:
+    from quotebot.sandbox.slack.courier import Courier
+    from quotebot.sandbox.slack.messages import Message
+    from quotebot.sandbox.slack.passes import ResponseUrl
+    from quotebot.sandbox.slack.socket_mode import Ack
+    from quotebot.sandbox.slack.views import View
+    from quotebot.sandbox.slack.workspace import Workspace
+
+NO_ANSWER = "We had some trouble connecting. Try again?"
+REQUIRED = "Please complete this required field."
+_TYPED_MENTION = re.compile(r"(?<![\w<])@quotebot\b", re.IGNORECASE)
+
+_TYPED_NAME = re.compile(r"(?<![\w<])([@#])([\w-]+)")
+
+
+class Gestures:
+    """Everything a person can do in the workspace. Raises GestureError for what cannot be done."""
+
+    def __init__(self, workspace: Workspace, courier: Courier, *, echo_own_messages: bool) -> None:
+        self._workspace = workspace
+        self._courier = courier
+        self._payloads = Payloads(workspace)
+        self._echo_own_messages = echo_own_messages
+        workspace.on_post = self._posted
+
+    async def slash(self, user: str, channel_reference: str, command: str, text: str) -> Json:
+        """Type a slash command."""
+        workspace = self._workspace
+        workspace.person(user)
+        channel = self._joined(user, channel_reference)
+        if not command.startswith("/"):
+            raise GestureError(400, f"command must start with '/', not {command!r}")
+        payload, hook = self._payloads.slash(user, channel, command, self._escaped(text))
+
+        def on_ack(ack: Ack) -> str | None:
+            return self._slash_acked(ack, user, channel, hook, command, text)
+
+        delivery, ack = await self._courier.send("slash_commands", payload, accepts_response=True, on_ack=on_ack)
+        return {"request_id": delivery.request_id, **ack.body()}
+
+    async def click_message(
+        self,
+        user: str,
+        channel_reference: str,
+        ts: str,
+        action_id: str,
+        *,
+        block_id: str | None,
+        value: Any,
+        values: dict[str, Json],
+        stale: bool,
+    ) -> Json:
+        """Click or choose something on a message; `stale` reaches elements an update has removed since."""
+        workspace = self._workspace
+        workspace.person(user)
+        message = self._message(user, channel_reference, ts)
+        found = self._element(message, action_id, block_id, value, stale=stale)
+        state = initial_state(message.blocks)
+        _fill(state, find_all(message.blocks), values)
+        action = _action(found, value)
+        if found.element["type"] not in STATELESS:
+            state.setdefault(found.block_id, {})[found.action_id] = _state(found, value)
+        payload = self._payloads.message_action(user, message, action, state)
+
+        def on_ack(ack: Ack) -> str | None:
+            workspace.messages.mark(message, ack.error)
+            return ack.error
+
+        delivery, ack = await self._courier.send("interactive", payload, accepts_response=False, on_ack=on_ack)
+        return {"request_id": delivery.request_id, **ack.body()}
+
+    async def click_view(
+        self, user: str, view_id: str, action_id: str, *, block_id: str | None, value: Any, values: dict[str, Json]
+    ) -> Json:
+        """Click or choose something in a modal or in App Home."""
+        view = self._view(user, view_id)
+        found = _pick(find_all(view.blocks), action_id, block_id, value, f"view {view_id}")
+        _fill(view.state, find_all(view.blocks), values)
+        action = _action(found, value)
+        if found.element["type"] not in STATELESS:
+            view.state.setdefault(found.block_id, {})[found.action_id] = _state(found, value)
+        payload = self._payloads.view_action(user, view, action)
+
+        def on_ack(ack: Ack) -> str | None:
+            self._workspace.views.refuse(view, {found.block_id: NO_ANSWER} if ack.error else {})
+            return ack.error
+
+        delivery, ack = await self._courier.send("interactive", payload, accepts_response=False, on_ack=on_ack)
+        return {"request_id": delivery.request_id, **ack.body()}
+
+    async def submit(self, user: str, view_id: str, values: dict[str, Json]) -> Json:
+        """Submit a modal. Required inputs left empty stop it in the client, before the bot hears of it."""
+        view = self._view(user, view_id)
+        if view.content["type"] != "modal":
+            raise GestureError(400, f"view {view_id} is an App Home; only a modal can be submitted")
+        inputs = find_all(view.blocks)
+        _fill(view.state, inputs, values)
+        missing = {
+            found.block_id: REQUIRED
+            for found in inputs
+            if found.is_input and not found.optional and is_empty(view.state[found.block_id][found.action_id])
+        }
+        self._workspace.views.refuse(view, missing)
+        if missing:
+            return {"request_id": None, "ack": None, "ack_ms": None, "error": "required_fields_missing", "errors": missing}
+        payload = self._payloads.view_submission(user, view)
+
+        def on_ack(ack: Ack) -> str | None:
+            return self._submission_acked(ack, view)
+
+        delivery, ack = await self._courier.send("interactive", payload, accepts_response=True, on_ack=on_ack)
+        return {"request_id": delivery.request_id, **ack.body()}
+
+    async def close_view(self, user: str, view_id: str) -> Json:
+        """Close a modal with its cross; the bot hears of it when the view asked for that."""
+        view = self._view(user, view_id)
+        payload = self._payloads.view_closed(user, view, is_cleared=False)
+        self._workspace.views.close(view)
+        if not view.content.get("notify_on_close"):
+            return {"request_id": None, "ack": None, "ack_ms": None}
+        delivery, ack = await self._courier.send("interactive", payload, accepts_response=False, on_ack=lambda ack: ack.error)
+        return {"request_id": delivery.request_id, **ack.body()}
+
+    async def shortcut(self, user: str, callback_id: str, channel_reference: str | None, ts: str | None) -> Json:
+        """Use a global shortcut, or a message shortcut on the message given."""
+        self._workspace.person(user)
+        message = self._message(user, channel_reference, ts) if channel_reference and ts else None
+        payload = self._payloads.shortcut(user, callback_id, message)
+        delivery, ack = await self._courier.send("interactive", payload, accepts_response=False, on_ack=lambda ack: ack.error)
+        return {"request_id": delivery.request_id, **ack.body()}
+
+    async def write(self, user: str, channel_reference: str, text: str, thread_ts: str | None) -> Json:
+        """Post a message; the bot gets the events it subscribed to. Answers after the first attempt of each."""
+        workspace = self._workspace
+        workspace.person(user)
+        channel = self._joined(user, channel_reference)
+        if thread_ts is not None:
+            try:
+                thread_ts = workspace.root_of(channel, thread_ts)
+            except SlackError as error:
+                raise GestureError(404, f"no thread {thread_ts!r} in {channel.id} ({error.code})") from None
+        typed = _TYPED_MENTION.sub(f"<@{BOT_USER_ID}>", text)
+        message = workspace.post_as_user(channel, user, typed, thread_ts, new_id(""))
+        kinds = [kind for kind in ("app_mention", "message") if self._subscribed(kind, channel, message)]
+        sent = await asyncio.gather(*(self._courier.raise_event(self._payloads.message_event(message, kind)) for kind in kinds))
+        events = [
+            {"type": kind, "request_id": delivery.request_id, **ack.body()}
+            for kind, (delivery, ack) in zip(kinds, sent, strict=True)
+        ]
+        first: Json = events[0] if events else {"request_id": None, "ack": None, "ack_ms": None}
+        return {
+            "channel": channel.id,
+            "ts": message.ts,
+            "events": events,
+            **{key: value for key, value in first.items() if key != "type"},
+        }
+
+    async def open_home(self, user: str) -> Json:
+        """Open the bot's App Home."""
+        self._workspace.person(user)
+        if "app_home_opened" not in self._workspace.subscriptions:
+            return {"request_id": None, "ack": None, "ack_ms": None}
+        delivery, ack = await self._courier.raise_event(self._payloads.home_opened(user))
+        return {"request_id": delivery.request_id, **ack.body()}
+
+    def _posted(self, message: Message) -> None:
+        """Tell the bot of its own messages too, as Slack does; it is expected to ignore them."""
+        if message.user != BOT_USER_ID or not self._echo_own_messages:
+            return
+        channel = self._workspace.place(message.channel)
+        if self._subscribed("message", channel, message):
+            self._courier.spawn(self._echo(self._payloads.message_event(message, "message")))
+
+    async def _echo(self, event: Json) -> None:
+        await self._courier.raise_event(event)
+
+    def _subscribed(self, kind: str, channel: Channel, message: Message) -> bool:
+        subscriptions = self._workspace.subscriptions
+        if BOT_USER_ID not in channel.members:
+            return False
+        if kind == "app_mention":
+            return not channel.is_im and f"<@{BOT_USER_ID}>" in message.text and kind in subscriptions
+        return ("message.im" if channel.is_im else "message.channels") in subscriptions
+
+    def _slash_acked(self, ack: Ack, user: str, channel: Channel, hook: ResponseUrl, command: str, text: str) -> str | None:
+        """Show what came of a slash command: the bot's answer, or Slack's notice that there is none."""
+        workspace = self._workspace
+        if ack.payload is None:
+            workspace.tell(channel, user, f'{command} failed with the error "{ack.error}"')
+            return ack.error
+        if not any(ack.payload.get(name) for name in ("text", "blocks", "attachments")):
+            return None
+        try:
+            answer, blocks = checked_content(ack.payload)
+        except SlackError as error:
+            workspace.tell(channel, user, f'{command} failed with the error "invalid_command_response"')
+            return f"invalid_command_response: {error}"
+        in_channel = ack.payload.get("response_type") == "in_channel"
+        if in_channel:
+            workspace.post_as_user(channel, user, f"{command} {text}".rstrip(), None, None)
+        message = workspace.post_as_bot(channel, text=answer, blocks=blocks, ephemeral_for=None if in_channel else user)
+        hook.message_ts = message.ts
+        return None
+
+    def _submission_acked(self, ack: Ack, view: View) -> str | None:
+        """Do what the bot's answer to a form says: close, show errors, update, push or clear."""
+        if ack.payload is None:
+            self._workspace.views.refuse(view, {"": NO_ANSWER})
+            return ack.error
+        try:
+            self._respond(view, ack.payload)
+        except SlackError as error:
+            self._workspace.views.refuse(view, {"": NO_ANSWER})
+            return str(error)
+        return None
+
+    def _respond(self, view: View, answer: Json) -> None:
+        views = self._workspace.views
+        action = answer.get("response_action")
+        if action == "errors":
+            views.refuse(view, _known_errors(view, answer.get("errors")))
+        elif action == "update":
+            views.update(view, answer.get("view"), expected_hash=None)
+        elif action == "push":
+            views.push(view.user, answer.get("view"))
+        elif action == "clear":
+            views.clear(view.user)
+        elif action is None:
+            views.close(view)
+        else:
+            raise SlackError("invalid_response_action", messages=[f"unknown response_action {action!r}"])
+
+    def _escaped(self, text: str) -> str:
+        """Turn @name and #channel into ids, as Slack does for a command that asks for it (should_escape)."""
+        directory = self._workspace.directory
+        people = {person.name: person.id for person in directory.people.values()}
+        channels = {channel.name: channel.id for channel in directory.channels.values() if not channel.is_im}
+
+        def escape(found: re.Match[str]) -> str:
+            sign, name = found[1], found[2]
+            known = (people if sign == "@" else channels).get(name.lower())
+            if known is not None:
+                return f"<{sign}{known}|{name.lower()}>"
+            return f"<!{name}>" if sign == "@" and name in ("here", "channel", "everyone") else found[0]
+
+        return _TYPED_NAME.sub(escape, text)
+
+    def _joined(self, user: str, reference: str) -> Channel:
+        channel = self._workspace.place(reference)
+        if user not in channel.members:
+            raise GestureError(403, f"{user} is not in {channel.id} (#{channel.name})")
+        return channel
+
+    def _message(self, user: str, channel_reference: str, ts: str) -> Message:
+        channel = self._joined(user, channel_reference)
+        message = self._workspace.messages.get(channel.id, ts)
+        if message is not None and message.ephemeral_for in (None, user):
+            return message
+        clickable = [m.ts for m in self._workspace.messages.all() if m.channel == channel.id and find_all(m.blocks)]
+        raise GestureError(404, f"no message {ts!r} in {channel.id}; with buttons there are: {', '.join(clickable) or 'none'}")
+
+    def _element(self, message: Message, action_id: str, block_id: str | None, value: Any, *, stale: bool) -> Found:
+        where = f"message {message.ts}"
+        if not stale:
+            return _pick(find_all(message.blocks), action_id, block_id, value, where)
+        revisions = [message.blocks, *reversed(message.revisions)]
+        every = [found for blocks in revisions for found in find_all(blocks)]
+        return _pick(every, action_id, block_id, value, f"{where} (earlier versions included)")
+
+    def _view(self, user: str, view_id: str) -> View:
+        self._workspace.person(user)
+        views = self._workspace.views
+        mine = [*views.stacks.get(user, []), *([views.homes[user]] if user in views.homes else [])]
+        for view in mine:
+            if view.id == view_id:
+                return view
+        there = ", ".join(f"{view.id} ({view.content['type']})" for view in mine) or "none"
+        raise GestureError(404, f"{user} has no view {view_id!r} open; open are: {there}")
+
+
+def _pick(found: list[Found], action_id: str, block_id: str | None, value: Any, where: str) -> Found:
+    """Choose the element meant: by action_id, by block_id when given, among equals by the button's value."""
+    candidates = [each for each in found if each.action_id == action_id and block_id in (None, each.block_id)]
+    if not candidates:
+        known = ", ".join(f"{each.action_id} (block {each.block_id})" for each in found) or "none"
+        raise GestureError(404, f"no action {action_id!r} on {where}; there are: {known}")
+    return next((each for each in candidates if value is not None and each.element.get("value") == value), candidates[0])
+
+
+def _action(found: Found, value: Any) -> Json:
+    now = time.time_ns() // 1000
+    try:
+        return action_of(found, value, f"{now // 1_000_000}.{now % 1_000_000:06d}")
+    except ValueError as error:
+        raise GestureError(404, str(error)) from None
+
+
+def _state(found: Found, value: Any) -> Json:
+    try:
+        return state_object(found.element, value)
+    except ValueError as error:
+        raise GestureError(404, str(error)) from None
+
+
+def _fill(state: dict[str, Json], found: list[Found], values: dict[str, Json]) -> None:
+    """Type `values` ({block_id: {action_id: value}}) into a form's state. Raises GestureError 404 for a field that is not there."""
+    fields = {(each.block_id, each.action_id): each for each in found if each.element["type"] not in STATELESS}
+    for block_id, actions in values.items():
+        if not isinstance(actions, dict):
+            raise GestureError(400, f"values[{block_id!r}] must be an object of action_id: value")
+        for action_id, value in actions.items():
+            field = fields.get((block_id, action_id))
+            if field is None:
+                known = ", ".join(f"{block}/{action}" for block, action in fields) or "none"
+                raise GestureError(404, f"no field {block_id}/{action_id}; there are: {known}")
+            state.setdefault(block_id, {})[action_id] = _state(field, value)
+
+
+def _known_errors(view: View, errors: Any) -> dict[str, str]:
+    """Return the bot's errors. Raises SlackError when they name no block of the view, which Slack refuses as a whole."""
+    known = {str(block["block_id"]) for block in view.blocks}
+    if not isinstance(errors, dict) or not errors:
+        raise SlackError("invalid_errors", messages=["errors must be an object of block_id: message"])
+    unknown = [block_id for block_id in errors if block_id not in known]
+    if unknown:
+        raise SlackError("invalid_errors", messages=[f"no block {', '.join(map(repr, unknown))} in the view"])
+    return {str(block_id): str(message) for block_id, message in errors.items()}

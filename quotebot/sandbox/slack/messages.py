@@ -1,0 +1,156 @@
+"""The messages of every channel, threads and ephemerals included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from quotebot.sandbox.slack.directory import APP_ID, BOT_ID, BOT_NAME, TEAM_ID
+from quotebot.sandbox.slack.ids import Timestamps
+
+if TYPE_CHECKING:
+    from quotebot.sandbox.slack.changes import Changes
+    from quotebot.sandbox.slack.errors import Json
+
+
+@dataclass(slots=True)
+class Message:
+    """One message. `error` is what a person sees beside a click that got no ack; `revisions` are the blocks before each update."""
+
+    channel: str
+    ts: str
+    user: str
+    username: str
+    text: str
+    thread_ts: str | None = None
+    bot_id: str | None = None
+    blocks: list[Json] = field(default_factory=list)
+    attachments: list[Json] = field(default_factory=list)
+    metadata: Json | None = None
+    ephemeral_for: str | None = None
+    edited: Json | None = None
+    files: list[str] = field(default_factory=list)
+    error: str | None = None
+    subtype: str | None = None
+    client_msg_id: str | None = None
+    broadcast: bool = False
+    reactions: dict[str, list[str]] = field(default_factory=dict)
+    revisions: list[list[Json]] = field(default_factory=list)
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether it lives in a thread below another message."""
+        return self.thread_ts is not None and self.thread_ts != self.ts
+
+
+class Messages:
+    """Insert, find, edit, delete."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._timestamps = Timestamps()
+        self._by_key: dict[tuple[str, str], Message] = {}  # in the order of their timestamps
+        self._threads: dict[tuple[str, str], list[Message]] = {}
+
+    def timestamp(self) -> str:
+        """Return the next message timestamp."""
+        return self._timestamps.next()
+
+    def add(self, message: Message) -> Message:
+        """Store a message."""
+        self._by_key[message.channel, message.ts] = message
+        if message.is_reply and message.thread_ts is not None:
+            self._threads.setdefault((message.channel, message.thread_ts), []).append(message)
+        self._changes.bump()
+        return message
+
+    def get(self, channel: str, ts: str) -> Message | None:
+        """Find a message, ephemeral ones included."""
+        return self._by_key.get((channel, ts))
+
+    def all(self) -> list[Message]:
+        """Return every message, oldest first."""
+        return list(self._by_key.values())
+
+    def channel(self, channel: str) -> list[Message]:
+        """Return what the bot can read in a channel outside threads, oldest first."""
+        return [
+            message
+            for message in self.all()
+            if message.channel == channel and message.ephemeral_for is None and (not message.is_reply or message.broadcast)
+        ]
+
+    def replies(self, channel: str, root: str) -> list[Message]:
+        """Return the replies below a root message, oldest first."""
+        return [message for message in self._threads.get((channel, root), []) if message.ephemeral_for is None]
+
+    def edit(self, message: Message, *, text: str, blocks: list[Json], by: str | None) -> None:
+        """Replace text and blocks; `by` marks it as edited by that user."""
+        message.revisions.append(message.blocks)
+        message.text = text
+        message.blocks = blocks
+        message.error = None
+        if by is not None:
+            message.edited = {"user": by, "ts": self.timestamp()}
+        self._changes.bump()
+
+    def delete(self, message: Message) -> None:
+        """Remove a message; a root with replies leaves a tombstone, so its thread stays."""
+        if message.is_reply or not self.replies(message.channel, message.ts):
+            del self._by_key[message.channel, message.ts]
+            if message.is_reply and message.thread_ts is not None:
+                self._threads[message.channel, message.thread_ts].remove(message)
+        else:
+            message.subtype = "tombstone"
+            message.text = "This message was deleted."
+            message.blocks, message.files, message.metadata = [], [], None
+        self._changes.bump()
+
+    def mark(self, message: Message, error: str | None) -> None:
+        """Set or clear the error shown beside a message's buttons."""
+        if message.error != error:
+            message.error = error
+            self._changes.bump()
+
+    def touch(self) -> None:
+        """Announce a change made in place (a reaction)."""
+        self._changes.bump()
+
+
+def wire_message(message: Message, *, files: list[Json], replies: list[Message], all_metadata: bool) -> Json:
+    """Return a message as the Web API and the events show it. Without `all_metadata` only the event_type of metadata is given."""
+    wire: Json = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": TEAM_ID}
+    if message.subtype is not None:
+        wire["subtype"] = message.subtype
+    if message.bot_id is not None:
+        wire["bot_id"] = message.bot_id
+        wire["app_id"] = APP_ID
+        wire["bot_profile"] = bot_profile()
+    optional = {
+        "blocks": message.blocks,
+        "attachments": message.attachments,
+        "edited": message.edited,
+        "client_msg_id": message.client_msg_id,
+        "files": files,
+        "reactions": [{"name": name, "users": users, "count": len(users)} for name, users in message.reactions.items()],
+    }
+    wire.update({name: value for name, value in optional.items() if value})
+    if message.metadata:
+        wire["metadata"] = message.metadata if all_metadata else {"event_type": message.metadata["event_type"]}
+    if message.is_reply:
+        wire["thread_ts"] = message.thread_ts
+    elif replies:
+        wire |= {
+            "thread_ts": message.ts,
+            "reply_count": len(replies),
+            "latest_reply": replies[-1].ts,
+            "reply_users": sorted({reply.user for reply in replies}),
+            "reply_users_count": len({reply.user for reply in replies}),
+            "subscribed": False,
+        }
+    return wire
+
+
+def bot_profile() -> Json:
+    """Return the profile Slack attaches to a bot's messages."""
+    return {"id": BOT_ID, "app_id": APP_ID, "name": BOT_NAME, "deleted": False, "updated": 0, "team_id": TEAM_ID, "icons": {}}

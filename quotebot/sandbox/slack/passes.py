@@ -1,0 +1,116 @@
+"""Short-lived permissions Slack hands out: triggers, response URLs, socket tickets."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from quotebot.sandbox.slack.directory import TEAM_ID
+from quotebot.sandbox.slack.errors import SlackError
+from quotebot.sandbox.slack.ids import new_id
+
+if TYPE_CHECKING:
+    from quotebot.sandbox.slack.clock import VirtualClock
+
+TRIGGER_SECONDS = 3.0
+RESPONSE_URL_SECONDS = 30 * 60.0
+RESPONSE_URL_USES = 5
+TICKET_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Trigger:
+    """The right to open one view for `user`."""
+
+    user: str
+    issued_at: float
+    used: bool = False
+
+
+@dataclass(slots=True)
+class ResponseUrl:
+    """The right to answer one gesture five times. `message_ts` is the message clicked, or the first answer to a slash command."""
+
+    id: str
+    kind: Literal["commands", "actions"]
+    user: str
+    channel: str
+    issued_at: float
+    message_ts: str | None = None
+    uses: int = 0
+
+    @property
+    def path(self) -> str:
+        """Return the path of the URL; the last part is the secret."""
+        return f"/hooks/{self.kind}/{TEAM_ID}/{self.id}"
+
+
+class Passes:
+    """Issue and redeem, by the world's clock."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._triggers: dict[str, Trigger] = {}
+        self._response_urls: dict[str, ResponseUrl] = {}
+        self._tickets: dict[str, float] = {}
+
+    def trigger(self, user: str) -> str:
+        """Issue a trigger_id."""
+        now = self._clock.now()
+        trigger_id = f"{int(now * 1000)}.{secrets.randbelow(10**10)}.{secrets.token_hex(16)}"
+        self._triggers[trigger_id] = Trigger(user, now)
+        return trigger_id
+
+    def redeem_trigger(self, trigger_id: str) -> str:
+        """Return the user a trigger was issued to, once, within 3 s.
+
+        Raises SlackError invalid_trigger_id, expired_trigger_id or exchanged_trigger_id.
+        """
+        trigger = self._triggers.get(trigger_id)
+        if trigger is None:
+            raise SlackError("invalid_trigger_id")
+        if trigger.used:
+            raise SlackError("exchanged_trigger_id")
+        if self._clock.now() - trigger.issued_at > TRIGGER_SECONDS:
+            raise SlackError("expired_trigger_id")
+        trigger.used = True
+        return trigger.user
+
+    def response_url(self, kind: Literal["commands", "actions"], user: str, channel: str, message_ts: str | None) -> ResponseUrl:
+        """Issue a response_url."""
+        hook = ResponseUrl(
+            id=f"{new_id('')}/{secrets.token_hex(12)}",
+            kind=kind,
+            user=user,
+            channel=channel,
+            issued_at=self._clock.now(),
+            message_ts=message_ts,
+        )
+        self._response_urls[hook.path] = hook
+        return hook
+
+    def redeem_response_url(self, path: str) -> ResponseUrl:
+        """Return the response URL if it may still be used; the caller counts the use.
+
+        Raises SlackError no_hook, expired_url or used_url.
+        """
+        hook = self._response_urls.get(path)
+        if hook is None:
+            raise SlackError("no_hook")
+        if self._clock.now() - hook.issued_at > RESPONSE_URL_SECONDS:
+            raise SlackError("expired_url")
+        if hook.uses >= RESPONSE_URL_USES:
+            raise SlackError("used_url")
+        return hook
+
+    def ticket(self) -> str:
+        """Issue a socket ticket."""
+        ticket = secrets.token_hex(16)
+        self._tickets[ticket] = self._clock.now()
+        return ticket
+
+    def redeem_ticket(self, ticket: str) -> bool:
+        """Tell whether a socket ticket is good; it is good once, for a minute."""
+        issued_at = self._tickets.pop(ticket, None)
+        return issued_at is not None and self._clock.now() - issued_at <= TICKET_SECONDS

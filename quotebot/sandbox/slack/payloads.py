@@ -1,0 +1,148 @@
+"""What the bot is told about a gesture: payloads field by field as Slack sends them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from quotebot.sandbox.slack.directory import APP_ID, TEAM_DOMAIN, TEAM_ID, VERIFICATION_TOKEN, Channel
+
+if TYPE_CHECKING:
+    from quotebot.sandbox.slack.errors import Json
+    from quotebot.sandbox.slack.messages import Message
+    from quotebot.sandbox.slack.passes import ResponseUrl
+    from quotebot.sandbox.slack.views import View
+    from quotebot.sandbox.slack.workspace import Workspace
+
+
+class Payloads:
+    """Build payloads over a workspace; each call issues fresh triggers and response URLs."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def slash(self, user: str, channel: Channel, command: str, text: str) -> tuple[Json, ResponseUrl]:
+        """Return a slash command and its response URL."""
+        hook = self._workspace.passes.response_url("commands", user, channel.id, None)
+        payload = {
+            "token": VERIFICATION_TOKEN,
+            "team_id": TEAM_ID,
+            "team_domain": TEAM_DOMAIN,
+            "channel_id": channel.id,
+            "channel_name": _channel_name(channel),
+            "user_id": user,
+            "user_name": self._workspace.directory.people[user].name,
+            "command": command,
+            "text": text,
+            "api_app_id": APP_ID,
+            "is_enterprise_install": "false",
+            "response_url": f"{self._workspace.url}{hook.path}",
+            "trigger_id": self._workspace.passes.trigger(user),
+        }
+        return payload, hook
+
+    def message_action(self, user: str, message: Message, action: Json, state: Json) -> Json:
+        """Return block_actions for a click on a message. Of an ephemeral message Slack sends no content back."""
+        channel = self._workspace.place(message.channel)
+        container: Json = {
+            "type": "message",
+            "message_ts": message.ts,
+            "channel_id": message.channel,
+            "is_ephemeral": message.ephemeral_for is not None,
+        }
+        if message.is_reply:
+            container["thread_ts"] = message.thread_ts
+        hook = self._workspace.passes.response_url("actions", user, message.channel, message.ts)
+        payload = {
+            **self._interactive("block_actions", user),
+            "container": container,
+            "channel": {"id": channel.id, "name": _channel_name(channel)},
+            "state": {"values": state},
+            "response_url": f"{self._workspace.url}{hook.path}",
+            "actions": [action],
+        }
+        if message.ephemeral_for is None:
+            payload["message"] = self._workspace.wire(message)
+        return payload
+
+    def view_action(self, user: str, view: View, action: Json) -> Json:
+        """Return block_actions for a click in a modal or in App Home."""
+        return {
+            **self._interactive("block_actions", user),
+            "container": {"type": "view", "view_id": view.id},
+            "view": view.wire(),
+            "actions": [action],
+        }
+
+    def view_submission(self, user: str, view: View) -> Json:
+        """Return view_submission."""
+        return {**self._interactive("view_submission", user), "view": view.wire(), "response_urls": []}
+
+    def view_closed(self, user: str, view: View, *, is_cleared: bool) -> Json:
+        """Return view_closed, which carries no trigger."""
+        payload = self._interactive("view_closed", user)
+        del payload["trigger_id"]
+        return {**payload, "view": view.wire(), "is_cleared": is_cleared}
+
+    def shortcut(self, user: str, callback_id: str, message: Message | None) -> Json:
+        """Return a global shortcut, or a message shortcut when there is a message."""
+        if message is None:
+            return {**self._interactive("shortcut", user), "callback_id": callback_id, "action_ts": _action_ts()}
+        channel = self._workspace.place(message.channel)
+        hook = self._workspace.passes.response_url("actions", user, message.channel, None)
+        return {
+            **self._interactive("message_action", user),
+            "callback_id": callback_id,
+            "action_ts": _action_ts(),
+            "message_ts": message.ts,
+            "channel": {"id": channel.id, "name": _channel_name(channel)},
+            "message": self._workspace.wire(message),
+            "response_url": f"{self._workspace.url}{hook.path}",
+        }
+
+    def message_event(self, message: Message, kind: str) -> Json:
+        """Return the event `message` or `app_mention` for a posted message."""
+        channel = self._workspace.place(message.channel)
+        event = {
+            **self._workspace.wire(message),
+            "type": kind,
+            "channel": message.channel,
+            "event_ts": message.ts,
+        }
+        if kind == "message":
+            event["channel_type"] = "im" if channel.is_im else "channel"
+        return event
+
+    def home_opened(self, user: str) -> Json:
+        """Return the event app_home_opened for the Home tab."""
+        event: Json = {
+            "type": "app_home_opened",
+            "user": user,
+            "channel": self._workspace.directory.open_im(user).id,
+            "tab": "home",
+            "event_ts": _action_ts(),
+        }
+        home = self._workspace.views.homes.get(user)
+        return event if home is None else {**event, "view": home.wire()}
+
+    def _interactive(self, kind: str, user: str) -> Json:
+        name = self._workspace.directory.people[user].name
+        return {
+            "type": kind,
+            "user": {"id": user, "username": name, "name": name, "team_id": TEAM_ID},
+            "api_app_id": APP_ID,
+            "token": VERIFICATION_TOKEN,
+            "team": {"id": TEAM_ID, "domain": TEAM_DOMAIN},
+            "enterprise": None,
+            "is_enterprise_install": False,
+            "trigger_id": self._workspace.passes.trigger(user),
+        }
+
+
+def _channel_name(channel: Channel) -> str:
+    return "directmessage" if channel.is_im else channel.name
+
+
+def _action_ts() -> str:
+    now = time.time_ns() // 1000
+    return f"{now // 1_000_000}.{now % 1_000_000:06d}"

@@ -1,0 +1,288 @@
+"""Socket Mode as Slack runs it: tickets, hello, pings, up to ten connections, one random connection per envelope, acks from any."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiohttp import WSMsgType, web
+
+from quotebot.sandbox.slack.directory import APP_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from quotebot.sandbox.slack.changes import Changes
+    from quotebot.sandbox.slack.errors import Json
+    from quotebot.sandbox.slack.passes import Passes
+    from quotebot.sandbox.weather import Fault, Weather
+    from quotebot.sandbox.witness import Witness
+
+CONNECTIONS_MAX = 10
+PING_SECONDS = 5.0
+FRAME_BYTES_MAX = 4 * 2**20
+REMEMBERED_ENVELOPES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """What came back for one envelope. `payload` is None without an ack, {} for a bare one; `error` is Slack's word for no ack."""
+
+    payload: Json | None
+    milliseconds: float | None
+    error: str | None = None
+
+    def body(self) -> Json:
+        """Return it as the control API shows it."""
+        body: Json = {"ack": self.payload, "ack_ms": self.milliseconds}
+        return body if self.error is None else {**body, "error": self.error}
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One live WebSocket. A muted one is neither read nor written, like a peer behind a dead link."""
+
+    socket: web.WebSocketResponse
+    request: web.Request
+    muted: bool = False
+
+    def mute(self) -> None:
+        """Stop reading; the kernel's buffer keeps what the client sends."""
+        self.muted = True
+        self.request.protocol.pause_reading()
+
+    def unmute(self) -> None:
+        """Read again, starting with what piled up."""
+        self.muted = False
+        self.request.protocol.resume_reading()
+
+    async def send(self, text: str) -> bool:
+        """Send a frame; False when the connection turned out to be dead. A muted connection swallows it."""
+        if self.muted:
+            return True
+        try:
+            await self.socket.send_str(text)
+        except (ConnectionError, RuntimeError):
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    kind: str
+    answer: asyncio.Future[Json]
+
+
+class SocketMode:
+    """The server end of every Socket Mode connection."""
+
+    def __init__(self, passes: Passes, changes: Changes, weather: Weather, witness: Witness, *, ack_seconds: float) -> None:
+        self._passes = passes
+        self._changes = changes
+        self._weather = weather
+        self._witness = witness
+        self._ack_seconds = ack_seconds
+        self._connections: list[Connection] = []
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        self._fate: OrderedDict[str, str] = OrderedDict()  # envelope_id -> what a further ack of it is
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handled: set[int] = set()
+        self._weather_changed = asyncio.Event()
+        weather.subscribe(self._on_weather)
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some envelope's ack is still awaited."""
+        return bool(self._waiting)
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes to mount."""
+        return [web.get("/link/", self._link)]
+
+    async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
+        """Send an envelope to one random live connection and wait for its ack."""
+        waiting = _Waiting(kind, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(envelope_id, deque()).append(waiting)
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._ack_seconds):
+                if not await self._send_to_one(text):
+                    return Ack(None, None, "dispatch_failed")
+                payload = await waiting.answer
+        except TimeoutError:
+            self._remember(envelope_id, "late")
+            return Ack(None, None, "operation_timeout")
+        finally:
+            self._forget(envelope_id, waiting)
+        return Ack(payload, round((time.monotonic() - started) * 1000, 3))
+
+    async def close(self) -> None:
+        """Close every connection and stop the helpers."""
+        for connection in list(self._connections):
+            if connection.muted:
+                connection.unmute()
+        await asyncio.gather(*(connection.socket.close(code=1001) for connection in list(self._connections)))
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _send_to_one(self, text: str) -> bool:
+        """Send over one connection, a healthy one when there is any. False without a live connection."""
+        candidates = list(self._connections)
+        while candidates:
+            healthy = [connection for connection in candidates if not connection.muted]
+            chosen = secrets.choice(healthy or candidates)
+            if await chosen.send(text):
+                return True
+            candidates.remove(chosen)
+        return False
+
+    async def _link(self, request: web.Request) -> web.StreamResponse:
+        """Serve one connection from its ticket to its end."""
+        good = self._passes.redeem_ticket(request.query.get("ticket", ""))
+        refused = self._weather.take("socket", "link", only=frozenset({"refuse_ticket"})) is not None
+        if refused or not good:
+            self._witness.record("socket", "link", key=None, applied=False, status=403, request=request.path_qs)
+            return web.Response(text="ticket refused", status=403)
+        socket = web.WebSocketResponse(compress=False, timeout=0.5, max_msg_size=FRAME_BYTES_MAX)
+        await socket.prepare(request)
+        if len(self._connections) >= CONNECTIONS_MAX:
+            await socket.send_str(_disconnect("too_many_websockets"))
+            await socket.close()
+            return socket
+        connection = Connection(socket, request)
+        self._connections.append(connection)
+        self._changes.bump()
+        pings = self._spawn(self._ping(connection))
+        try:
+            await connection.send(self._hello())
+            await self._read(connection)
+        finally:
+            pings.cancel()
+            self._connections.remove(connection)
+            self._changes.bump()
+        return socket
+
+    async def _read(self, connection: Connection) -> None:
+        async for message in connection.socket:
+            if connection.muted:
+                connection.request.protocol.pause_reading()
+            elif message.type is WSMsgType.TEXT:
+                self._frame(message.data)
+
+    async def _ping(self, connection: Connection) -> None:
+        """Ping as Slack does; some clients send none themselves and judge the connection by ours."""
+        while True:
+            if not connection.muted:
+                try:
+                    await connection.socket.ping(b"Ping from sandbox")
+                except (ConnectionError, RuntimeError):
+                    return
+            await asyncio.sleep(PING_SECONDS)
+
+    def _frame(self, text: str) -> None:
+        """Take one frame from the app: an ack, or nothing Slack knows."""
+        try:
+            frame = json.loads(text)
+        except ValueError:
+            frame = None
+        envelope_id = frame.get("envelope_id") if isinstance(frame, dict) else None
+        if not isinstance(frame, dict) or not isinstance(envelope_id, str):
+            self._witness.record("socket", "frame", key=None, applied=False, status="unreadable", request=text)
+            return
+        queue = self._waiting.get(envelope_id)
+        if not queue:
+            fate = self._fate.get(envelope_id, "unknown_envelope")
+            self._witness.record("socket", "ack", key=envelope_id, applied=False, status=fate, request=text)
+            return
+        if self._weather.take("socket", queue[0].kind, only=frozenset({"drop_ack"})) is not None:
+            self._witness.record("socket", "ack", key=envelope_id, applied=False, status=None, request=text)
+            return
+        waiting = queue.popleft()
+        self._remember(envelope_id, "repeated")
+        self._witness.record("socket", "ack", key=envelope_id, applied=True, status=200, request=text)
+        payload = frame.get("payload")
+        if not waiting.answer.done():
+            waiting.answer.set_result(payload if isinstance(payload, dict) else {})
+
+    def _remember(self, envelope_id: str, fate: str) -> None:
+        self._fate[envelope_id] = fate
+        if len(self._fate) > REMEMBERED_ENVELOPES:
+            self._fate.popitem(last=False)
+
+    def _forget(self, envelope_id: str, waiting: _Waiting) -> None:
+        queue = self._waiting.get(envelope_id)
+        if queue is None:
+            return
+        if waiting in queue:
+            queue.remove(waiting)
+        if not queue:
+            del self._waiting[envelope_id]
+
+    def _hello(self) -> str:
+        debug = {"host": "applink-sandbox", "build_number": 1, "approximate_connection_time": 18060}
+        frame = {
+            "type": "hello",
+            "num_connections": len(self._connections),
+            "debug_info": debug,
+            "connection_info": {"app_id": APP_ID},
+        }
+        return json.dumps(frame)
+
+    def _on_weather(self) -> None:
+        """Act on faults that apply as soon as they are armed."""
+        self._weather_changed.set()
+        self._weather_changed = asyncio.Event()
+        for fault in self._weather.armed("socket"):
+            if fault.id in self._handled:
+                continue
+            if fault.effect == "disconnect":
+                self._handled.add(fault.id)
+                fault.hits += len(self._connections)
+                self._spawn(self._disconnect_all())
+            elif fault.effect == "half_open":
+                self._handled.add(fault.id)
+                self._spawn(self._half_open(fault))
+
+    async def _disconnect_all(self) -> None:
+        for connection in list(self._connections):
+            await connection.send(_disconnect("refresh_requested"))
+            await connection.socket.close(code=1001)
+
+    async def _half_open(self, fault: Fault) -> None:
+        """Mute the connections of this moment until the fault is cleared or its time is over."""
+        muted = [connection for connection in self._connections if not connection.muted]
+        fault.hits += len(muted)
+        for connection in muted:
+            connection.mute()
+        while self._weather.holds(fault):
+            changed = self._weather_changed
+            left = None if fault.until is None else max(0.0, fault.until - time.monotonic())
+            try:
+                async with asyncio.timeout(left):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+        for connection in muted:
+            connection.unmute()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _disconnect(reason: str) -> str:
+    return json.dumps({"type": "disconnect", "reason": reason, "debug_info": {"host": "applink-sandbox"}})

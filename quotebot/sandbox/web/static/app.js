@@ -1,0 +1,244 @@
+// The page: one state from the world, one person looking at it, and what that person does sent back.
+
+import { html, render, useEffect, useMemo, useRef, useState } from "./vendor/standalone.module.js";
+import { follow, post } from "./api.js";
+import { Avatar } from "./avatar.js";
+import { Blocks } from "./blocks.js";
+import { Composer } from "./composer.js";
+import { Directory, called, channelsOf, directory, isReply, visibleTo } from "./directory.js";
+import { Icon } from "./icons.js";
+import { Message, Messages, SLACKBOT } from "./messages.js";
+import { Sidebar } from "./sidebar.js";
+import { useRemembered, useUnread } from "./memory.js";
+import { ViewModal } from "./view.js";
+
+const COMMAND = "/quote";
+const byTs = (a, b) => Number(a.ts) - Number(b.ts);
+
+/** The state, kept current, and whether the event stream is up. */
+function useWorld() {
+  const [state, setState] = useState(null);
+  const [linked, setLinked] = useState(true);
+  useEffect(() => follow(setState, setLinked), []);
+  return { state, linked };
+}
+
+/** What Slackbot would say to one person in one place; it lives in this page only. */
+function useNotices() {
+  const [notices, setNotices] = useState([]);
+  const add = (place, words) =>
+    setNotices((old) => [
+      ...old,
+      { ...place, key: `notice-${old.length}`, ts: (Date.now() / 1000).toFixed(6), text: words, user: SLACKBOT, ephemeral_for: place.user },
+    ]);
+  return [notices, add];
+}
+
+function undelivered(answer) {
+  if (answer.error === "sandbox_unreachable") return "Nothing was sent: the sandbox cannot be reached. Is `quotebot sandbox` still running?";
+  return `Nothing was sent: the sandbox refused it. ${answer.error ?? ""}`;
+}
+
+function StatusPill({ bot, linked }) {
+  const up = linked && bot?.connections > 0;
+  const words = !linked ? "Sandbox unreachable" : up ? "Bot connected" : "Bot not connected";
+  const note = up ? `${bot.connections} Socket Mode connection${bot.connections === 1 ? "" : "s"}` : "Commands will fail until it is back";
+  return html`<span class=${`status ${up ? "up" : "down"}`} role="status" data-testid="bot-status" data-connected=${String(up)} title=${note}>
+    <span class="dot"></span>${words}
+  </span>`;
+}
+
+function Intro({ channel }) {
+  if (channel.other?.is_bot) {
+    return html`<div class="intro">
+      <${Avatar} app size="large" />
+      <h2>${channel.name} <span class="app-badge">APP</span></h2>
+      <p>Direct messages with the bot. What it tells you alone arrives here.</p>
+    </div>`;
+  }
+  return html`<div class="intro">
+    <span class="intro-mark"><${Icon} name=${channel.isIm ? "reply" : "hash"} size=${30} /></span>
+    <h2>${channel.isIm ? channel.name : `#${channel.name}`}</h2>
+    <p>
+      This is the start of a workspace that runs on this machine alone. Switch person in the sidebar to see it through someone else's eyes;
+      type${" "}<code>/quote help</code> to meet the bot.
+    </p>
+  </div>`;
+}
+
+function Home({ view }) {
+  return html`<div class="messages home" data-testid="app-home" tabindex="0">
+    ${view
+      ? html`<div class="home-inner"><${Blocks} blocks=${view.blocks} surface=${{ view_id: view.id }} /></div>`
+      : html`<div class="empty"><${Avatar} app size="large" /><h2>Nothing here yet</h2><p>The bot has not published a home for this person.</p></div>`}
+  </div>`;
+}
+
+function Tabs({ tab, onTab }) {
+  return html`<div class="tabs" role="tablist">
+    ${["Messages", "Home"].map(
+      (name) => html`<button type="button" role="tab" data-testid=${`tab-${name.toLowerCase()}`} aria-selected=${tab === name} onClick=${() => onTab(name)}>${name}</button>`,
+    )}
+  </div>`;
+}
+
+function Thread({ root, replies, place, composer, onClose }) {
+  const count = replies.length;
+  const intro = html`<div class="thread-root">
+    <${Message} message=${root} />
+    ${count > 0 && html`<div class="day thread-count"><span>${count === 1 ? "1 reply" : `${count} replies`}</span></div>`}
+  </div>`;
+  return html`<aside class="thread" data-testid="thread" data-ts=${root.ts} aria-label="Thread">
+    <header class="bar">
+      <div class="bar-title"><h1>Thread</h1><span class="bar-note">${place}</span></div>
+      <button type="button" class="icon-button" aria-label="Close thread" data-testid="thread-close" onClick=${onClose}><${Icon} name="close" /></button>
+    </header>
+    <${Messages} messages=${replies} intro=${intro} days=${false} testid="thread-messages" />
+    ${composer}
+  </aside>`;
+}
+
+function Page({ state, linked }) {
+  const people = useMemo(() => state.users.filter((user) => !user.is_bot), [state]);
+  const [chosen, setMe] = useRemembered("person", people[0]?.id);
+  const me = people.some((user) => user.id === chosen) ? chosen : people[0]?.id;
+  const channels = channelsOf(state, me);
+  const [wanted, setWanted] = useRemembered("channel", null);
+  const channel = channels.find((each) => each.id === wanted) ?? channels[0];
+  const [thread, setThread] = useState(null);
+  const [tab, setTab] = useState("Messages");
+  const [drawer, setDrawer] = useState(false);
+  const [drafts, setDrafts] = useState({});
+  const [closedViews, setClosedViews] = useState([]);
+  const [notices, notify] = useNotices();
+  const [sending, setSending] = useState(0);
+
+  const act = (body) => post("action", { user: me, ...body });
+  const lookup = useMemo(() => directory(state, me, act), [state, me]);
+  const isApp = Boolean(channel?.other?.is_bot);
+  const showsHome = isApp && tab === "Home";
+
+  const mine = [...state.messages, ...notices].filter((each) => each.channel === channel?.id && visibleTo(each, me)).sort(byTs);
+  const threads = new Map();
+  for (const reply of mine.filter(isReply)) threads.set(reply.thread_ts, [...(threads.get(reply.thread_ts) ?? []), reply]);
+  const top = mine.filter((each) => !isReply(each));
+  const root = thread && top.find((each) => each.ts === thread);
+  const view = state.views.filter((each) => each.user === me && !closedViews.includes(each.view.id)).at(-1);
+
+  const unread = useUnread(state, people, me, channel?.id);
+
+  // The world itself says, as Slackbot, what the bot failed to answer. What never reached it is said here.
+  async function deliver(name, body) {
+    setSending((n) => n + 1);
+    const answer = await post(name, body);
+    setSending((n) => n - 1);
+    if (!answer.request_id && answer.error) notify({ user: me, channel: body.channel, thread_ts: body.thread_ts ?? null }, undelivered(answer));
+  }
+  function composerFor(threadTs) {
+    const place = { user: me, channel: channel.id, thread_ts: threadTs ?? null };
+    const key = `${me} ${channel.id} ${threadTs ?? ""}`;
+    const onSlash = (command, text) => {
+      if (command !== COMMAND) notify(place, `\`${command}\` is not a valid command. This workspace knows \`${COMMAND}\`: try \`${COMMAND} help\`.`);
+      else if (threadTs) notify(place, `\`${command}\` is not supported in threads. Sorry! Type it in the channel.`);
+      else deliver("slash", { user: me, channel: channel.id, command, text });
+    };
+    const onMessage = (text) => deliver("message", { user: me, channel: channel.id, text, ...(threadTs ? { thread_ts: threadTs } : {}) });
+    return html`<${Composer}
+      key=${key}
+      testid=${threadTs ? "thread-composer" : "composer"}
+      placeholder=${threadTs ? "Reply…" : `Message ${channel.isIm ? channel.name : `#${channel.name}`}`}
+      draft=${drafts[key] ?? ""}
+      onDraft=${(text) => setDrafts((old) => ({ ...old, [key]: text }))}
+      onSlash=${onSlash}
+      onMessage=${onMessage}
+      offer=${!threadTs && !mine.some((each) => each.bot_id)}
+      focused=${Boolean(threadTs) || window.matchMedia("(hover: hover)").matches}
+    />`;
+  }
+  function open(id) {
+    setWanted(id);
+    setThread(null);
+    setDrawer(false);
+  }
+  function choosePerson(id) {
+    setMe(id);
+    setThread(null);
+    // Someone who looks at the bot's messages wants the next person's conversation with the bot, not the last one's.
+    if (isApp) setWanted(channelsOf(state, id).find((each) => each.other?.is_bot)?.id ?? null);
+  }
+  useEffect(() => {
+    const onKeyDown = (event) => {
+      if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
+      if (drawer) setDrawer(false);
+      else setThread(null);
+    };
+    document.addEventListener("keydown", onKeyDown);
+    return () => document.removeEventListener("keydown", onKeyDown);
+  }, [drawer]);
+
+  useEffect(() => {
+    // Slack tells the bot that someone looks at its home, and the bot publishes what that person should see.
+    if (showsHome) post("home", { user: me });
+  }, [showsHome, me]);
+  function closeView(id) {
+    setClosedViews((old) => [...old, id]); // gone at once, before the world says so
+    post("close", { user: me, view_id: id });
+  }
+
+  if (!channel) return html`<p class="waiting">This person is in no channel.</p>`;
+  return html`<${Directory.Provider} value=${lookup}>
+    <div class=${`app ${root ? "with-thread" : ""}`} data-testid="app" data-version=${state.version}>
+      <${Sidebar}
+        team=${state.team}
+        people=${people}
+        me=${me}
+        channels=${channels}
+        current=${channel.id}
+        unread=${unread}
+        onPerson=${choosePerson}
+        onOpen=${open}
+        shown=${drawer}
+      />
+      ${drawer && html`<div class="scrim" onClick=${() => setDrawer(false)}></div>`}
+      <main class="channel" aria-label=${channel.name}>
+        <header class="bar">
+          <button type="button" class="icon-button menu-button" aria-label="Open the sidebar" data-testid="menu" onClick=${() => setDrawer(true)}>
+            <${Icon} name="menu" />
+          </button>
+          <div class="bar-title">
+            ${channel.isIm ? html`<${Avatar} id=${channel.other?.id} name=${channel.name} app=${isApp} size="small" />` : html`<${Icon} name="hash" />`}
+            <h1 data-testid="channel-name">${channel.name}</h1>
+          </div>
+          <span class="bar-me"><${Avatar} id=${me} name=${called(lookup.users.get(me))} size="small" /></span>
+          <${StatusPill} bot=${state.bot} linked=${linked} />
+        </header>
+        ${isApp && html`<${Tabs} tab=${tab} onTab=${setTab} />`}
+        ${!linked && html`<p class="banner" role="alert">The sandbox cannot be reached. Trying again…</p>`}
+        ${showsHome
+          ? html`<${Home} view=${state.homes[me]} />`
+          : html`<${Messages} key=${`${me} ${channel.id}`} messages=${top} threads=${threads} onThread=${setThread} intro=${html`<${Intro} channel=${channel} />`} testid="messages" />
+              ${composerFor(null)}
+              <p class="sending" aria-live="polite">${sending > 0 ? "Sending…" : ""}</p>`}
+      </main>
+      ${root &&
+      html`<${Thread}
+        key=${`${me} ${root.ts}`}
+        root=${root}
+        replies=${threads.get(root.ts) ?? []}
+        place=${channel.isIm ? channel.name : `#${channel.name}`}
+        composer=${composerFor(root.ts)}
+        onClose=${() => setThread(null)}
+      />`}
+      ${view &&
+      html`<${ViewModal} key=${view.view.id} entry=${view} me=${me} onClose=${() => closeView(view.view.id)} />`}
+    </div>
+  </${Directory.Provider}>`;
+}
+
+function App() {
+  const { state, linked } = useWorld();
+  if (state) return html`<${Page} state=${state} linked=${linked} />`;
+  return html`<p class="waiting" role="status">${linked ? "Opening the workspace…" : "The sandbox cannot be reached. Trying again…"}</p>`;
+}
+
+render(html`<${App} />`, document.getElementById("root"));

@@ -1,0 +1,141 @@
+"""The local world as one object: Slack, Salesforce and an LLM on loopback, their weather, their witness, their control API."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from quotebot.sandbox import web as page
+from quotebot.sandbox.control import Control
+from quotebot.sandbox.llm import LlmService
+from quotebot.sandbox.salesforce import SalesforceService
+from quotebot.sandbox.slack.clock import VirtualClock
+from quotebot.sandbox.slack.courier import Courier
+from quotebot.sandbox.slack.directory import APP_TOKEN, APPROVERS, BOT_TOKEN, OPERATORS, SUBSCRIPTIONS
+from quotebot.sandbox.slack.gestures import Gestures
+from quotebot.sandbox.slack.socket_mode import SocketMode
+from quotebot.sandbox.slack.web_api import WebApi
+from quotebot.sandbox.slack.workspace import Workspace
+from quotebot.sandbox.weather import Weather
+from quotebot.sandbox.witness import Witness
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REQUEST_BYTES_MAX = 40 * 2**20
+ACK_SECONDS = 3.0
+STOP_SECONDS = 1.0
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class World:
+    """A whole outside world for one bot.
+
+    `data_dir` keeps uploads and the witness log. `ack_seconds` is Slack's patience; `subscriptions` are the events
+    the app listens to; with `echo_own_messages` its own messages come back to it as events too, as Slack sends them.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        ack_seconds: float = ACK_SECONDS,
+        subscriptions: frozenset[str] = SUBSCRIPTIONS,
+        echo_own_messages: bool = False,
+    ) -> None:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        self.clock = VirtualClock()
+        self.weather = Weather()
+        self.witness = Witness(data_dir / "witness.jsonl")
+        self.slack = Workspace(self.clock, data_dir / "slack-files", subscriptions=subscriptions)
+        self.salesforce = SalesforceService(self.witness, self.weather, data_dir / "salesforce")
+        self.llm = LlmService(self.witness, self.weather)
+        self.socket = SocketMode(self.slack.passes, self.slack.changes, self.weather, self.witness, ack_seconds=ack_seconds)
+        self._courier = Courier(self.socket, self.clock)
+        self.gestures = Gestures(self.slack, self._courier, echo_own_messages=echo_own_messages)
+        self._control = Control(self.slack, self.gestures, self._courier, self.socket, self.weather, self.witness, self.salesforce)
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """Return the base URL, without a trailing slash; empty before the start."""
+        return self.slack.url
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables that make `quotebot run` connect here."""
+        return {
+            "SLACK_API_URL": f"{self.url}/api/",
+            "SLACK_BOT_TOKEN": BOT_TOKEN,
+            "SLACK_APP_TOKEN": APP_TOKEN,
+            "QUOTEBOT_APPROVERS": json.dumps(APPROVERS),
+            "QUOTEBOT_OPERATORS": json.dumps(OPERATORS),
+            **self.salesforce.environment(),
+            **self.llm.environment(self.url),
+        }
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Serve on a loopback address; port 0 takes a free one. Raises ValueError on any other address, OSError on a taken port."""
+        if not ipaddress.ip_address(host).is_loopback:
+            raise ValueError(f"the sandbox's tokens are public, so it serves on loopback only, not on {host}")
+        if self._runner is not None or self.slack.changes.closed:
+            raise RuntimeError("a world is served once; make a new one")
+        app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[_only_local_pages])
+        for part in (WebApi(self.slack, self.weather, self.witness), self.socket, self._control, self.llm, page):
+            app.add_routes(part.routes())
+        app.on_shutdown.append(self._hang_up)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_SECONDS)
+        await runner.setup()
+        self._runner = runner
+        try:
+            site = web.TCPSite(runner, host, port)
+            await site.start()
+            self.slack.url = f"http://{_netloc(host, runner.addresses[0][1])}"
+            await self.salesforce.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Close every connection and port. State stays readable."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        await runner.cleanup()
+        await self._courier.close()
+        await self.salesforce.stop()
+
+    @asynccontextmanager
+    async def serve(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[World]:
+        """Serve for the length of a `with` block."""
+        await self.start(host, port)
+        try:
+            yield self
+        finally:
+            await self.stop()
+
+    async def _hang_up(self, app: web.Application) -> None:
+        """End what would otherwise hold the shutdown up: event streams and sockets."""
+        del app
+        self.slack.changes.close()
+        await self.socket.close()
+
+
+def _netloc(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@web.middleware
+async def _only_local_pages(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Refuse what a page of another site sends through the person's browser (other origins, rebound host names)."""
+    host = urlsplit(f"//{request.host}").hostname
+    origin = request.headers.get("Origin")
+    if host not in _LOOPBACK_NAMES or (origin is not None and urlsplit(origin).netloc != request.host):
+        return web.json_response({"error": "only local pages and programs may talk to the sandbox"}, status=403)
+    return await handler(request)

@@ -1,0 +1,86 @@
+"""Configuration: environment first, then .env. Every missing or bad item is named at once, with where to get it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AliasChoices, AnyHttpUrl, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+HINTS = {
+    "SLACK_BOT_TOKEN": "the bot token (xoxb-...): your app's page at api.slack.com/apps, OAuth & Permissions",
+    "SLACK_APP_TOKEN": "the app-level token (xapp-...) with connections:write: Basic Information, App-Level Tokens",
+}
+
+
+class ConfigurationError(Exception):
+    """The configuration cannot be used. The message lists every problem; nothing was started or changed."""
+
+
+class Settings(BaseSettings):
+    """Everything that may differ between two installations. Secrets never print."""
+
+    model_config = SettingsConfigDict(env_prefix="QUOTEBOT_", env_file=".env", extra="ignore", frozen=True)
+
+    data_dir: Path = Path("var")
+
+    slack_bot_token: SecretStr | None = Field(None, validation_alias=AliasChoices("SLACK_BOT_TOKEN", "QUOTEBOT_SLACK_BOT_TOKEN"))
+    slack_app_token: SecretStr | None = Field(None, validation_alias=AliasChoices("SLACK_APP_TOKEN", "QUOTEBOT_SLACK_APP_TOKEN"))
+    slack_api_url: AnyHttpUrl = Field(
+        AnyHttpUrl("https://slack.com/api/"), validation_alias=AliasChoices("SLACK_API_URL", "QUOTEBOT_SLACK_API_URL")
+    )
+    approvers: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # role -> Slack user ids, as JSON
+
+    salesforce_instance_url: str | None = Field(None, validation_alias="SALESFORCE_INSTANCE_URL")
+    salesforce_client_id: str | None = Field(None, validation_alias="SALESFORCE_CLIENT_ID")
+    salesforce_client_secret: SecretStr | None = Field(None, validation_alias="SALESFORCE_CLIENT_SECRET")
+    salesforce_ca_file: str | None = Field(None, validation_alias="SALESFORCE_CA_FILE")
+
+    seller_name: str = "Your company"
+    seller_lines: tuple[str, ...] = ()
+    quote_valid_days: Annotated[int, Field(ge=1, le=365)] = 30
+
+    ack_budget_seconds: Annotated[float, Field(gt=0.05, le=2.5)] = 2.0
+    settle_delay_seconds: Annotated[float, Field(ge=0.0, le=600.0)] = 30.0
+    lease_seconds: Annotated[int, Field(ge=30, le=3600)] = 120
+    drain_seconds: Annotated[float, Field(ge=0.0, le=60.0)] = 8.0
+
+    @property
+    def ledger_path(self) -> Path:
+        """Where the ledger lives."""
+        return self.data_dir / "ledger.db"
+
+    @property
+    def response_url_hosts(self) -> frozenset[str]:
+        """Hosts a response_url may name: Slack's own, or the host of the API this bot is pointed at."""
+        return frozenset({"hooks.slack.com", urlsplit(str(self.slack_api_url)).netloc})
+
+
+def load_settings() -> Settings:
+    """Read the configuration. Raises ConfigurationError naming every bad item."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        problems = [f"- {'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors(include_input=False)]
+        raise ConfigurationError("\n".join(("The configuration cannot be used:", *problems, "Nothing was started."))) from None
+
+
+def slack_tokens(settings: Settings) -> tuple[str, str]:
+    """Return the bot token and the app token. Raises ConfigurationError naming each that is missing or of the wrong kind."""
+    found = {"SLACK_BOT_TOKEN": (settings.slack_bot_token, "xoxb-"), "SLACK_APP_TOKEN": (settings.slack_app_token, "xapp-")}
+    problems = []
+    for name, (token, prefix) in found.items():
+        if token is None or not token.get_secret_value():
+            problems.append(f"- {name} is missing: {HINTS[name]}")
+        elif not token.get_secret_value().startswith(prefix):
+            problems.append(f"- {name} is not a {prefix}... token: {HINTS[name]}")
+    if problems:
+        head = "Quotebot cannot connect to Slack:"
+        raise ConfigurationError(
+            "\n".join((head, *problems, "Nothing was started. To try it without an account: quotebot sandbox"))
+        )
+    assert settings.slack_bot_token is not None  # noqa: S101 -- checked above
+    assert settings.slack_app_token is not None  # noqa: S101 -- checked above
+    return settings.slack_bot_token.get_secret_value(), settings.slack_app_token.get_secret_value()

@@ -1,0 +1,277 @@
+"""The status card of a quote: one message, rendered whole from the current state, so that rendering twice changes nothing.
+
+Its buttons are exactly what the quote's state allows now. Block Kit limits hold by construction: every text is cut to its
+limit and long quotes are summarised. Text from people and vendors is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from quotebot import words
+from quotebot.domain import money
+from quotebot.domain.approvals import decided_words
+from quotebot.domain.lifecycle import allowed
+from quotebot.domain.pricing import clipped
+from quotebot.domain.quotes import ApprovalState, QuoteState, parse_quote_id, state_words, title
+
+if TYPE_CHECKING:
+    from quotebot.domain.policy import PolicyDecision
+    from quotebot.domain.pricing import PricedLine, Pricing
+    from quotebot.domain.quotes import Approval, Quote
+
+SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
+
+BUTTON_SCHEMA = 1
+BUTTON_CHARACTERS_MAX = 2_000
+HEADER_CHARACTERS_MAX = 150
+SECTION_CHARACTERS_MAX = 3_000
+TABLE_CHARACTERS_MAX = 2_800  # leaves room for the line that summarises the rest
+CONTEXT_ELEMENTS_MAX = 10
+LINES_SHOWN_MAX = 20
+NAME_CHARACTERS_MAX = 60  # at most 300 when every character is escaped
+DETAIL_CHARACTERS_MAX = 200
+REASONS_CHARACTERS_MAX = 500
+
+_ICONS = {
+    QuoteState.DRAFT: "📝",
+    QuoteState.VALIDATED: "☑️",
+    QuoteState.PRICED: "🧮",
+    QuoteState.PENDING_APPROVAL: "⏳",
+    QuoteState.APPROVED: "✅",
+    QuoteState.REJECTED: "⛔",
+    QuoteState.FINALIZED: "🔒",
+    QuoteState.SENT: "📤",
+    QuoteState.ACCEPTED: "🏁",
+    QuoteState.LOST: "📕",
+    QuoteState.CANCELLED: "🚫",
+    QuoteState.EXPIRED: "⌛",
+}
+_OWED_ICONS = {"pending": "⏳", "failed": "⚠️", "paused": "⏸️"}
+
+
+@dataclass(frozen=True, slots=True)
+class OwedEffect:
+    """Something owed to the outside for this quote. `detail` says why it failed or pauses, or the id it got when delivered."""
+
+    label: Literal["PDF", "CRM"]
+    state: Literal["pending", "delivered", "failed", "paused"]
+    ref: str
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A message: `text` for notifications and screen readers, `blocks` as Block Kit JSON."""
+
+    text: str
+    blocks: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ButtonValue:
+    """What a button was about when it was drawn: the version is the one the person saw."""
+
+    quote_id: str
+    version: int
+    approval_id: str | None
+
+
+def button_value(quote: Quote, approval: Approval | None = None) -> str:
+    """Return the compact JSON carried by the buttons and forms of `quote` as it is now."""
+    value = {"v": BUTTON_SCHEMA, "q": quote.quote_id, "n": quote.version, "a": None if approval is None else approval.approval_id}
+    return json.dumps(value, separators=(",", ":"))
+
+
+def parse_button_value(text: str) -> ButtonValue | None:
+    """Return what a button carried, or None when it is not a value this build wrote."""
+    if len(text) > BUTTON_CHARACTERS_MAX:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or set(value) != {"v", "q", "n", "a"}:
+        return None
+    schema, quote_id, version, approval_id = value["v"], value["q"], value["n"], value["a"]
+    known = type(schema) is int and schema == BUTTON_SCHEMA
+    numbered = type(version) is int and version >= 1
+    named = isinstance(quote_id, str) and parse_quote_id(quote_id) == quote_id
+    if not (known and numbered and named and (approval_id is None or isinstance(approval_id, str))):
+        return None
+    return ButtonValue(quote_id, version, approval_id)
+
+
+def status_card(
+    quote: Quote,
+    owed: tuple[OwedEffect, ...],
+    *,
+    approvers: tuple[str, ...] = (),
+    decision: PolicyDecision | None = None,
+) -> Card:
+    """Render the card. `approvers` are user ids to name while approval is pending; `decision` previews it before submission."""
+    pricing = quote.pricing
+    net = money.format_amount(pricing.net_total, pricing.currency)
+    account = words.one_line(quote.account)
+    text = f"Quote {title(quote)} for {words.escape(clipped(account, HEADER_CHARACTERS_MAX))}: {_state(quote.state)}, {net}"
+    approval_text = _approval_text(quote, approvers, decision)
+    elements = _buttons(quote, decision)
+    blocks: list[dict[str, Any]] = [
+        {"type": "header", "text": _plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
+        {"type": "section", "fields": _fields(quote)},
+        {"type": "section", "text": _mrkdwn(_table(pricing))},
+        *([] if approval_text is None else [{"type": "section", "text": _mrkdwn(approval_text)}]),
+        *([{"type": "actions", "block_id": "quote.actions", "elements": elements}] if elements else []),
+        *_decided_context(quote),
+        *_owed_context(owed),
+    ]
+    return Card(text, blocks)
+
+
+def _state(state: QuoteState) -> str:
+    return f"{_ICONS[state]} {state_words(state).capitalize()}"
+
+
+def _fields(quote: Quote) -> list[dict[str, Any]]:
+    pricing = quote.pricing
+    percent = money.format_percent(pricing.discount_percent)
+    facts = {
+        "Status": _state(quote.state),
+        "Total": f"*{money.format_amount(pricing.net_total, pricing.currency)}*",
+        "List": money.format_amount(pricing.list_total, pricing.currency),
+        "Discount": f"{percent} ({money.format_amount(pricing.discount_total, pricing.currency)})",
+        "Term": "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months",
+        "Requested by": words.mention(quote.requester),
+    }
+    return [_mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]
+
+
+def _table(pricing: Pricing) -> str:
+    rows: list[str] = []
+    size = 0
+    for line in pricing.lines[:LINES_SHOWN_MAX]:
+        row = _row(line, pricing.currency)
+        size += len(row) + 1
+        if size > TABLE_CHARACTERS_MAX:
+            break
+        rows.append(row)
+    rest = pricing.lines[len(rows) :]
+    if rest:
+        net = money.total(tuple(line.net_amount for line in rest), pricing.currency)
+        rows.append(
+            f"… and {len(rest)} more {'line' if len(rest) == 1 else 'lines'}, {money.format_amount(net, pricing.currency)} together"
+        )
+    return "\n".join(rows)
+
+
+def _row(line: PricedLine, currency: str) -> str:
+    name = words.escape(clipped(words.one_line(line.name), NAME_CHARACTERS_MAX))
+    months = "once" if line.billing == "one_time" else f"x {line.months} {'month' if line.months == 1 else 'months'}"
+    unit_price = money.format_unit_price(line.unit_price, currency)
+    before = f"{money.format_number(line.list_amount, currency)} → " if line.discount_amount else ""
+    return f"• {line.quantity:,} x *{name}* at {unit_price} {months}: {before}{money.format_amount(line.net_amount, currency)}"
+
+
+def _approval_text(quote: Quote, approvers: tuple[str, ...], decision: PolicyDecision | None) -> str | None:
+    if quote.state is QuoteState.PRICED and decision is not None:
+        return _preview(decision)
+    approval = quote.approval
+    if quote.state is not QuoteState.PENDING_APPROVAL or approval is None:
+        return None
+    asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
+    waiting = f"\nWaiting for {words.mentions(asked)}" if asked else ""
+    return f"⏳ {_needs(approval.required_roles, approval.reasons)}{waiting}"
+
+
+def _preview(decision: PolicyDecision) -> str:
+    if decision.blocked:
+        return f"🚫 Blocked by policy: {_reasons(decision.hits)}. Create a quote that keeps to the limit."
+    if decision.automatic:
+        return "✅ Needs no approval: submitting approves it at once"
+    return f"🔎 {_needs(decision.required_roles, decision.hits)}"
+
+
+def _needs(roles: tuple[str, ...], reasons: tuple[str, ...]) -> str:
+    why = f": {_reasons(reasons)}" if reasons else ""
+    return f"Needs approval by *{words.approver_words(roles)}*{why}"
+
+
+def _reasons(reasons: tuple[str, ...]) -> str:
+    return words.escape(clipped("; ".join(words.one_line(reason) for reason in reasons), REASONS_CHARACTERS_MAX))
+
+
+def _buttons(quote: Quote, decision: PolicyDecision | None) -> list[dict[str, Any]]:
+    """Return one button per arrow a person may take from here; a blocked quote has none, because submitting would be refused."""
+    after = allowed(quote.state)
+    if QuoteState.PENDING_APPROVAL in after and (decision is None or not decision.blocked):
+        return [_button(SUBMIT, "Submit", button_value(quote), style="primary")]
+    if QuoteState.REJECTED not in after or quote.approval is None or quote.approval.state is not ApprovalState.PENDING:
+        return []
+    value = button_value(quote, quote.approval)
+    net = money.format_amount(quote.pricing.net_total, quote.pricing.currency)
+    confirm = {
+        "title": _plain(f"Approve {title(quote)}?"),
+        "text": _plain(
+            f"{net} for {clipped(words.one_line(quote.account), NAME_CHARACTERS_MAX)}. This creates the PDF and the CRM record."
+        ),
+        "confirm": _plain("Approve"),
+        "deny": _plain("Not yet"),
+    }
+    return [
+        {**_button(APPROVE, "Approve", value, style="primary"), "confirm": confirm},
+        _button(REJECT, "Reject", value, style="danger"),
+    ]
+
+
+def _decided_context(quote: Quote) -> list[dict[str, Any]]:
+    approval = quote.approval
+    if approval is None or approval.state is ApprovalState.PENDING:
+        return []
+    icon = "✅" if approval.state is ApprovalState.APPROVED else "⛔"
+    sentence = decided_words(approval)
+    reason = (
+        "" if approval.decision_reason is None else f"\n{words.quoted(clipped(approval.decision_reason, REASONS_CHARACTERS_MAX))}"
+    )
+    return [_context([f"{icon} {sentence[:1].upper()}{sentence[1:]}{reason}"])]
+
+
+def _owed_context(owed: tuple[OwedEffect, ...]) -> list[dict[str, Any]]:
+    done = " · ".join(_delivered(effect) for effect in owed if effect.state == "delivered")
+    open_lines = [_undelivered(effect) for effect in owed if effect.state != "delivered"]
+    lines = [*open_lines[: CONTEXT_ELEMENTS_MAX - 1], *([done] if done else [])]
+    return [_context(lines)] if lines else []
+
+
+def _delivered(effect: OwedEffect) -> str:
+    if effect.label == "PDF":
+        return "PDF in this thread"
+    return f"Salesforce {_detail(effect.detail)}" if effect.detail else "Salesforce updated"
+
+
+def _undelivered(effect: OwedEffect) -> str:
+    why = f": {_detail(effect.detail)}" if effect.detail else ""
+    return f"{_OWED_ICONS[effect.state]} {effect.label} {effect.state}, ref {words.escape(effect.ref)}{why}"
+
+
+def _detail(text: str) -> str:
+    return words.escape(clipped(words.one_line(text), DETAIL_CHARACTERS_MAX))
+
+
+def _context(lines: list[str]) -> dict[str, Any]:
+    return {"type": "context", "elements": [_mrkdwn(line) for line in lines]}
+
+
+def _button(action_id: str, label: str, value: str, *, style: Literal["primary", "danger"]) -> dict[str, Any]:
+    return {"type": "button", "action_id": action_id, "text": _plain(label), "value": value, "style": style}
+
+
+def _plain(text: str) -> dict[str, Any]:
+    # Plain text is shown as it is, entities included, so brackets are replaced by look-alikes rather than escaped.
+    return {"type": "plain_text", "text": text.replace("<", "\u2039").replace(">", "\u203a"), "emoji": True}
+
+
+def _mrkdwn(text: str) -> dict[str, Any]:
+    # verbatim: Slack must not turn typed names into mentions or links of its own accord.
+    return {"type": "mrkdwn", "text": text, "verbatim": True}

@@ -1,0 +1,228 @@
+"""What `/quote ...` means: text in, a request or one clear refusal out. It never raises and never guesses.
+
+    help                                      (also empty text)
+    new|start|create for <account>: <quantity> <product>, ... [; term <months>] [; discount <percent>]
+    status|show <quote id>
+
+Verbs and keywords ignore case; the parts after the colon come in any order. The first colon ends the account. A comma inside
+the leading number of an item separates thousands; every other comma separates items. Work is linear in the text's length,
+which is limited.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from quotebot import words
+from quotebot.commands import CreateQuote
+from quotebot.domain.pricing import LineRequest, clipped, find_problems
+from quotebot.domain.quotes import parse_quote_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quotebot.domain.catalogue import Catalogue
+
+TEXT_CHARACTERS_MAX = 2_048
+ACCOUNT_CHARACTERS_MAX = 100
+TERM_MONTHS_DEFAULT = 12
+DISCOUNT_DEFAULT = Decimal(0)
+VERBS = {"help": "help", "new": "new", "start": "new", "create": "new", "status": "status", "show": "status"}
+KEYWORDS = ("term", "discount")
+VERB_CHARACTERS_MAX = 20  # difflib is quadratic; longer words are near nothing
+
+_QUANTITY = re.compile(r"[-+]?[0-9](?:[0-9.]|,(?=[0-9]))*")
+_WHOLE = re.compile(r"[0-9]{1,15}|[0-9]{1,3}(?:,[0-9]{3}){1,4}")
+_TERM = re.compile(r"([0-9]{1,6}) ?(m|mo|mos|month|months|y|yr|yrs|year|years)?")
+_DISCOUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%?")
+_CLAUSE = re.compile(r"(term|discount)\b[ :=]*(.*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class HelpRequest:
+    """Show what can be typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """Show one quote."""
+
+    quote_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarProblem:
+    """Why the text means nothing, and what to type instead: mrkdwn, escaped, ready to be shown."""
+
+    message: str
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What has been read so far of one creation."""
+
+    lines: list[LineRequest] = field(default_factory=list)
+    term_months: int | None = None
+    discount_percent: Decimal | None = None
+    seen: set[str] = field(default_factory=set)
+    items_seen: bool = False
+    problems: list[str] = field(default_factory=list)
+
+
+def parse(text: str, channel: str, catalogue: Catalogue) -> HelpRequest | StatusRequest | CreateQuote | GrammarProblem:
+    """Read the text of one `/quote` command typed in `channel` (a Slack channel id)."""
+    if len(text) > TEXT_CHARACTERS_MAX:
+        return GrammarProblem(words.too_long(TEXT_CHARACTERS_MAX))
+    verb, _, rest = _normalised(text).partition(" ")
+    if not verb:
+        return HelpRequest()
+    meaning = VERBS.get(verb.casefold())
+    if meaning == "help":
+        return HelpRequest()
+    if meaning == "status":
+        return _status(rest)
+    if meaning == "new":
+        return _create(rest, channel, catalogue)
+    return _unknown_verb(verb)
+
+
+def _normalised(text: str) -> str:
+    # Slack sends & < > as entities, and an entity's semicolon is no separator of ours.
+    plain = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    return words.one_line(unicodedata.normalize("NFC", plain))
+
+
+def _shown(text: str) -> str:
+    """Return typed text as it is repeated to the person: short, escaped, in quotation marks."""
+    return f'"{words.escape(clipped(text))}"'
+
+
+def _unknown_verb(verb: str) -> GrammarProblem:
+    near = difflib.get_close_matches(verb[:VERB_CHARACTERS_MAX].casefold(), list(VERBS), n=1, cutoff=0.5)
+    meant = f"status {parse_quote_id(verb)}" if parse_quote_id(verb) else next(iter(near), None)
+    hint = f" Did you mean `/quote {meant}`?" if meant else ""
+    return GrammarProblem(
+        f"I do not know the verb {_shown(verb)}.{hint} Nothing was recorded. `/quote help` shows what can be typed."
+    )
+
+
+def _status(rest: str) -> StatusRequest | GrammarProblem:
+    quote_id = parse_quote_id(rest)
+    if quote_id is not None:
+        return StatusRequest(quote_id)
+    what = f"{_shown(rest)} is no quote number." if rest else "Which quote?"
+    return GrammarProblem(f"{what} Type one such as `/quote status Q-2026-0042`; it stands at the top of the quote's card.")
+
+
+def _create(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | GrammarProblem:
+    head, colon, body = rest.partition(":")
+    draft = _Draft()
+    account = _account(head, colon, draft)
+    if colon:
+        for clause in body.split(";"):
+            _read_clause(clause.strip(), draft)
+    term = TERM_MONTHS_DEFAULT if draft.term_months is None else draft.term_months
+    discount = DISCOUNT_DEFAULT if draft.discount_percent is None else draft.discount_percent
+    lines = tuple(_resolved(line, catalogue) for line in draft.lines)
+    for problem in find_problems(lines, term, discount, catalogue):
+        if lines or not draft.items_seen or problem.code != "line_count":  # unreadable items are reported as such
+            draft.problems.append(words.pricing_problem(problem))
+    if draft.problems:
+        return GrammarProblem(words.problem_list(tuple(draft.problems)))
+    return CreateQuote(account=account, lines=lines, term_months=term, discount_percent=discount, channel=channel)
+
+
+def _account(head: str, colon: str, draft: _Draft) -> str:
+    preposition, _, account = head.strip().partition(" ")
+    account = account.strip()
+    if preposition.casefold() != "for":
+        draft.problems.append("the customer is missing: start with `for Acme:`, then the products")
+    elif not colon:
+        draft.problems.append("there is no colon after the customer: write `for Acme: 10 pro`")
+    elif not account:
+        draft.problems.append("the customer has no name: write it between `for` and the colon")
+    elif len(account) > ACCOUNT_CHARACTERS_MAX:
+        draft.problems.append(
+            f"the customer's name {_shown(account)} is longer than {ACCOUNT_CHARACTERS_MAX} characters: shorten it"
+        )
+    return account
+
+
+def _read_clause(clause: str, draft: _Draft) -> None:
+    keyword = _CLAUSE.fullmatch(clause)
+    if keyword is None:
+        for item in _items(clause):
+            _read_item(item, draft)
+        return
+    name, value = keyword[1].casefold(), keyword[2].strip()
+    if name in draft.seen:
+        draft.problems.append(f"{name} is there twice: keep one")
+    draft.seen.add(name)
+    if name == "term":
+        _read_term(value, draft)
+    else:
+        _read_discount(value, draft)
+
+
+def _items(clause: str) -> Iterator[str]:
+    """Yield the items of a clause; a comma inside an item's leading number belongs to the number."""
+    start = 0
+    while start < len(clause):
+        if clause[start] in ", ":
+            start += 1
+            continue
+        quantity = _QUANTITY.match(clause, start)
+        comma = clause.find(",", quantity.end() if quantity else start)
+        end = len(clause) if comma < 0 else comma
+        yield clause[start:end].strip()
+        start = end
+
+
+def _read_item(item: str, draft: _Draft) -> None:
+    draft.items_seen = True
+    first = item.partition(" ")[0].casefold()
+    quantity = _QUANTITY.match(item)
+    if quantity is None:
+        if first in KEYWORDS:
+            hint = f"put a semicolon before it: `; {words.escape(clipped(item))}`"
+        elif difflib.get_close_matches(first[:VERB_CHARACTERS_MAX], KEYWORDS, n=1, cutoff=0.7):
+            hint = "parts are written `term 12m` and `discount 15%`"
+        else:
+            hint = f"write the quantity first, e.g. `10 {words.escape(clipped(first))}`"
+        draft.problems.append(f"{_shown(item)} has no quantity: {hint}")
+        return
+    name = item[quantity.end() :].strip()
+    if not name:
+        draft.problems.append(f"{_shown(item)} names no product: write e.g. `10 pro`")
+        return
+    if not _WHOLE.fullmatch(quantity[0]):
+        draft.problems.append(f"{_shown(item)} has no whole quantity: write it like 1500 or 1,500")
+        return
+    draft.lines.append(LineRequest(sku=name, quantity=int(quantity[0].replace(",", ""))))
+
+
+def _read_term(value: str, draft: _Draft) -> None:
+    match = _TERM.fullmatch(value.casefold())
+    if match is None:
+        draft.problems.append(f"the term {_shown(value)} is not readable: write e.g. `term 12m` or `term 1y`")
+        return
+    years = match[2] is not None and match[2].startswith("y")
+    draft.term_months = int(match[1]) * (12 if years else 1)
+
+
+def _read_discount(value: str, draft: _Draft) -> None:
+    match = _DISCOUNT.fullmatch(value)
+    if match is None:
+        draft.problems.append(f"the discount {_shown(value)} is not readable: write e.g. `discount 15%` or `discount 12.5%`")
+        return
+    draft.discount_percent = Decimal(match[1])
+
+
+def _resolved(line: LineRequest, catalogue: Catalogue) -> LineRequest:
+    product = catalogue.find(line.sku)
+    return LineRequest(line.sku if product is None else product.sku, line.quantity)

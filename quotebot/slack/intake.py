@@ -1,0 +1,126 @@
+"""From a Slack payload to a command: pure reading, no ledger, no network. What cannot be read is answered, never guessed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ledger import keys
+from quotebot.commands import Command, CreateQuote, DecideApproval, SubmitQuote
+from quotebot.slack.cards import APPROVE, SUBMIT, ButtonValue, parse_button_value
+from quotebot.slack.modals import parse_rejection
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Gesture:
+    """What every interactive payload carries: who, where, with which request id. `response_url` is a secret, never logged."""
+
+    team_id: str
+    user: str
+    user_name: str
+    channel: str | None
+    request_id: str
+    response_url: str | None
+
+
+def slash_command(body: Mapping[str, Any], payload: CreateQuote, received_at: int) -> Command:
+    """Build the command of a typed `/quote new`. A trigger_id names one gesture and is the same in every redelivery."""
+    team_id = body["team_id"]
+    return Command(
+        source="slack_slash",
+        source_request_id=f"{team_id}:{body['trigger_id']}",
+        aggregate_id="new",
+        aggregate_version=0,
+        payload=payload,
+        actor=body["user_id"],
+        actor_type="user",
+        actor_name=body.get("user_name", ""),
+        team_id=_home_team(body, team_id),
+        fingerprint=keys.digest([body["command"], body["text"], body["user_id"], body["channel_id"]]),
+        received_at=received_at,
+        response_url=body.get("response_url"),
+    )
+
+
+def gesture(body: Mapping[str, Any]) -> Gesture:
+    """Read the common part of a block_actions or view_submission payload."""
+    user = body["user"]
+    channel = (body.get("channel") or {}).get("id")
+    trigger = body.get("trigger_id")
+    return Gesture(
+        team_id=user.get("team_id") or body["team"]["id"],
+        user=user["id"],
+        user_name=user.get("username") or user.get("name") or "",
+        channel=channel,
+        request_id=f"{body['team']['id']}:{trigger or _container_request_id(body)}",
+        response_url=body.get("response_url"),
+    )
+
+
+def button(body: Mapping[str, Any]) -> tuple[str, ButtonValue | None]:
+    """Return the action id of a click and what its button carried; None when another build wrote it."""
+    action = body["actions"][0]
+    return action["action_id"], parse_button_value(action.get("value") or "")
+
+
+def click_command(body: Mapping[str, Any], action_id: str, value: ButtonValue, received_at: int) -> Command:
+    """Build the command of a Submit or Approve click, about the version the button showed."""
+    payload: SubmitQuote | DecideApproval
+    if action_id == SUBMIT:
+        payload = SubmitQuote()
+    elif action_id == APPROVE:
+        payload = DecideApproval(approval_id=value.approval_id or "", decision="approve")
+    else:
+        raise ValueError(f"{action_id} is no command")
+    who = gesture(body)
+    return _interactive(who, who.request_id, value, payload, [action_id, body["actions"][0].get("value"), who.user], received_at)
+
+
+def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: int) -> Command | None:
+    """Build the command of a submitted reject form, or None when the reason is missing.
+
+    The view's id and hash survive a person pressing Submit twice; other values are another request.
+    """
+    view = body["view"]
+    reason = parse_rejection(view["state"]["values"])
+    if reason is None:
+        return None
+    who = gesture(body)
+    fingerprint = [view["callback_id"], view["private_metadata"], view["state"]["values"], who.user]
+    request_id = f"{body['team']['id']}:{view['id']}:{view['hash']}:{keys.digest(fingerprint)[:16]}"
+    payload = DecideApproval(approval_id=value.approval_id or "", decision="reject", reason=reason)
+    return _interactive(who, request_id, value, payload, fingerprint, received_at)
+
+
+def _interactive(
+    who: Gesture, request_id: str, value: ButtonValue, payload: SubmitQuote | DecideApproval, fingerprint: Any, received_at: int
+) -> Command:
+    return Command(
+        source="slack_interactive",
+        source_request_id=request_id,
+        aggregate_id=value.quote_id,
+        aggregate_version=value.version,
+        payload=payload,
+        actor=who.user,
+        actor_type="user",
+        actor_name=who.user_name,
+        team_id=who.team_id,
+        fingerprint=keys.digest(fingerprint),
+        received_at=received_at,
+        response_url=who.response_url,
+    )
+
+
+def _container_request_id(body: Mapping[str, Any]) -> str:
+    container, action = body["container"], body["actions"][0]
+    where = container.get("message_ts") or container.get("view_id")
+    return f"{where}:{action['action_id']}:{body['user']['id']}:{action['action_ts']}"
+
+
+def _home_team(body: Mapping[str, Any], team_id: str) -> str:
+    """Return the team of the person who typed; in a shared channel it is not the channel's."""
+    found: str = body.get("user_team_id") or team_id
+    return found

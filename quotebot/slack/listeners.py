@@ -1,0 +1,140 @@
+"""Bolt listeners: one for the command, one for the buttons, one for the form. Each ends in one acknowledgement.
+
+Bolt runs with process_before_response, so the acknowledgement leaves only when the listener returns, and a listener that raises is
+not acknowledged at all: Slack shows the person an error instead of silence.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from adapters.failures import AdapterError
+from quotebot import words
+from quotebot.commands import CreateQuote
+from quotebot.domain.approvals import DecidingRole, may_decide
+from quotebot.slack import grammar, intake
+from quotebot.slack.cards import REJECT, ButtonValue, parse_button_value
+from quotebot.slack.modals import REASON, REJECT_CALLBACK, reject_modal
+from quotebot.store import quotes as store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from slack_bolt.async_app import AsyncApp
+
+    from adapters.slack import SlackApi
+    from ledger.ledger import Ledger
+    from quotebot.handlers.quotes import Rules
+    from quotebot.slack.cards import Card
+    from quotebot.slack.desk import FrontDesk
+
+log = structlog.get_logger(__name__)
+Body = dict[str, Any]
+
+
+class NotAcknowledgedError(Exception):
+    """The click could not be recorded. Its acknowledgement carries no text, so it is withheld: Slack marks the click as failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """What the listeners work with. `status` renders a quote's card from its current state."""
+
+    desk: FrontDesk
+    ledger: Ledger
+    slack: SlackApi
+    rules: Rules
+    status: Callable[[str], Awaitable[Card | None]]
+
+    async def on_command(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle /quote: read-only verbs are answered inside the ack, mutating ones are recorded first."""
+        received_at = self.ledger.clock.now_ms()
+        asked = grammar.parse(body.get("text") or "", body["channel_id"], self.rules.catalogue)
+        match asked:
+            case CreateQuote():
+                command = intake.slash_command(body, asked, received_at)
+                answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
+                await ack(text=answer.text)
+            case grammar.StatusRequest(quote_id):
+                card = await self.status(quote_id)
+                if card is None:
+                    await ack(text=words.unknown_quote(quote_id))
+                else:
+                    await ack(text=card.text, blocks=card.blocks)
+            case grammar.HelpRequest():
+                await ack(text=words.help_text())
+            case grammar.GrammarProblem(message):
+                await ack(text=message)
+
+    async def on_button(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle a click on a card. Opening the reject form is read-only; everything else is recorded first."""
+        action_id, value = intake.button(body)
+        if value is None:
+            await self._whisper(body, words.unreadable_button())
+            await ack()
+            return
+        if action_id == REJECT:
+            await self._open_reject_form(body, value)
+            await ack()
+            return
+        command = intake.click_command(body, action_id, value, self.ledger.clock.now_ms())
+        answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
+        if answer.recorded is not True:
+            raise NotAcknowledgedError(answer.text)
+        await ack()
+
+    async def on_rejection(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle the submitted reject form; what is wrong with it is shown inside it."""
+        value = parse_button_value(body["view"].get("private_metadata") or "")
+        if value is None:
+            await ack(response_action="errors", errors={REASON: words.unreadable_button()})
+            return
+        command = intake.rejection_command(body, value, self.ledger.clock.now_ms())
+        if command is None:
+            await ack(response_action="errors", errors={REASON: words.reason_needed()})
+            return
+        answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
+        if answer.recorded is True:
+            await ack()
+        else:
+            await ack(response_action="errors", errors={REASON: answer.text})
+
+    async def _open_reject_form(self, body: Body, value: ButtonValue) -> None:
+        quote = await self.ledger.database.read(lambda tx: store.load(tx, value.quote_id))
+        if quote is None or quote.approval is None:
+            await self._whisper(body, words.unknown_quote(value.quote_id))
+            return
+        if value.version != quote.version:
+            await self._whisper(body, words.stale(value.version, quote))
+            return
+        who = intake.gesture(body)
+        verdict = may_decide(quote.approval, quote, who.user, self.rules.roles_of(who.user), who.team_id)
+        if not isinstance(verdict, DecidingRole):
+            await self._whisper(body, words.refusal(verdict))
+            return
+        try:
+            await self.slack.open_view(trigger_id=body["trigger_id"], view=reject_modal(quote, quote.approval))
+        except AdapterError as error:
+            log.warning("form.not_opened", code=error.code)
+            await self._whisper(body, words.form_not_opened())
+
+    async def _whisper(self, body: Body, text: str) -> None:
+        """Tell one person something that changes nothing: one direct try, nothing owed."""
+        who = intake.gesture(body)
+        if who.response_url is None:
+            return
+        try:
+            await self.slack.respond(who.response_url, text=text)
+        except AdapterError as error:
+            log.warning("reply.not_sent", code=error.code)
+
+
+def register(app: AsyncApp, surface: Surface) -> None:
+    """Route Slack's requests to the surface."""
+    app.command("/quote")(surface.on_command)
+    app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
+    app.view(REJECT_CALLBACK)(surface.on_rejection)

@@ -1,0 +1,66 @@
+"""The forms people fill in. A form carries what it is about in private_metadata, as the button that opened it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quotebot import words
+from quotebot.domain import money
+from quotebot.domain.pricing import clipped
+from quotebot.domain.quotes import title
+from quotebot.slack.cards import button_value
+
+if TYPE_CHECKING:
+    from quotebot.domain.quotes import Approval, Quote
+
+REJECT_CALLBACK = "approval.reject"
+REASON = "reason"  # block_id and action_id of the one input
+REASON_CHARACTERS_MAX = 500
+ACCOUNT_CHARACTERS_MAX = 100
+
+
+def reject_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
+    """Return the view that asks why an approval is rejected."""
+    net = money.format_amount(quote.pricing.net_total, quote.pricing.currency)
+    account = words.escape(clipped(words.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
+    summary = f"*{title(quote)}* for {account}, {net}, asked for by {words.mention(approval.requested_by)}"
+    return {
+        "type": "modal",
+        "callback_id": REJECT_CALLBACK,
+        "private_metadata": button_value(quote, approval),
+        "title": _plain("Reject quote"),
+        "submit": _plain("Reject"),
+        "close": _plain("Cancel"),
+        "blocks": [
+            {"type": "section", "text": {"type": "mrkdwn", "text": summary, "verbatim": True}},
+            {
+                "type": "input",
+                "block_id": REASON,
+                "label": _plain("Why? The requester reads this."),
+                "optional": False,
+                "element": {
+                    "type": "plain_text_input",
+                    "action_id": REASON,
+                    "multiline": True,
+                    "min_length": 1,
+                    "max_length": REASON_CHARACTERS_MAX,
+                },
+            },
+        ],
+    }
+
+
+def parse_rejection(view_state_values: Any) -> str | None:
+    """Return the reason from a submitted view's `state.values`, or None when there is none or it is over 500 characters."""
+    found = view_state_values
+    for key in (REASON, REASON, "value"):
+        found = found.get(key) if isinstance(found, dict) else None
+    if not isinstance(found, str):
+        return None
+    lines = (words.one_line(line) for line in found.splitlines())
+    reason = "\n".join(line for line in lines if line)
+    return reason if 1 <= len(reason) <= REASON_CHARACTERS_MAX else None
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": text, "emoji": True}

@@ -1,0 +1,97 @@
+"""The Socket Mode connection: envelopes into Bolt, acknowledgements out through one door, and a client that recovers.
+
+Two repairs of the SDK's client (research: it wedges for ever on one refused ticket): an attempt to connect is bounded, and a ticket
+that failed is thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from slack_bolt.adapter.socket_mode.async_base_handler import AsyncBaseSocketModeHandler
+from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.socket_mode.aiohttp import SocketModeClient
+from slack_sdk.socket_mode.response import SocketModeResponse
+
+if TYPE_CHECKING:
+    from slack_bolt.async_app import AsyncApp
+    from slack_sdk.socket_mode.request import SocketModeRequest
+    from slack_sdk.web.async_client import AsyncWebClient
+
+PING_SECONDS: Final = 3.0
+CONNECT_SECONDS: Final = 2.5  # shorter than the client's own pause between tries on a ticket that is already dead
+OK: Final = 200
+
+Ack = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
+log = structlog.get_logger(__name__)
+
+
+async def send_ack(envelope_id: str, send: Callable[[], Awaitable[None]]) -> None:
+    """Let the acknowledgement out. Every ack passes here, so that fault tests can stand at this door."""
+    del envelope_id
+    await send()
+
+
+class RecoveringClient(SocketModeClient):
+    """Slack's own client, made to drop a refused ticket and ask for a new one."""
+
+    async def connect(self) -> None:
+        """Connect, however often it takes, each try bounded and with a ticket of its own."""
+        while not self.closed:
+            try:
+                await asyncio.wait_for(super().connect(), CONNECT_SECONDS)  # type: ignore[no-untyped-call]
+            except TimeoutError:
+                self.wss_uri = None
+            else:
+                return
+
+
+class SocketReceiver(AsyncBaseSocketModeHandler):
+    """Hands every envelope to Bolt and sends its acknowledgement. `closing` refuses new envelopes: they are never acked."""
+
+    def __init__(self, app: AsyncApp, app_token: str, web_client: AsyncWebClient, ack: Ack) -> None:
+        self._bolt = app
+        self.client = RecoveringClient(app_token=app_token, web_client=web_client, ping_interval=PING_SECONDS)
+        self.client.socket_mode_request_listeners.append(self.receive)
+        self._ack = ack
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    async def receive(self, client: Any, request: SocketModeRequest) -> None:
+        """Process one envelope to its acknowledgement. The task is remembered, so that a shutdown can wait for it."""
+        if self._closing:
+            return
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 -- called from the client's loop
+        self._under_way.add(task)
+        try:
+            await self._process(client, request)
+        finally:
+            self._under_way.discard(task)
+
+    async def connect(self) -> None:
+        """Connect, and stay connected: the client reconnects by itself."""
+        await self.client.connect()  # type: ignore[no-untyped-call]
+
+    async def close(self, seconds: float) -> None:
+        """Take nothing more in, let what is under way be acknowledged, then disconnect."""
+        self._closing = True
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=seconds)
+        await self.close_async()  # type: ignore[no-untyped-call]
+
+    async def _process(self, client: Any, request: SocketModeRequest) -> None:
+        bolt_request = AsyncBoltRequest(mode="socket_mode", body=request.payload, context={"envelope_id": request.envelope_id})
+        answer = await self._bolt.async_dispatch(bolt_request)
+        if answer.status != OK:
+            log.warning("envelope.not_acknowledged", status=answer.status, type=request.type)
+            return
+        payload = json.loads(answer.body) if answer.body and answer.body.startswith("{") else None
+        if answer.body and payload is None:
+            payload = {"text": answer.body}
+        response = SocketModeResponse(envelope_id=request.envelope_id, payload=payload)
+        await self._ack(request.envelope_id, lambda: client.send_socket_mode_response(response))

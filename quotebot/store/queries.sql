@@ -1,0 +1,57 @@
+-- Every statement of the domain's store, named.
+
+-- name: next_quote_number
+INSERT INTO quote_numbers (year, last) VALUES (:year, 1)
+ON CONFLICT (year) DO UPDATE SET last = last + 1
+RETURNING last;
+
+-- name: insert_quote
+INSERT INTO quotes (
+  quote_id, version, state, account, requester, requester_name, team_id, channel, created_at, valid_until, created_by_operation, root_effect_key,
+  updated_at)
+VALUES (
+  :quote_id, :version, :state, :account, :requester, :requester_name, :team_id, :channel, :created_at, :valid_until, :created_by_operation,
+  :root_effect_key, :created_at);
+
+-- name: insert_quote_version
+INSERT INTO quote_versions (quote_id, version, ruleset, pricing, pricing_hash, created_at)
+VALUES (:quote_id, :version, :ruleset, :pricing, :pricing_hash, :created_at);
+
+-- name: load_quote
+SELECT q.*, v.pricing, v.pricing_hash FROM quotes AS q
+JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
+WHERE q.quote_id = :quote_id;
+
+-- name: move_quote
+UPDATE quotes SET state = :state, updated_at = :now
+WHERE quote_id = :quote_id AND version = :version AND state = :old_state
+RETURNING quote_id;
+
+-- name: set_thread
+UPDATE quotes SET thread_ts = :thread_ts, updated_at = :now WHERE quote_id = :quote_id
+RETURNING quote_id;
+
+-- name: count_approvals
+SELECT count(*) AS requests FROM approvals WHERE quote_id = :quote_id AND quote_version = :quote_version;
+
+-- name: latest_approval
+SELECT * FROM approvals WHERE quote_id = :quote_id AND quote_version = :quote_version
+ORDER BY requested_at DESC, approval_id DESC LIMIT 1;
+
+-- name: insert_approval
+INSERT INTO approvals (
+  approval_id, quote_id, quote_version, required_roles, reasons, state, requested_by, requested_at, decided_by, decided_role,
+  decided_at, decision_reason)
+VALUES (
+  :approval_id, :quote_id, :quote_version, :required_roles, :reasons, :state, :requested_by, :requested_at, :decided_by,
+  :decided_role, :decided_at, :decision_reason);
+
+-- name: decide_approval
+UPDATE approvals
+SET state = :state, decided_by = :decided_by, decided_role = :decided_role, decided_at = :decided_at,
+  decision_reason = :decision_reason
+WHERE approval_id = :approval_id AND state = 'pending'
+RETURNING approval_id;
+
+-- name: transport_of_operation
+SELECT transport FROM deliveries WHERE operation_id = :operation_id ORDER BY id LIMIT 1;

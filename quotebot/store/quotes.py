@@ -1,0 +1,184 @@
+"""Loads and saves quotes inside an open ledger transaction. Saves are guarded: a row that moved meanwhile is never overwritten."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ledger import keys
+from quotebot.domain import pricing as pricing_rules
+from quotebot.domain.lifecycle import require
+from quotebot.domain.quotes import Approval, ApprovalState, Quote, QuoteState, quote_id_for
+
+if TYPE_CHECKING:
+    from ledger.database import Row, Tx
+
+
+class ConcurrentChangeError(Exception):
+    """The row is no longer what was loaded: the transaction must roll back."""
+
+
+def next_quote_id(tx: Tx, year: int) -> str:
+    """Allocate the next number of the year. Numbers of rolled back transactions are not lost."""
+    row = tx.one("next_quote_number", year=year)
+    assert row is not None  # noqa: S101 -- an upsert returns its row
+    return quote_id_for(year, row["last"])
+
+
+def insert(tx: Tx, quote: Quote, *, operation_key: str, root_effect_key: str) -> None:
+    """Store a new quote with its first priced version."""
+    tx.one(
+        "insert_quote",
+        quote_id=quote.quote_id,
+        version=quote.version,
+        state=quote.state.value,
+        account=quote.account,
+        requester=quote.requester,
+        requester_name=quote.requester_name,
+        team_id=quote.team_id,
+        channel=quote.channel,
+        created_at=quote.created_at,
+        valid_until=quote.valid_until,
+        created_by_operation=operation_key,
+        root_effect_key=root_effect_key,
+    )
+    snapshot: Any = pricing_rules.canonical(quote.pricing)
+    tx.one(
+        "insert_quote_version",
+        quote_id=quote.quote_id,
+        version=quote.version,
+        ruleset=quote.pricing.ruleset,
+        pricing=keys.canonical_json(snapshot).decode(),
+        pricing_hash=keys.digest(snapshot),
+        created_at=quote.created_at,
+    )
+    if quote.approval is not None:
+        _insert_approval(tx, quote.approval)
+
+
+def load(tx: Tx, quote_id: str) -> Quote | None:
+    """Return the head version with its latest approval request, or None."""
+    row = tx.one("load_quote", quote_id=quote_id)
+    if row is None:
+        return None
+    approval = tx.one("latest_approval", quote_id=quote_id, quote_version=row["version"])
+    return Quote(
+        quote_id=row["quote_id"],
+        version=row["version"],
+        state=QuoteState(row["state"]),
+        account=row["account"],
+        requester=row["requester"],
+        requester_name=row["requester_name"],
+        team_id=row["team_id"],
+        channel=row["channel"],
+        created_at=row["created_at"],
+        valid_until=row["valid_until"],
+        pricing=pricing_rules.from_canonical(json.loads(row["pricing"])),
+        approval=None if approval is None else _approval(approval),
+        thread_ts=row["thread_ts"],
+    )
+
+
+def root_effect_key(tx: Tx, quote_id: str) -> str:
+    """Return the key of the effect that posts the quote's card; everything in its thread waits for it."""
+    row = tx.one("load_quote", quote_id=quote_id)
+    if row is None:
+        raise LookupError(f"there is no quote {quote_id}")
+    key: str = row["root_effect_key"]
+    return key
+
+
+def pricing_hash(tx: Tx, quote_id: str) -> str:
+    """Return the hash of the head version's immutable snapshot."""
+    row = tx.one("load_quote", quote_id=quote_id)
+    if row is None:
+        raise LookupError(f"there is no quote {quote_id}")
+    found: str = row["pricing_hash"]
+    return found
+
+
+def approval_count(tx: Tx, quote_id: str, version: int) -> int:
+    """Return how many approval requests this version has had."""
+    row = tx.one("count_approvals", quote_id=quote_id, quote_version=version)
+    assert row is not None  # noqa: S101 -- an aggregate always answers
+    count: int = row["requests"]
+    return count
+
+
+def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
+    """Store a move of state and what happened to the approval. Raises ConcurrentChangeError when `before` is no longer true."""
+    if after.state is not before.state:
+        require(before.state, after.state)
+        moved = tx.one(
+            "move_quote",
+            quote_id=before.quote_id,
+            version=before.version,
+            old_state=before.state.value,
+            state=after.state.value,
+            now=now,
+        )
+        if moved is None:
+            raise ConcurrentChangeError(before.quote_id)
+    if after.approval is None or after.approval == before.approval:
+        return
+    if before.approval is None or before.approval.approval_id != after.approval.approval_id:
+        _insert_approval(tx, after.approval)
+        return
+    decided = tx.one(
+        "decide_approval",
+        approval_id=after.approval.approval_id,
+        state=after.approval.state.value,
+        decided_by=after.approval.decided_by,
+        decided_role=after.approval.decided_role,
+        decided_at=after.approval.decided_at,
+        decision_reason=after.approval.decision_reason,
+    )
+    if decided is None:
+        raise ConcurrentChangeError(after.approval.approval_id)
+
+
+def set_thread(tx: Tx, quote_id: str, thread_ts: str, now: int) -> None:
+    """Remember where the quote's card lives."""
+    tx.one("set_thread", quote_id=quote_id, thread_ts=thread_ts, now=now)
+
+
+def transport(tx: Tx, operation_id: int) -> dict[str, Any]:
+    """Return the transport metadata of the operation's first delivery (its response_url)."""
+    row = tx.one("transport_of_operation", operation_id=operation_id)
+    found: dict[str, Any] = {} if row is None else json.loads(row["transport"])
+    return found
+
+
+def _insert_approval(tx: Tx, approval: Approval) -> None:
+    tx.one(
+        "insert_approval",
+        approval_id=approval.approval_id,
+        quote_id=approval.quote_id,
+        quote_version=approval.quote_version,
+        required_roles=json.dumps(approval.required_roles),
+        reasons=json.dumps(approval.reasons),
+        state=approval.state.value,
+        requested_by=approval.requested_by,
+        requested_at=approval.requested_at,
+        decided_by=approval.decided_by,
+        decided_role=approval.decided_role,
+        decided_at=approval.decided_at,
+        decision_reason=approval.decision_reason,
+    )
+
+
+def _approval(row: Row) -> Approval:
+    return Approval(
+        approval_id=row["approval_id"],
+        quote_id=row["quote_id"],
+        quote_version=row["quote_version"],
+        required_roles=tuple(json.loads(row["required_roles"])),
+        reasons=tuple(json.loads(row["reasons"])),
+        state=ApprovalState(row["state"]),
+        requested_by=row["requested_by"],
+        requested_at=row["requested_at"],
+        decided_by=row["decided_by"],
+        decided_role=row["decided_role"],
+        decided_at=row["decided_at"],
+        decision_reason=row["decision_reason"],
+    )

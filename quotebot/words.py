@@ -1,0 +1,256 @@
+"""Every sentence the bot says outside its cards: acknowledgements, notices, refusals, help. Text is Slack mrkdwn.
+
+Each says what happened, what state that leaves and what to do next. Text that people typed goes through `escape`.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+from quotebot.domain import money
+from quotebot.domain.approvals import decided_words
+from quotebot.domain.pricing import clipped
+from quotebot.domain.quotes import ApprovalState, state_words, title, utc_text
+
+if TYPE_CHECKING:
+    from quotebot.domain.approvals import Refusal
+    from quotebot.domain.policy import PolicyDecision
+    from quotebot.domain.pricing import PricingProblem
+    from quotebot.domain.quotes import Approval, Quote
+
+EXAMPLE = "/quote new for Acme: 150 pro, 150 sso; term 12m; discount 15%"
+NAMED_MAX = 10  # people mentioned in one sentence
+PROBLEMS_SHOWN_MAX = 20
+DETAIL_CHARACTERS_MAX = 300
+
+
+def one_line(text: str) -> str:
+    """Return `text` on one line, without control characters, lone surrogates and marks that reverse the reading direction."""
+    return " ".join("".join(letter for letter in text if letter.isspace() or _is_printable(letter)).split())
+
+
+def escape(text: str) -> str:
+    """Return text for mrkdwn: `& < >` as entities, so that no mention, channel call or link can be typed into a message."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def mention(user: str) -> str:
+    """Return the mention of a Slack user id."""
+    return f"<@{user}>"
+
+
+def mentions(users: tuple[str, ...]) -> str:
+    """Return up to 10 mentions and how many more there are."""
+    named = ", ".join(mention(user) for user in users[:NAMED_MAX])
+    return named if len(users) <= NAMED_MAX else f"{named} and {len(users) - NAMED_MAX} more"
+
+
+def approver_words(roles: tuple[str, ...]) -> str:
+    """Return "sales_manager", "deal_desk and legal"."""
+    return " and ".join(roles)
+
+
+# acknowledgements
+
+
+def working(ref: str) -> str:
+    """Answer of a recorded command that is still running."""
+    return f"Working on it... ref {ref}"
+
+
+def operation_pending(ref: str) -> str:
+    """Answer to a repeated delivery, or to a wait, while the first one is still running."""
+    return f"Operation pending, ref {ref}. It is recorded and will finish by itself; you need not send it again."
+
+
+def retry_pending(ref: str, due_at: int | None = None) -> str:
+    """Answer when an operation waits for its next try at `due_at` (Unix ms)."""
+    when = "" if due_at is None else f", next try {utc_text(due_at)}"
+    return f"Operation pending retry, ref {ref}{when}. It is recorded; you need not send it again."
+
+
+def nothing_recorded() -> str:
+    """Answer when the command provably was not recorded."""
+    return "Nothing was recorded and nothing was done. Try again."
+
+
+def maybe_recorded() -> str:
+    """Answer when it cannot be known whether the command was recorded."""
+    return "Not sure it was recorded. Look for its card in this channel before you send it again."
+
+
+def discarded(ref: str) -> str:
+    """Answer to a repeated delivery of a command that an operator discarded."""
+    return f"An operator discarded this command, ref {ref}. Nothing more will happen. Send it as a new command if it is still wanted."
+
+
+def conflict(ref: str) -> str:
+    """Answer when a request id came back with other content."""
+    return f"Refused, ref {ref}: this request was already used for something else. Nothing was done. Send it as a new command."
+
+
+def too_long(limit: int) -> str:
+    """Answer to slash text over the limit (characters)."""
+    return f"That is longer than {limit:,} characters. Nothing was recorded. Shorten it, or split it into several quotes."
+
+
+def help_text() -> str:
+    """What can be typed."""
+    return "\n".join(
+        (
+            "*Quotebot prices, approves and sends quotes.*",
+            "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
+            "`/quote status Q-2026-0042` shows one (also: show).",
+            "`/quote help` shows this.",
+            "Instead of new: start, create.",
+            f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",
+        )
+    )
+
+
+def created(quote: Quote) -> str:
+    """Answer to a creation that succeeded."""
+    return f"Created {title(quote)} for {_account(quote)}: {_net(quote)}. Its card is in the channel; submit it there."
+
+
+def submitted(quote: Quote, approval: Approval) -> str:
+    """Answer to a submission that now waits for approval."""
+    return f"{title(quote)} now waits for approval by {approver_words(approval.required_roles)}; they were asked in its thread."
+
+
+# refusals
+
+
+def problem_list(problems: tuple[str, ...]) -> str:
+    """Refuse a typed command for all its problems at once; `problems` are escaped."""
+    shown = [f"• {problem}" for problem in problems[:PROBLEMS_SHOWN_MAX]]
+    if len(problems) > PROBLEMS_SHOWN_MAX:
+        shown.append(f"• and {len(problems) - PROBLEMS_SHOWN_MAX} more like these")
+    head = "That cannot be quoted yet:" if len(problems) > 1 else "That cannot be quoted:"
+    return "\n".join((head, *shown, f"Nothing was recorded. Correct it and send it again, e.g. `{EXAMPLE}`"))
+
+
+def pricing_problem(problem: PricingProblem) -> str:
+    """One reason why a request has no price, with what to write instead."""
+    return escape(f"{problem.message}: {problem.suggestion}")
+
+
+def refusal(refused: Refusal) -> str:
+    """Tell the person who clicked why nothing happened. The domain's sentence already says what to do."""
+    return refused.sentence
+
+
+def stale(seen_version: int, quote: Quote) -> str:
+    """Answer to a click on a card that shows an older version."""
+    return (
+        f"This card shows {quote.quote_id} v{seen_version}; it is now v{quote.version} ({state_words(quote.state)}). "
+        "Nothing was changed. Use the buttons of the refreshed card."
+    )
+
+
+def foreign_team(quote: Quote) -> str:
+    """Answer to somebody from another workspace; it tells them nothing about the quote."""
+    return f"Only members of the workspace that owns {quote.quote_id} can change it. Nothing was changed."
+
+
+def wrong_state(quote: Quote, verb: str) -> str:
+    """Answer to a button that the quote's state no longer offers; `verb` is the button's word, e.g. "submit"."""
+    state = state_words(quote.state)
+    return f"You cannot {verb} {title(quote)}: it is {state}. Nothing was changed. Its card shows what is possible now."
+
+
+def blocked(quote: Quote, decision: PolicyDecision) -> str:
+    """Refuse to submit what no one may approve."""
+    return (
+        f"{title(quote)} cannot be submitted: {escape('; '.join(decision.hits))}. It stays {state_words(quote.state)}. "
+        "Create a quote that keeps to the limit."
+    )
+
+
+def unknown_quote(quote_id: str) -> str:
+    """Answer when a quote id names nothing the person can see."""
+    return f"There is no quote {escape(clipped(quote_id))}. Nothing was changed. Check the number; it looks like Q-2026-0042."
+
+
+def unreadable_button() -> str:
+    """Answer to a button written by another build."""
+    return "This button is from another version of Quotebot. Nothing was changed. Use `/quote status` for a current card."
+
+
+def form_not_opened() -> str:
+    """Tell that Slack did not open a form."""
+    return "Slack did not open the form. Nothing was changed. Click again."
+
+
+def reason_needed() -> str:
+    """Error under the reason field of the reject form."""
+    return "Say in one sentence why, so that the requester knows what to change (at most 500 characters)."
+
+
+def terminal(reason: str, ref: str, quote_id: str | None) -> str:
+    """Tell that an operation failed for good: the reason and where to look."""
+    where = f"See `/quote status {quote_id}`" if quote_id else "Send the command again"
+    return f"That failed, ref {ref}: {_detail(reason)}. No quote was changed. {where}, or give the ref to your deal desk."
+
+
+# notices in the quote's thread
+
+
+def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]) -> str:
+    """Ask the approvers, in the thread. Nobody is asked about their own request."""
+    asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
+    who = mentions(asked) if asked else "No approver is known yet"
+    return (
+        f"{who}: {title(quote)} for {_account(quote)}, {_net(quote)}, needs approval by "
+        f"{approver_words(approval.required_roles)} ({escape(clipped('; '.join(approval.reasons), 1_000))}). "
+        f"Asked for by {mention(approval.requested_by)}. Decide with the buttons on the card above."
+    )
+
+
+def decided_notice(quote: Quote, approval: Approval) -> str:
+    """Tell the requester, in the thread, who decided what and when."""
+    words = f"{mention(approval.requested_by)}: {title(quote)}, {_net(quote)}, was {decided_words(approval)}."
+    if approval.state is ApprovalState.APPROVED:
+        return f"{words} The PDF follows in this thread."
+    if approval.decision_reason is None:
+        return words
+    return f"{words}\n{quoted(approval.decision_reason)}"
+
+
+def pdf_comment(quote: Quote) -> str:
+    """Comment beside the uploaded PDF."""
+    return f"{title(quote)} for {_account(quote)}: {_net(quote)}, valid until {utc_text(quote.valid_until)}."
+
+
+def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:
+    """Tell that something owed for a quote was given up; the quote itself stands."""
+    return (
+        f"⚠️ {label} for {title(quote)} failed for good, ref {ref}: {_detail(reason)}. "
+        f"The quote is still {state_words(quote.state)} and nothing is needed from you; an operator can repeat it under this ref."
+    )
+
+
+def quoted(text: str) -> str:
+    """Return typed text as an mrkdwn quotation, so that none of its lines can pass for the bot's own."""
+    lines = (one_line(line) for line in text.splitlines())
+    return "\n".join(f"> {escape(line)}" for line in lines if line)
+
+
+def _is_printable(letter: str) -> bool:
+    return unicodedata.category(letter) not in ("Cc", "Cs") and letter not in _DIRECTION_MARKS
+
+
+def _net(quote: Quote) -> str:
+    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)
+
+
+def _account(quote: Quote) -> str:
+    return escape(clipped(one_line(quote.account), 100))
+
+
+def _detail(reason: str) -> str:
+    return escape(clipped(one_line(reason), DETAIL_CHARACTERS_MAX)).rstrip(".")
+
+
+_DIRECTION_MARKS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

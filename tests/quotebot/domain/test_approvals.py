@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from importlib.resources import files
+from itertools import product
+
+import pytest
+
+from quotebot.domain.approvals import DecidingRole, Refusal, may_decide, sufficient_roles
+from quotebot.domain.catalogue import parse_catalogue
+from quotebot.domain.policy import LADDER
+from quotebot.domain.pricing import LineRequest, Pricing, price
+from quotebot.domain.quotes import (
+    Approval,
+    ApprovalState,
+    Quote,
+    QuoteState,
+    approval_id_for,
+    parse_quote_id,
+    quote_id_for,
+    title,
+    utc_text,
+)
+
+NOON = 1_795_170_660_000  # 20 Nov 2026 10:31 UTC
+PRICING = price(
+    (LineRequest("pro", 10),),
+    12,
+    Decimal(15),
+    parse_catalogue(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8")),
+)
+assert isinstance(PRICING, Pricing)
+APPROVAL = Approval(
+    approval_id="A-2026-0042-v1-1",
+    quote_id="Q-2026-0042",
+    quote_version=1,
+    required_roles=("deal_desk",),
+    reasons=("discount 15 % is over 10 %",),
+    state=ApprovalState.PENDING,
+    requested_by="U0REP",
+    requested_at=NOON,
+)
+QUOTE = Quote(
+    quote_id="Q-2026-0042",
+    version=1,
+    state=QuoteState.PENDING_APPROVAL,
+    account="Acme",
+    requester="U0REP",
+    team_id="T0HOME",
+    channel="C0SALES",
+    created_at=NOON,
+    valid_until=NOON + 30 * 86_400_000,
+    pricing=PRICING,
+    approval=APPROVAL,
+)
+
+
+def decide(
+    *roles: str,
+    approval: Approval = APPROVAL,
+    quote: Quote = QUOTE,
+    actor: str = "U0BOSS",
+    team: str = "T0HOME",
+    at: int | None = None,
+) -> Refusal | DecidingRole:
+    return may_decide(approval, quote, actor, frozenset(roles), team, received_at=at)
+
+
+def code(answer: Refusal | DecidingRole) -> str:
+    assert isinstance(answer, Refusal)
+    assert answer.sentence.endswith(".")
+    return answer.code
+
+
+@pytest.mark.parametrize(("required", "held"), list(product((*LADDER, "legal"), (*LADDER, "legal"))))
+def test_the_required_role_or_a_higher_one_decides_and_legal_stands_alone(required: str, held: str) -> None:
+    answer = decide(held, approval=replace(APPROVAL, required_roles=(required,)))
+    both_commercial = required in LADDER and held in LADDER
+    if held == required or (both_commercial and LADDER.index(held) > LADDER.index(required)):
+        assert answer == DecidingRole(held)
+    else:
+        assert code(answer) == "missing_role"
+
+
+def test_the_lowest_sufficient_role_of_several_is_recorded() -> None:
+    assert decide("cfo", "sales_manager", "vp_sales") == DecidingRole("vp_sales")
+
+
+def test_one_person_alone_decides_for_legal_and_sales_only_when_holding_both() -> None:  # EC-16: legal is never dropped
+    both = replace(APPROVAL, required_roles=("vp_sales", "legal"))
+    assert code(decide("cfo", approval=both)) == "missing_role"
+    assert code(decide("legal", approval=both)) == "missing_role"
+    assert decide("cfo", "legal", approval=both) == DecidingRole("cfo + legal")
+
+
+@pytest.mark.parametrize("approval", [APPROVAL, replace(APPROVAL, requested_by="U0OTHER")])
+def test_the_requester_never_approves_whatever_roles_they_hold(approval: Approval) -> None:  # EC-06
+    assert code(decide("cfo", "legal", actor="U0REP", approval=approval)) == "own_request"
+
+
+def test_someone_without_any_role_is_refused() -> None:  # EC-07, EC-13
+    answer = decide()
+    assert code(answer) == "missing_role"
+    assert isinstance(answer, Refusal)
+    assert "deal_desk or a higher role" in answer.sentence
+
+
+@pytest.mark.parametrize("team", ["T0OTHER", ""])
+def test_a_member_of_another_workspace_is_refused(team: str) -> None:  # EC-13
+    assert code(decide("cfo", team=team)) == "foreign_team"
+
+
+def test_the_second_decision_is_told_who_decided_and_when() -> None:  # EC-04
+    done = replace(APPROVAL, state=ApprovalState.APPROVED, decided_by="U0FIRST", decided_role="cfo", decided_at=NOON)
+    answer = decide("cfo", approval=done, quote=replace(QUOTE, state=QuoteState.APPROVED, approval=done))
+    assert answer == Refusal(
+        "already_decided",
+        "Q-2026-0042 was already approved by <@U0FIRST> (cfo) on 20 Nov 2026 10:31 UTC. Your click changed nothing.",
+    )
+
+
+def test_a_request_for_an_older_version_or_another_quote_is_stale() -> None:  # EC-05
+    assert code(decide("cfo", quote=replace(QUOTE, version=2))) == "stale"
+    assert code(decide("cfo", approval=replace(APPROVAL, quote_id="Q-2026-0043"))) == "stale"
+
+
+@pytest.mark.parametrize("state", sorted(set(QuoteState) - {QuoteState.PENDING_APPROVAL}))
+def test_a_pending_request_of_a_quote_that_awaits_none_is_refused(state: QuoteState) -> None:
+    assert code(decide("cfo", quote=replace(QUOTE, state=state))) == "not_pending"
+
+
+def test_a_decision_that_arrives_when_the_quote_has_expired_is_refused() -> None:
+    assert decide("cfo", at=QUOTE.valid_until - 1) == DecidingRole("cfo")
+    assert code(decide("cfo", at=QUOTE.valid_until)) == "expired"
+
+
+def test_a_request_that_names_no_or_an_unknown_role_is_decided_by_nobody() -> None:
+    assert code(decide("cfo", "legal", approval=replace(APPROVAL, required_roles=()))) == "missing_role"
+    assert code(decide("cfo", "ceo", approval=replace(APPROVAL, required_roles=("ceo",)))) == "missing_role"
+    assert sufficient_roles("ceo") == ()
+
+
+def test_numbers_and_times_read_the_same_everywhere() -> None:
+    assert quote_id_for(2026, 42) == "Q-2026-0042"
+    assert quote_id_for(2026, 12345) == "Q-2026-12345"
+    assert approval_id_for("Q-2026-0042", 1, 1) == "A-2026-0042-v1-1"
+    assert title(QUOTE) == "Q-2026-0042"
+    assert title(replace(QUOTE, version=3)) == "Q-2026-0042 v3"
+    assert utc_text(0) == "1 Jan 1970 00:00 UTC"
+
+
+@pytest.mark.parametrize(
+    ("text", "quote_id"),
+    [(" q-2026-0042 ", "Q-2026-0042"), ("Q-2026-42", None), ("Q-2026-0042x", None), ("Q-२०२६-0042", None), ("", None)],
+)
+def test_a_quote_number_is_read_whatever_its_case_and_nothing_else_is(text: str, quote_id: str | None) -> None:
+    assert parse_quote_id(text) == quote_id

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotebot.domain import money
+
+CENTS = st.decimals(min_value=-(10**12), max_value=10**12, places=4, allow_nan=False, allow_infinity=False)
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "rounded"),
+    [
+        ("0.005", "USD", "0.01"),
+        ("0.0049999", "USD", "0.00"),
+        ("2.675", "USD", "2.68"),
+        ("-0.005", "USD", "-0.01"),
+        ("0.5", "JPY", "1"),
+        ("2.5", "JPY", "3"),
+        ("1.0005", "KWD", "1.001"),
+    ],
+)
+def test_an_amount_is_rounded_half_up_to_the_exponent_of_its_currency(amount: str, currency: str, rounded: str) -> None:
+    assert str(money.round_money(Decimal(amount), currency)) == rounded
+
+
+@pytest.mark.parametrize("value", [1.5, 0.0, float("nan"), True, None, b"1"])
+def test_a_float_or_anything_else_that_is_no_exact_number_raises(value: object) -> None:
+    with pytest.raises(TypeError, match="never"):
+        money.exact(value)  # type: ignore[arg-type] # the point of the test
+    with pytest.raises(TypeError, match="never"):
+        money.multiply(Decimal(1), value)  # type: ignore[arg-type] # the point of the test
+    with pytest.raises(TypeError, match="never"):
+        money.round_money(value, "USD")  # type: ignore[arg-type] # the point of the test
+
+
+@pytest.mark.parametrize("text", ["", "abc", "nan", "inf", "-Infinity", "1e999999", "1e-999999", "9" * 31])
+def test_text_that_is_no_sensible_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="number"):
+        money.exact(text)
+
+
+@pytest.mark.parametrize("code", ["ZZZ", "usd", "", "US", "DOLLAR"])
+def test_an_unknown_currency_is_refused_by_name(code: str) -> None:
+    with pytest.raises(ValueError, match="ISO 4217"):
+        money.exponent(code)
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "text"),
+    [
+        ("17340", "USD", "17,340.00 USD"),
+        ("0", "USD", "0.00 USD"),
+        ("1234567.891", "JPY", "1,234,568 JPY"),
+        ("-1234.5", "KWD", "-1,234.500 KWD"),
+        ("1E+3", "EUR", "1,000.00 EUR"),
+    ],
+)
+def test_an_amount_reads_with_separators_its_currencys_decimals_and_its_code(amount: str, currency: str, text: str) -> None:
+    assert money.format_amount(Decimal(amount), currency) == text
+
+
+@pytest.mark.parametrize(("price", "text"), [("6", "6.00 USD"), ("0.405", "0.405 USD"), ("1000.1", "1,000.10 USD")])
+def test_a_unit_price_shows_every_decimal_it_has(price: str, text: str) -> None:
+    assert money.format_unit_price(Decimal(price), "USD") == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [("15.00", "15 %"), ("12.50", "12.5 %"), ("0", "0 %"), ("1E+1", "10 %"), ("-0", "0 %")]
+)
+def test_a_percentage_reads_without_trailing_zeros(number: str, text: str) -> None:
+    assert money.format_percent(Decimal(number)) == text
+
+
+def test_the_callers_decimal_context_changes_nothing() -> None:
+    with localcontext() as context:
+        context.prec = 2
+        assert money.percent_of(Decimal(15), Decimal("123456789.99"), "USD") == Decimal("18518518.50")
+        assert money.total((Decimal("100000.01"), Decimal("0.02")), "USD") == Decimal("100000.03")
+
+
+@given(CENTS)
+def test_rounding_twice_is_rounding_once_and_formatting_never_changes_the_amount(amount: Decimal) -> None:
+    once = money.round_money(amount, "USD")
+    assert money.round_money(once, "USD") == once
+    assert abs(once - amount) <= Decimal("0.005")
+    assert Decimal(money.format_number(once, "USD").replace(",", "")) == once

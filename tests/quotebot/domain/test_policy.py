@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from importlib.resources import files
+
+import pytest
+
+from quotebot.domain.catalogue import parse_catalogue
+from quotebot.domain.policy import LADDER, PolicyDecision, PolicyError, evaluate, parse_policy
+from quotebot.domain.pricing import LineRequest, PricedLine, Pricing, price
+
+POLICY_TEXT = files("quotebot").joinpath("data/policy.toml").read_text("utf-8")
+POLICY = parse_policy(POLICY_TEXT)
+CATALOGUE = parse_catalogue(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
+
+
+def line(family: str, net: str, cost: str) -> PricedLine:
+    amount = Decimal(net)
+    return PricedLine(1, "x", "X", family, "seat", "recurring", 1, 1, amount, None, amount, Decimal("0.00"), amount, Decimal(cost))
+
+
+def pricing(*lines: PricedLine, discount: str = "0", currency: str = "USD") -> Pricing:
+    net = sum((row.net_amount for row in lines), Decimal(0))
+    cost = sum((row.cost_amount for row in lines), Decimal(0))
+    return Pricing("sample 1", currency, 12, Decimal(discount), lines, net, Decimal(0), net, cost)
+
+
+@pytest.mark.parametrize(
+    ("discount", "roles", "blocked"),
+    [
+        ("0", (), False),
+        ("9.99", (), False),
+        ("10", (), False),
+        ("10.01", ("sales_manager",), False),
+        ("19.99", ("sales_manager",), False),
+        ("20", ("sales_manager",), False),
+        ("20.01", ("vp_sales",), False),
+        ("29.99", ("vp_sales",), False),
+        ("30", ("vp_sales",), False),
+        ("30.01", ("cfo",), False),
+        ("39.99", ("cfo",), False),
+        ("40", ("cfo",), False),
+        ("40.01", ("cfo",), True),
+        ("100", ("cfo",), True),
+    ],
+)
+def test_each_discount_boundary_asks_for_its_role(discount: str, roles: tuple[str, ...], blocked: bool) -> None:  # noqa: FBT001 -- a table
+    decision = evaluate(pricing(line("saas", "1000", "0"), discount=discount), POLICY)
+    assert (decision.required_roles, decision.blocked) == (roles, blocked)
+    assert decision.automatic == (roles == ())
+
+
+@pytest.mark.parametrize(
+    ("net", "roles"),
+    [
+        ("99999.99", ()),
+        ("100000.00", ()),
+        ("100000.01", ("deal_desk",)),
+        ("499999.99", ("deal_desk",)),
+        ("500000.00", ("deal_desk",)),
+        ("500000.01", ("vp_sales",)),
+    ],
+)
+def test_each_total_boundary_asks_for_its_role(net: str, roles: tuple[str, ...]) -> None:
+    assert evaluate(pricing(line("saas", net, "0")), POLICY).required_roles == roles
+
+
+@pytest.mark.parametrize(
+    ("family", "net", "cost", "roles"),
+    [
+        ("saas", "100.00", "39.99", ()),
+        ("saas", "100.00", "40.00", ()),
+        ("saas", "100.00", "40.01", ("cfo",)),
+        ("services", "100.00", "59.99", ()),
+        ("services", "100.00", "60.00", ()),
+        ("services", "100.00", "60.01", ("cfo",)),
+        ("saas", "0.00", "0.01", ("cfo",)),
+        ("saas", "0.00", "0.00", ()),
+        ("hardware", "100.00", "0.00", ("cfo",)),
+    ],
+)
+def test_each_margin_floor_is_exact_and_a_family_without_one_goes_to_the_top(
+    family: str, net: str, cost: str, roles: tuple[str, ...]
+) -> None:
+    assert evaluate(pricing(line(family, net, cost)), POLICY).required_roles == roles
+
+
+def test_a_margin_is_that_of_the_whole_family_and_a_rich_family_does_not_hide_a_poor_one() -> None:
+    poor, rich = line("services", "100", "70"), line("saas", "10000", "0")
+    assert evaluate(pricing(rich, poor), POLICY) == PolicyDecision(("cfo",), ("services margin 30 % is under 40 %",), blocked=False)
+    assert evaluate(pricing(line("saas", "100", "70"), rich), POLICY).automatic
+
+
+def test_a_margin_just_under_its_floor_is_never_shown_as_the_floor() -> None:
+    decision = evaluate(pricing(line("saas", "99999.99", "40000.00")), POLICY)
+    assert decision.hits == ("saas margin 59.99 % is under 60 %",)
+
+
+def test_the_higher_commercial_authority_decides_when_two_rules_match() -> None:  # EC-01
+    decision = evaluate(pricing(line("saas", "120000", "0"), discount="18"), POLICY)
+    assert decision.required_roles == ("deal_desk",)
+    assert decision.hits == ("discount 18 % is over 10 %", "total 120,000.00 USD is over 100,000.00 USD")
+
+
+def test_legal_is_asked_beside_the_commercial_role_and_never_dropped() -> None:  # EC-02, EC-03
+    policy = parse_policy(POLICY_TEXT.replace('amount = 500000, role = "vp_sales"', 'amount = 500000, role = "legal"'))
+    assert evaluate(pricing(line("saas", "600000", "0"), discount="25"), policy).required_roles == ("vp_sales", "legal")
+    assert evaluate(pricing(line("saas", "600000", "0")), policy).required_roles == ("legal",)
+
+
+def test_a_quote_in_another_currency_is_blocked_rather_than_compared() -> None:
+    decision = evaluate(pricing(line("saas", "1", "0"), currency="EUR"), POLICY)
+    assert decision.blocked
+    assert decision.required_roles == (LADDER[-1],)
+    assert not decision.automatic
+
+
+def test_the_golden_quote_at_15_percent_needs_the_sales_manager() -> None:
+    result = price((LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1)), 12, Decimal(15), CATALOGUE)
+    assert isinstance(result, Pricing)
+    assert evaluate(result, POLICY) == PolicyDecision(("sales_manager",), ("discount 15 % is over 10 %",), blocked=False)
+    assert evaluate(replace(result, discount_percent=Decimal(10)), POLICY).automatic
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("[discount]", "[discont]", "discount: a"),
+        ("blocked_over = 40", "blocked_over = 29", "discount.blocked_over"),
+        ("blocked_over = 40", "blocked_over = 'x'", "discount.blocked_over"),
+        ("percent = 20", "percent = 10", r"discount.over\[2\].percent"),
+        ("percent = 20", "percent = -1", r"discount.over\[2\].percent"),
+        ("percent = 20", "perc = 20", r"discount.over\[2\]"),
+        (
+            '"vp_sales" },\n    { percent = 30, role = "cfo"',
+            '"cfo" },\n    { percent = 30, role = "deal_desk"',
+            r"discount.over\[3\].role",
+        ),
+        ('amount = 500000, role = "vp_sales"', 'amount = 500000, role = "ceo"', r"total.over\[2\].role"),
+        ("saas = { under = 60", "saas = { below = 60", "margin.saas"),
+        ('currency = "USD"', 'currency = "ZZZ"', "currency"),
+        ('name = "sample"', "name = 3", "name"),
+        ('version = "1"', "version = ", "not valid TOML"),
+        ("over = [\n    { amount", "under = [\n    { amount", "total.over"),
+    ],
+)
+def test_bad_policy_data_is_an_error_that_names_the_place(old: str, new: str, place: str) -> None:
+    assert old in POLICY_TEXT
+    with pytest.raises(PolicyError, match=place):
+        parse_policy(POLICY_TEXT.replace(old, new, 1))

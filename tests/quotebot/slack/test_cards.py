@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slack_sdk.models.blocks import Block
+
+from quotebot.domain.policy import PolicyDecision
+from quotebot.domain.quotes import ApprovalState, Quote, QuoteState
+from quotebot.slack.cards import ButtonValue, Card, OwedEffect, button_value, parse_button_value, status_card
+from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syrupy.assertion import SnapshotAssertion
+
+PDF = OwedEffect("PDF", "delivered", "c-7f90")
+CRM = OwedEffect("CRM", "delivered", "c-7f91", "0Q0000000000001AAA")
+NEEDS_MANAGER = PolicyDecision(("sales_manager",), ("discount 15 % is over 10 %",), blocked=False)
+BLOCKED = PolicyDecision(("cfo",), ("discount 45 % is over 40 %, which nobody can approve",), blocked=True)
+AUTOMATIC = PolicyDecision((), (), blocked=False)
+
+
+def texts(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        if node.get("type") in ("mrkdwn", "plain_text"):
+            yield node
+        for child in node.values():
+            yield from texts(child)
+    if isinstance(node, list):
+        for child in node:
+            yield from texts(child)
+
+
+def check_limits(card: Card) -> None:
+    for parsed in Block.parse_all(card.blocks):
+        parsed.validate_json()
+    assert 0 < len(card.text) <= 4_000
+    assert len(card.blocks) <= 50
+    assert len(json.dumps(card.blocks)) < 100_000
+    assert all(1 <= len(text["text"]) <= 3_000 for text in texts(card.blocks))
+    ids = [block["block_id"] for block in card.blocks if "block_id" in block]
+    assert len(ids) == len(set(ids))
+    for block in card.blocks:
+        if block["type"] == "header":
+            assert len(block["text"]["text"]) <= 150
+        assert all(len(field["text"]) <= 2_000 for field in block.get("fields", []))
+        if block["type"] == "context":
+            assert 1 <= len(block["elements"]) <= 10
+        for button in block["elements"] if block["type"] == "actions" else []:
+            assert len(button["value"]) <= 2_000
+            assert len(button["action_id"]) <= 255
+            if "confirm" in button:
+                limits = {"title": 100, "text": 300, "confirm": 30, "deny": 30}
+                assert all(len(button["confirm"][part]["text"]) <= limit for part, limit in limits.items())
+
+
+def action_ids(card: Card) -> list[str]:
+    return [button["action_id"] for block in card.blocks if block["type"] == "actions" for button in block["elements"]]
+
+
+def spoken(card: Card) -> str:
+    return "\n".join(text["text"] for text in texts(card.blocks))
+
+
+@pytest.mark.parametrize("state", list(QuoteState))
+def test_the_card_of_each_state_reads_like_this(state: QuoteState, snapshot: SnapshotAssertion) -> None:
+    owed = (PDF, CRM) if state in (QuoteState.APPROVED, QuoteState.SENT) else ()
+    decision = NEEDS_MANAGER if state is QuoteState.PRICED else None
+    card = status_card(quote_in(state), owed, approvers=("U0MANAGER", "U0REP"), decision=decision)
+    check_limits(card)
+    assert card == snapshot
+
+
+@pytest.mark.parametrize("state", list(QuoteState))
+def test_buttons_are_exactly_the_transitions_a_person_may_make_now(state: QuoteState) -> None:
+    expected = {QuoteState.PRICED: ["quote.submit"], QuoteState.PENDING_APPROVAL: ["approval.approve", "approval.reject"]}
+    assert action_ids(status_card(quote_in(state), ())) == expected.get(state, [])
+
+
+def test_before_submission_the_card_says_who_would_have_to_approve_and_why() -> None:
+    card = status_card(example_quote(), (), decision=NEEDS_MANAGER)
+    assert "Needs approval by *sales_manager*: discount 15 % is over 10 %" in spoken(card)
+
+
+def test_a_quote_that_needs_nobody_says_so_and_can_be_submitted() -> None:
+    card = status_card(example_quote(pricing=example_pricing("10")), (), decision=AUTOMATIC)
+    assert "Needs no approval: submitting approves it at once" in spoken(card)
+    assert action_ids(card) == ["quote.submit"]
+
+
+def test_a_blocked_quote_says_why_and_offers_no_button_that_would_be_refused() -> None:
+    card = status_card(example_quote(pricing=example_pricing("45")), (), decision=BLOCKED)
+    assert "Blocked by policy: discount 45 % is over 40 %, which nobody can approve" in spoken(card)
+    assert action_ids(card) == []
+
+
+def test_approve_asks_to_confirm_the_amount_and_every_button_carries_the_version_seen() -> None:
+    quote = replace(quote_in(QuoteState.PENDING_APPROVAL), version=3, approval=example_approval(quote_version=3))
+    buttons = [button for block in status_card(quote, ()).blocks if block["type"] == "actions" for button in block["elements"]]
+    assert "17,340.00 USD" in buttons[0]["confirm"]["text"]["text"]
+    assert [button["style"] for button in buttons] == ["primary", "danger"]
+    assert {parse_button_value(button["value"]) for button in buttons} == {ButtonValue("Q-2026-0042", 3, "A-2026-0042-v1-1")}
+
+
+def test_a_decision_names_who_in_which_role_and_when() -> None:
+    assert "✅ Approved by <@U0MANAGER> (sales_manager) on 21 Nov 2026 10:31 UTC" in spoken(
+        status_card(quote_in(QuoteState.APPROVED), ())
+    )
+
+
+def test_a_rejection_quotes_its_reason() -> None:
+    assert (
+        "⛔ Rejected by <@U0MANAGER> (sales_manager) on 21 Nov 2026 10:31 UTC\n> Too deep for this size.\n> Offer 10 %."
+        in spoken(status_card(quote_in(QuoteState.REJECTED), ()))
+    )
+
+
+def test_an_automatic_approval_says_that_nobody_had_to_decide() -> None:
+    approval = decided(ApprovalState.APPROVED, required_roles=(), reasons=(), decided_by=None, decided_role=None)
+    card = status_card(example_quote(QuoteState.APPROVED, approval=approval), ())
+    assert "✅ Approved automatically on 21 Nov 2026 10:31 UTC" in spoken(card)
+
+
+@pytest.mark.parametrize(
+    ("owed", "line"),
+    [
+        ((OwedEffect("CRM", "pending", "c-7f91"),), "⏳ CRM pending, ref c-7f91"),
+        (
+            (OwedEffect("CRM", "failed", "c-7f91", "field <Term__c> refused"),),
+            "⚠️ CRM failed, ref c-7f91: field &lt;Term__c&gt; refused",
+        ),
+        ((OwedEffect("PDF", "paused", "c-7f90", "Slack refused the token"),), "⏸️ PDF paused, ref c-7f90: Slack refused the token"),
+        ((PDF, CRM), "PDF in this thread · Salesforce 0Q0000000000001AAA"),
+        ((PDF, OwedEffect("CRM", "delivered", "c-7f91")), "PDF in this thread · Salesforce updated"),
+    ],
+)
+def test_what_is_owed_is_told_below_and_never_changes_the_state_shown(owed: tuple[OwedEffect, ...], line: str) -> None:
+    card = status_card(quote_in(QuoteState.APPROVED), owed)
+    check_limits(card)
+    assert line in spoken(card)
+    assert "✅ Approved, 17,340.00 USD" in card.text
+
+
+def test_a_degraded_line_goes_away_on_success() -> None:
+    quote = quote_in(QuoteState.APPROVED)
+    assert "pending" in spoken(status_card(quote, (PDF, replace(CRM, state="pending", detail=None))))
+    assert "pending" not in spoken(status_card(quote, (PDF, CRM)))
+
+
+def test_the_same_quote_renders_to_the_same_bytes() -> None:
+    quote = quote_in(QuoteState.PENDING_APPROVAL)
+    assert json.dumps(status_card(quote, (CRM,)).blocks) == json.dumps(status_card(quote, (CRM,)).blocks)
+
+
+def long_quote(lines: int) -> Quote:
+    pricing = example_pricing()
+    template = pricing.lines[0]
+    many = tuple(replace(template, position=number, name=f"Product {number}") for number in range(1, lines + 1))
+    return example_quote(pricing=replace(pricing, lines=many))
+
+
+@pytest.mark.parametrize(
+    ("lines", "tail"),
+    [(20, None), (21, "… and 1 more line, 9,180.00 USD together"), (400, "… and 380 more lines, 3,488,400.00 USD together")],
+)
+def test_a_long_quote_is_summarised(lines: int, tail: str | None) -> None:
+    card = status_card(long_quote(lines), ())
+    check_limits(card)
+    shown = card.blocks[2]["text"]["text"].splitlines()
+    assert len([row for row in shown if row.startswith("•")]) == 20
+    assert (shown[-1] if lines > 20 else None) == tail
+
+
+HOSTILE = "<!channel> & <@U0CFO> <https://evil.example|pay here>\n✅ Approved\u202e"
+
+
+def test_typed_text_can_neither_mention_nor_link_nor_start_a_line_of_its_own() -> None:
+    approval = decided(ApprovalState.REJECTED, decision_reason=HOSTILE, reasons=(HOSTILE,))
+    for state in QuoteState:
+        quote = example_quote(
+            state, account=HOSTILE, approval=approval if state is QuoteState.REJECTED else example_approval(reasons=(HOSTILE,))
+        )
+        card = status_card(
+            quote, (OwedEffect("CRM", "failed", "c-1", HOSTILE),), decision=PolicyDecision(("cfo",), (HOSTILE,), blocked=False)
+        )
+        everything = card.text + spoken(card)
+        assert "<!channel>" not in everything
+        assert "<@U0CFO>" not in everything
+        assert "<https" not in everything
+        assert "\n✅ Approved" not in everything.replace("*Status*\n✅ Approved", "")
+        assert "\u202e" not in everything
+        assert all(text["verbatim"] for text in texts(card.blocks) if text["type"] == "mrkdwn")
+
+
+NASTY = st.text(alphabet=st.sampled_from("<>&*_`\n\u202e\ud800A✅ "), max_size=5_000)
+
+
+@given(NASTY, NASTY, st.sampled_from(list(QuoteState)), st.integers(0, 30))
+def test_no_text_breaks_the_limits(account: str, detail: str, state: QuoteState, approvers: int) -> None:
+    pricing = example_pricing()
+    lines = tuple(replace(pricing.lines[0], name=detail or "x", net_amount=Decimal("999999999999.99")) for _ in range(30))
+    approval = (
+        example_approval(reasons=(detail,) * 5)
+        if state is QuoteState.PENDING_APPROVAL
+        else decided(ApprovalState.REJECTED, decision_reason=detail)
+    )
+    quote = example_quote(state, account=account, pricing=replace(pricing, lines=lines), approval=approval)
+    owed = (OwedEffect("CRM", "failed", "c-7f91", detail),) * 20
+    decision = PolicyDecision(("cfo", "legal"), (detail,) * 5, blocked=False)
+    check_limits(status_card(quote, owed, approvers=tuple(f"U{number:010d}" for number in range(approvers)), decision=decision))
+
+
+def test_a_button_value_is_compact_json_that_reads_back() -> None:
+    quote = example_quote()
+    assert button_value(quote) == '{"v":1,"q":"Q-2026-0042","n":1,"a":null}'
+    assert parse_button_value(button_value(quote)) == ButtonValue("Q-2026-0042", 1, None)
+    assert parse_button_value(button_value(quote, example_approval())) == ButtonValue("Q-2026-0042", 1, "A-2026-0042-v1-1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{",
+        "[" * 1_999,
+        " " * 2_001,
+        '{"v":2,"q":"Q-2026-0042","n":1,"a":null}',
+        '{"v":true,"q":"Q-2026-0042","n":1,"a":null}',
+        '{"v":1.0,"q":"Q-2026-0042","n":1,"a":null}',
+        '{"v":1,"q":"Q-2026-0042","n":0,"a":null}',
+        '{"v":1,"q":"Q-2026-0042","n":"1","a":null}',
+        '{"v":1,"q":"q-2026-0042","n":1,"a":null}',
+        '{"v":1,"q":42,"n":1,"a":null}',
+        '{"v":1,"q":"Q-2026-0042","n":1,"a":7}',
+        '{"v":1,"q":"Q-2026-0042","n":1}',
+        '{"v":1,"q":"Q-2026-0042","n":1,"a":null,"x":1}',
+    ],
+)
+def test_a_button_value_of_another_version_or_shape_is_none(text: str) -> None:
+    assert parse_button_value(text) is None
+
+
+@given(st.text(max_size=200))
+def test_no_button_value_raises(text: str) -> None:
+    parse_button_value(text)
+
+
+def test_the_example_moment_is_the_one_the_expected_texts_name() -> None:
+    assert quote_in(QuoteState.APPROVED).approval == decided(ApprovalState.APPROVED, decided_at=MORNING)

@@ -1,0 +1,190 @@
+"""Who may import what, and the other rules of the tree that a reader relies on."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PRODUCT = ("quotebot", "ledger", "adapters", "faults")
+HELP_SECONDS_MAX = 0.300
+HEAVY = ("slack_bolt", "slack_sdk", "aiohttp", "weasyprint", "simple_salesforce", "openai")
+IMPURE = frozenset(
+    [
+        "time",
+        "random",
+        "secrets",
+        "os",
+        "io",
+        "socket",
+        "ssl",
+        "select",
+        "subprocess",
+        "threading",
+        "asyncio",
+        "pathlib",
+        "shutil",
+        "tempfile",
+        "sqlite3",
+        "urllib",
+        "http",
+        "uuid",
+        "logging",
+        "aiohttp",
+        "aiosqlite",
+        "requests",
+        "structlog",
+    ]
+)
+
+
+def modules(checkout: Path, *folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((checkout / folder).rglob("*.py"))
+
+
+def imported(module: Path) -> set[str]:
+    """Every top-level name the module imports, at its top or inside a function."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def importers(checkout: Path, library: str) -> set[str]:
+    return {module.relative_to(checkout).as_posix() for module in modules(checkout, *PRODUCT) if library in imported(module)}
+
+
+def test_imports_go_in_the_directions_of_the_contracts(checkout: Path) -> None:
+    linter = [sys.executable, "-c", "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"]
+    done = subprocess.run(linter, cwd=checkout, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_only_the_sqlite_module_of_the_ledger_imports_aiosqlite(checkout: Path) -> None:
+    assert importers(checkout, "aiosqlite") <= {"ledger/sqlite.py"}
+
+
+def test_only_the_app_and_the_slack_package_import_slack_bolt(checkout: Path) -> None:
+    assert {
+        path for path in importers(checkout, "slack_bolt") if path != "quotebot/app.py" and not path.startswith("quotebot/slack/")
+    } == set()
+
+
+def test_the_domain_and_the_handlers_import_nothing_that_reads_the_world(checkout: Path) -> None:
+    found = {
+        module.relative_to(checkout).as_posix(): sorted(imported(module) & IMPURE)
+        for module in modules(checkout, "quotebot/domain", "quotebot/handlers")
+        if imported(module) & IMPURE
+    }
+    assert found == {}
+
+
+def test_the_domain_and_the_handlers_never_ask_what_time_it_is(checkout: Path) -> None:
+    asked = [
+        f"{module.relative_to(checkout)}:{node.lineno}"
+        for module in modules(checkout, "quotebot/domain", "quotebot/handlers")
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr in {"now", "utcnow", "today"}
+        and ast.unparse(node.value).split(".")[-1] in {"datetime", "date"}
+    ]
+    assert asked == []
+
+
+def ruff_ignores(checkout: Path) -> Iterator[tuple[str, str]]:
+    """(line, what stands after its #) for every line of pyproject.toml that switches a ruff rule off."""
+    inside = ""
+    for line in (checkout / "pyproject.toml").read_text(encoding="utf-8").splitlines():
+        if line.startswith("[") and not line.startswith("[["):
+            inside = line
+        code, _, reason = line.partition("#")
+        if inside == "[tool.ruff.lint]" and re.match(r'\s+"[A-Z]+[0-9]*"', code):
+            yield line, reason
+        if inside == "[tool.ruff.lint.per-file-ignores]" and "=" in code:
+            yield line, reason
+
+
+def test_every_ruff_rule_that_is_off_says_why(checkout: Path) -> None:
+    ignores = list(ruff_ignores(checkout))
+    listed = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]
+    assert sum(line.count('"') // 2 for line, _ in ignores) >= len(listed["ignore"])
+    assert [line for line, reason in ignores if not reason.strip()] == []
+
+
+@pytest.mark.parametrize(
+    ("marker", "reasoned"),
+    [("noqa", r"# noqa: [A-Z0-9, ]+ -- \S"), ("type: ignore", r"# type: ignore\[[a-z\-, ]+\] *#* *(--)? *\S")],
+)
+def test_every_exemption_in_the_code_names_its_rule_and_its_reason(checkout: Path, marker: str, reasoned: str) -> None:
+    bare = [
+        f"{module.relative_to(checkout)}:{number}: {line.strip()}"
+        for module in modules(checkout, *PRODUCT)
+        for number, line in enumerate(module.read_text(encoding="utf-8").splitlines(), start=1)
+        if f"# {marker}" in line and not re.search(reasoned, line)
+    ]
+    assert bare == []
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+def test_a_lock_names_packages_versions_and_hashes_but_no_host(checkout: Path, lock: str) -> None:
+    text = (checkout / lock).read_text(encoding="utf-8")
+    assert "://" not in text
+    assert [line for line in text.splitlines() if line.startswith("-")] == []  # no option: index, find-links, trusted host
+    pins = re.split(r"\n(?=[A-Za-z0-9])", text)
+    assert [pin.splitlines()[0] for pin in pins if not pin.startswith("#") and "--hash=sha256:" not in pin] == []
+
+
+def test_the_development_lock_holds_every_pin_of_the_runtime_lock(checkout: Path) -> None:
+    def pins(name: str) -> set[str]:
+        return set(
+            re.findall(
+                r"^([A-Za-z0-9._\-]+(?:\[[^\]]*\])?==[^\s;\\]+)", (checkout / name).read_text(encoding="utf-8"), re.MULTILINE
+            )
+        )
+
+    assert len(pins("requirements.lock")) > 20
+    assert pins("requirements.lock") - pins("requirements-dev.lock") == set()
+
+
+def seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def test_help_answers_before_a_person_notices(checkout: Path) -> None:
+    def show_help() -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "quotebot", "--help"], cwd=checkout, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "sandbox" in done.stdout
+
+    assert min(seconds(show_help) for _ in range(5)) < HELP_SECONDS_MAX
+
+
+def test_help_imports_no_slack_http_pdf_crm_or_llm_library(checkout: Path) -> None:
+    probe = (
+        "import atexit, json, runpy, sys\n"
+        f"atexit.register(lambda: print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]), file=sys.stderr))\n"
+        "sys.argv = ['quotebot', '--help']\n"
+        "runpy.run_module('quotebot', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], cwd=checkout, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stderr.splitlines()[-1]) == []

@@ -1,0 +1,87 @@
+"""The Slack app manifest: within Slack's limits, and asking for no more than is used."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# The schema knows neither scopes nor events, so the names are held here: what this app is allowed to ask for, and nothing else.
+SCOPES = frozenset({"commands", "chat:write", "files:write", "files:read", "users:read", "channels:history", "groups:history"})
+EVENTS: frozenset[str] = frozenset()  # no message is read: everything starts with a command or a click
+
+
+@pytest.fixture(scope="module")
+def text(checkout: Path) -> str:
+    return (checkout / "manifest.yml").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def manifest(text: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def schema(checkout: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((checkout / "tests/data/manifest.schema.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def test_the_manifest_is_within_the_limits_of_slack(manifest: dict[str, Any], schema: dict[str, Any]) -> None:
+    jsonschema.Draft7Validator.check_schema(schema)
+    assert [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(manifest)] == []
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("display_information", "name"), "Q" * 36),
+        (("display_information", "long_description"), "short"),
+        (("features", "slash_commands", 0, "command"), "quote"),
+        (("features", "slash_commands", 0, "url"), "https://example.invalid/"),
+        (("settings", "interactivity", "is_enabled"), "yes"),
+        (("settings", "socket_mode"), True),
+    ],
+)
+def test_the_schema_refuses_what_slack_would_refuse(
+    manifest: dict[str, Any], schema: dict[str, Any], where: tuple[str | int, ...], value: object
+) -> None:
+    broken = json.loads(json.dumps(manifest))
+    target = broken
+    for step in where[:-1]:
+        target = target[step]
+    target[where[-1]] = value
+    assert not jsonschema.Draft7Validator(schema).is_valid(broken)
+
+
+def test_only_the_scopes_that_are_used_are_asked_for(manifest: dict[str, Any]) -> None:
+    assert set(manifest["oauth_config"]["scopes"]["bot"]) == SCOPES
+
+
+def test_every_scope_says_what_it_is_for(text: str) -> None:
+    listed = {scope: re.search(rf"^\s+- {re.escape(scope)} # \S+", text, re.MULTILINE) for scope in SCOPES}
+    assert [scope for scope, line in listed.items() if line is None] == []
+
+
+def test_only_known_events_are_subscribed(manifest: dict[str, Any]) -> None:
+    assert set(manifest["settings"].get("event_subscriptions", {}).get("bot_events", [])) == EVENTS
+
+
+def test_the_app_uses_socket_mode_and_needs_no_public_address(manifest: dict[str, Any], text: str) -> None:
+    assert manifest["settings"]["socket_mode_enabled"] is True
+    assert manifest["settings"]["interactivity"] == {"is_enabled": True}
+    assert "://" not in text
+
+
+def test_the_slash_command_receives_mentions_as_ids(manifest: dict[str, Any]) -> None:
+    assert [(command["command"], command["should_escape"]) for command in manifest["features"]["slash_commands"]] == [
+        ("/quote", True)
+    ]

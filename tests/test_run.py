@@ -1,0 +1,173 @@
+"""`./run` finishes what it starts: its set-up with empty locks, so that nothing is downloaded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(200)
+SECONDS = 90
+MAIN = "import ledger, os, sys; print('|'.join([ledger.__file__, os.getcwd(), *sys.argv[1:]]))\nif '75' in sys.argv: sys.exit(75)\n"
+
+
+def make_place(root: Path, checkout: Path) -> Path:
+    """A small checkout with locks that name no package."""
+    for package in ("quotebot", "ledger"):
+        (root / package).mkdir(parents=True)
+        (root / package / "__init__.py").touch()
+    (root / "quotebot/__main__.py").write_text(MAIN)
+    for lock in ("requirements.lock", "requirements-dev.lock"):
+        (root / lock).write_text("# nothing\n")
+    shutil.copy2(checkout / "run", root / "run")
+    return root
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The machine's settings, with a pip that stays offline."""
+    return {**os.environ, "PIP_NO_INDEX": "1", "HOME": str(tmp_path_factory.mktemp("home"))}
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """A checkout that two runs at once have set up. Its tests leave it set up."""
+
+    place: Path
+    answers: list[tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def set_up(checkout: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> SetUp:
+    place = make_place(tmp_path_factory.mktemp("two words") / "quote bot", checkout)
+    both = [start(place, environment, "python", "-c", "print(1)") for _ in range(2)]
+    return SetUp(place, [finish(process) for process in both])
+
+
+@pytest.fixture
+def place(set_up: SetUp) -> Path:
+    return set_up.place
+
+
+def start(place: Path, environment: dict[str, str], *arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [place / "run", *arguments],
+        cwd=cwd or place,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=SECONDS)
+    return process.returncode, out.strip(), err
+
+
+def run(place: Path, environment: dict[str, str], *arguments: str, cwd: Path | None = None) -> tuple[int, str, str]:
+    return finish(start(place, environment, *arguments, cwd=cwd))
+
+
+def test_two_at_once_set_up_once(set_up: SetUp) -> None:
+    assert [(status, out) for status, out, _ in set_up.answers] == [(0, "1"), (0, "1")]
+    assert sum("making .venv" in err for _, _, err in set_up.answers) == 1
+    assert sum("waiting for it" in err for _, _, err in set_up.answers) == 1
+
+
+def test_it_runs_its_own_code_from_anywhere_and_says_nothing_itself(
+    place: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger/__init__.py").touch()  # a namesake where the user stands
+    answer = run(place, environment, "status", "Q 1", cwd=tmp_path)
+    assert answer == (0, f"{place}/ledger/__init__.py|{tmp_path}|status|Q 1", "")
+
+
+def test_only_a_changed_lock_is_installed_again_and_the_environment_is_kept(place: Path, environment: dict[str, str]) -> None:
+    kept = place / ".venv/kept"
+    kept.touch()
+    (place / "requirements.lock").write_text("# changed\n")
+    status, _, err = run(place, environment, "x")
+    assert (status, kept.exists()) == (0, True)
+    assert "installing the packages of requirements.lock" in err
+    assert run(place, environment, "x")[2] == ""
+
+
+def test_a_working_environment_made_by_hand_is_kept(place: Path, environment: dict[str, str]) -> None:
+    kept = place / ".venv/kept"
+    kept.touch()
+    for ours in (place / ".venv/place", *(place / ".venv").glob("*.done")):
+        ours.unlink()
+    status, _, err = run(place, environment, "python", "-c", "")
+    assert (status, kept.exists()) == (0, True)
+    assert "making .venv" not in err
+
+
+def test_a_killed_set_up_is_done_again_from_the_start(checkout: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    place = make_place(tmp_path / "killed", checkout)
+    killed = start(place, environment, "x")
+    assert killed.stderr is not None
+    assert "making .venv" in killed.stderr.readline()
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate(timeout=SECONDS)
+
+    status, out, err = run(place, environment, "x")
+    assert (status, out) == (0, f"{place}/ledger/__init__.py|{place}|x")
+    assert "making .venv" in err
+
+
+def test_a_moved_checkout_makes_its_environment_anew(place: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(place, moved, symlinks=True)
+    status, out, err = run(moved, environment, "x")
+    assert (status, out) == (0, f"{moved}/ledger/__init__.py|{moved}|x")
+    assert "making .venv" in err
+
+
+def test_packages_that_cannot_be_had_stop_it_with_69_and_the_next_run_tries_again(place: Path, environment: dict[str, str]) -> None:
+    lock = place / "requirements.lock"
+    lock.write_text("no-such-package==1 --hash=sha256:" + "0" * 64 + "\n")
+    status, out, err = run(place, environment, "x")
+    assert (status, out) == (69, "")
+    assert "nothing outside .venv changed" in err
+
+    lock.write_text("# nothing\n")
+    assert run(place, environment, "x")[0] == 0
+
+
+def test_a_python_that_is_too_old_stops_it_with_78_and_says_what_it_found(
+    checkout: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    place = make_place(tmp_path / "old", checkout)
+    old = tmp_path / "python3.10"
+    old.write_text("#!/bin/sh\necho 3.10\n")
+    old.chmod(0o755)
+    status, out, err = run(place, {**environment, "PYTHON": str(old)}, "x")
+    assert (status, out) == (78, "")
+    assert "Python 3.11 or newer is needed" in err
+    assert "(3.10)" in err
+    assert not (place / ".venv").exists()
+
+
+def test_the_status_of_the_command_is_the_status_of_run(place: Path, environment: dict[str, str]) -> None:
+    assert run(place, environment, "x", "75")[0] == 75
+
+
+def test_an_unknown_benchmark_is_named_with_those_there_are(place: Path, environment: dict[str, str]) -> None:
+    (place / "bench").mkdir()
+    (place / "bench/commit.py").write_text("import sys; print('commit', *sys.argv[1:])\n")
+    status, _, err = run(place, environment, "bench", "nothing")
+    assert status == 64
+    assert "commit.py" in err
+    assert run(place, environment, "bench", "commit", "--fast")[:2] == (0, "commit --fast")
+    assert run(place, environment, "bench")[:2] == (0, "commit")
