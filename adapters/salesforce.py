@@ -31,7 +31,7 @@ from adapters.salesforce_graph import (
     graph_body,
     read_graph,
 )
-from adapters.salesforce_transport import AnswerTooLargeError, LiveCall, make_session
+from adapters.salesforce_transport import AnswerTooLargeError, CallCutError, LiveCall, make_session
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -131,7 +131,7 @@ class Salesforce:
         self._closed = True
         for call in tuple(self._live):
             call.cut()
-        await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
+        await asyncio.to_thread(self._threads.shutdown, wait=True)
         self._session.close()
 
     async def _create(self, quote: SalesforceQuote, body: bytes, trip: _Trip) -> SalesforceRecord:
@@ -213,9 +213,7 @@ class Salesforce:
     async def _in_thread(self, call: LiveCall, work: Callable[[], T]) -> T:
         """Run blocking work on our own threads; a deadline or a cancellation cuts its socket, so the thread ends too."""
         if self._closed:
-            raise AdapterError(
-                Failure.TRANSIENT, "closed", "The Salesforce client is shut down. Nothing was sent. It is tried again."
-            )
+            raise _shut_down()
         future = self._threads.submit(call.run, work)
         self._live.add(call)
         try:
@@ -223,6 +221,8 @@ class Salesforce:
         except asyncio.CancelledError:
             call.cut()
             raise
+        except CallCutError as error:  # it was still waiting for a thread when the client was closed
+            raise _shut_down() from error
         finally:
             self._live.discard(call)
 
@@ -298,6 +298,11 @@ class Salesforce:
             if not call.sent:
                 raise AdapterError(Failure.INTERNAL, "bad_request", f"Could not build the request to {target.deed}.") from error
             raise lost("unreadable", "its answer cannot be read", target, sent=call.sent) from error
+
+
+def _shut_down() -> AdapterError:
+    message = "The Salesforce client is shut down. Nothing was sent. It is tried again."
+    return AdapterError(Failure.TRANSIENT, "closed", message)
 
 
 def _header_value(correlation_id: str) -> str:

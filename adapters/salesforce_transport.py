@@ -30,6 +30,10 @@ class AnswerTooLargeError(Exception):
     """The answer is larger than any answer we ask for."""
 
 
+class CallCutError(Exception):
+    """The call was cut before its thread began it."""
+
+
 class LiveCall:
     """One HTTP exchange in a worker thread. Thread-safe: the loop's thread may `cut` it at any moment."""
 
@@ -42,9 +46,9 @@ class LiveCall:
         self.answer_headers: Mapping[str, str] = {}
 
     def run(self, work: Callable[[], T]) -> T:
-        """Run `work` in this thread as this call. Raises ConnectionError at once when it was cut before it began."""
+        """Run `work` in this thread as this call. Raises CallCutError at once when it was cut before it began."""
         if self._cut:
-            raise ConnectionError("cut before it began")
+            raise CallCutError
         token = _LIVE_CALL.set(self)
         try:
             return work()

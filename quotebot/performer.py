@@ -278,7 +278,7 @@ def _crm_quote(quote: Quote, ledger_id: str) -> SalesforceQuote:
                 name=line.name,
                 quantity=line.quantity,
                 months=line.months,
-                unit_price=money.exact(line.unit_price),
+                unit_price=money.multiply(line.unit_price, line.months),  # for the whole term: Salesforce multiplies by quantity
                 discount_percent=quote.pricing.discount_percent,
                 net_amount=line.net_amount,
                 position=line.position,

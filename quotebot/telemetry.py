@@ -48,8 +48,9 @@ def configure_logs(*, json_lines: bool, level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for noisy in ("slack_sdk", "slack_bolt", "aiohttp.access", "urllib3", "asyncio"):
+    for noisy in ("slack_sdk", "aiohttp.access", "urllib3", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("slack_bolt").setLevel(logging.ERROR)  # it warns that a token in the environment is not used
 
 
 def _redacted(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

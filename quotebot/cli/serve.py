@@ -86,6 +86,9 @@ async def _serve_world(world: World, folder: Path, *, with_bot: bool, headless: 
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "quotebot", "run", env={**os.environ, **environment})
     try:
         await _until_connected(world, process, stop)
+        if process.returncode is not None:
+            exits.complain(f"The bot ended with status {process.returncode} before it connected. The sandbox stops.")
+            return exits.UNEXPECTED
         print(f"Sandbox ready: {world.url}", flush=True)
         print(f"Its ledger: QUOTEBOT_DATA_DIR={folder / 'bot'} quotebot dead list", file=sys.stderr)
         if not headless and sys.stdout.isatty():

@@ -133,8 +133,14 @@ class Surface:
             log.warning("reply.not_sent", code=error.code)
 
 
+async def ignore_event(body: Body) -> None:
+    """Take note of an event and do nothing: talk in a channel is not for the bot. Bolt acknowledges when this returns."""
+    log.debug("event.ignored", event_type=body.get("event", {}).get("type"))
+
+
 def register(app: AsyncApp, surface: Surface) -> None:
     """Route Slack's requests to the surface."""
+    app.event(re.compile(""))(ignore_event)
     app.command("/quote")(surface.on_command)
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.view(REJECT_CALLBACK)(surface.on_rejection)

@@ -305,13 +305,16 @@ async def test_a_cancelled_call_frees_its_thread(world: World) -> None:
 
 
 async def test_a_closed_client_leaves_no_thread_and_refuses_more_work(world: World) -> None:
-    async with world.client(threads=2) as client:
+    async with world.client(threads=1) as client:
         await client.create_quote(a_quote(), correlation_id="op-1")
         world.weather.arm("salesforce", "slow", method=GRAPH, delay=30)
         stuck = asyncio.ensure_future(failure_of(client, a_quote("k2")))
         await world.until_held()
+        waiting = asyncio.ensure_future(failure_of(client, a_quote("k4")))
+        await world.until(lambda: len(client._live) == 2)
         await client.close()
-        assert (await stuck).failure is Failure.TRANSIENT
+        assert (await stuck).code == "network"
+        assert (await waiting).code == "closed"
         assert (await failure_of(client, a_quote("k3"))).code == "closed"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("salesforce")]
 

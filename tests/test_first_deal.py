@@ -1,0 +1,40 @@
+"""The main job, end to end: one real deal through every layer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from quotebot.sandbox.world import World
+from tests.rig import Deal, bot_in
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with World(tmp_path / "world").serve() as served:
+        yield served
+
+
+@pytest.fixture
+async def deal(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
+    async with bot_in(world, tmp_path / "bot") as running:
+        yield running
+
+
+async def test_a_deal_runs_from_slash_command_to_pdf_and_crm(deal: Deal) -> None:
+    await deal.approved_deal()
+    card = await deal.card_text()
+    assert "20,400.00 USD" in card
+    assert "*17,340.00 USD*" in card
+    assert "Approved by <@U0MANAGER> (sales_manager)" in card
+    assert '"type": "actions"' not in card
+    assert [file["name"] for file in await deal.files()] == ["Q-2026-0001-v1.pdf"]
+    (quote,) = await deal.crm()
+    assert quote["Quotebot_Key__c"].endswith("_Q-2026-0001_v1")
+    lines = await deal.crm("QuoteLineItem")
+    assert sum(Decimal(str(line["Quotebot_Net__c"])) for line in lines) == Decimal("17340")
+    assert Decimal(str(quote["GrandTotal"])) == Decimal("17340")
+    assert len(await deal.cards()) == 1
