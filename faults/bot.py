@@ -1,0 +1,83 @@
+"""`python -m faults.bot`: the real bot with a kill plan at its choke points. Only its ports are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from faults.plan import PLAN_VARIABLE, KillPlan
+from quotebot.app import Ports, run_bot
+from quotebot.settings import load_settings
+from quotebot.slack.socket import send_ack
+from quotebot.telemetry import configure_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ledger.database import Database, Tx
+
+T = TypeVar("T")
+
+
+class Reaper:
+    """Counts passages of each point and kills this process where the plan says."""
+
+    def __init__(self, plan: KillPlan) -> None:
+        self._plan = plan
+        self._passages = 0
+
+    def passes(self, point: str, moment: str) -> None:
+        """Note one passage; does not return when it is the planned one."""
+        if (point, moment) != (self._plan.point, self._plan.moment):
+            return
+        self._passages += 1
+        if self._passages == self._plan.occurrence:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class MortalDatabase:
+    """A database whose writes are windows: before the transaction, and after its commit reached the disk."""
+
+    def __init__(self, database: Database, reaper: Reaper) -> None:
+        self._database = database
+        self._reaper = reaper
+
+    async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
+        """Write through the windows."""
+        self._reaper.passes(f"write:{name}", "before")
+        result = await self._database.write(name, work, urgent=urgent, deadline=deadline)
+        if result is not None and result != []:  # a poll that found nothing to claim is no window
+            self._reaper.passes(f"write:{name}", "after")
+        return result
+
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        """Read; no window, nothing changes."""
+        return await self._database.read(work)
+
+    async def close(self) -> None:
+        """Close the real database."""
+        await self._database.close()
+
+
+def main() -> None:
+    """Run the bot under the plan of the environment until it is killed or asked to stop."""
+    reaper = Reaper(KillPlan.from_text(os.environ[PLAN_VARIABLE]))
+
+    async def mortal_ack(envelope_id: str, send: Callable[[], Awaitable[None]]) -> None:
+        reaper.passes("ack", "before")
+        await send_ack(envelope_id, send)
+        reaper.passes("ack", "after")
+
+    async def run() -> Any:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        await run_bot(load_settings(), stop, Ports(ack=mortal_ack, database=lambda inner: MortalDatabase(inner, reaper)))
+
+    configure_logs(json_lines=True)
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""The first deal under the first faults: duplicates, SIGKILL at the famous windows, outages, lost answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults import checks
+from faults.plan import KillPlan
+from faults.rig import BotProcess, Deal, bot_process, eventually
+from quotebot.sandbox.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+RECOVERY_SECONDS = 15.0
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with World(tmp_path / "world").serve() as served:
+        yield served
+
+
+@pytest.fixture
+async def rig(world: World, tmp_path: Path) -> AsyncIterator[tuple[BotProcess, Deal]]:
+    async with bot_process(world, tmp_path) as pair:
+        yield pair
+
+
+async def finish_after_restart(bot: BotProcess, deal: Deal, last_step: str) -> None:
+    """Restart a killed bot as shipped, let it recover, take the deal to its end from `last_step`, and check everything."""
+    started = time.monotonic()
+    await bot.start()
+    await deal.settled()
+    assert time.monotonic() - started < RECOVERY_SECONDS
+    if last_step == "created":
+        await deal.click("quote.submit", user="U0REP")
+        await deal.settled()
+    if last_step in ("created", "submitted"):
+        await deal.click("approval.approve", user="U0MANAGER")
+        await deal.settled()
+    await checks.golden_deal(deal)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        KillPlan("ack", "before"),
+        KillPlan("ack", "after"),
+        KillPlan("write:claim_operation", "after"),
+        KillPlan("write:execute", "after"),
+        KillPlan("write:claim_effects", "after"),
+        KillPlan("write:settle", "before"),
+        KillPlan("write:settle", "after"),
+    ],
+    ids=lambda plan: f"{plan.point}-{plan.moment}",
+)
+async def test_a_creation_killed_at_a_window_is_finished_once_by_the_restart(rig: tuple[BotProcess, Deal], plan: KillPlan) -> None:
+    bot, deal = rig
+    await bot.start(plan)
+    await asyncio.gather(deal.slash(), bot.died())
+    await finish_after_restart(bot, deal, "created")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        KillPlan("ack", "before", 3),  # the third ack is the approval's: after the slash command's and the submission's
+        KillPlan("ack", "after", 3),
+        KillPlan("write:execute", "before", 3),
+        KillPlan("write:execute", "after", 3),
+        KillPlan("write:record_step", "before", 1),
+        KillPlan("write:record_step", "after", 1),
+        KillPlan("write:record_step", "before", 2),
+        KillPlan("write:record_step", "after", 2),
+    ],
+    ids=lambda plan: f"{plan.point}-{plan.moment}-{plan.occurrence}",
+)
+async def test_an_approval_killed_at_a_window_is_finished_once_by_the_restart(rig: tuple[BotProcess, Deal], plan: KillPlan) -> None:
+    bot, deal = rig
+    await bot.start(plan)
+    await deal.submitted_deal()
+    await asyncio.gather(deal.click("approval.approve", user="U0MANAGER"), bot.died())
+    await finish_after_restart(bot, deal, "approved")
+
+
+@pytest.mark.parametrize(
+    ("target", "method"),
+    [
+        ("salesforce", "composite/graph"),
+        ("slack", "files.getUploadURLExternal"),
+        ("slack", "upload"),
+        ("slack", "files.completeUploadExternal"),
+        ("slack", "chat.postMessage"),
+        ("slack", "chat.update"),
+    ],
+)
+async def test_a_bot_killed_with_a_request_in_flight_does_the_deed_once(
+    rig: tuple[BotProcess, Deal], target: str, method: str
+) -> None:
+    bot, deal = rig
+    await bot.start()
+    await deal.submitted_deal()
+    await deal.arm(target, "slow", method=method, times=1, delay=1.0)
+    await deal.click("approval.approve", user="U0MANAGER")
+    await eventually(lambda: _struck(deal), "the request to be in flight")
+    await bot.kill()
+    await finish_after_restart(bot, deal, "approved")
+
+
+async def _struck(deal: Deal) -> bool:
+    return await deal.hits() >= 1
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "composite/graph",
+        "files.getUploadURLExternal",
+        "upload",
+        "files.completeUploadExternal",
+    ],
+)
+async def test_a_lost_answer_ends_in_one_deed(rig: tuple[BotProcess, Deal], method: str) -> None:
+    bot, deal = rig
+    await bot.start()
+    await deal.submitted_deal()
+    await deal.arm("salesforce" if method == "composite/graph" else "slack", "reset_after", method=method, times=1)
+    await deal.click("approval.approve", user="U0MANAGER")
+    await deal.settled()
+    assert await deal.hits() == 1
+    await checks.golden_deal(deal)
+
+
+async def test_reset_after_on_the_root_leaves_one_message(rig: tuple[BotProcess, Deal]) -> None:
+    bot, deal = rig
+    await bot.start()
+    await deal.arm("slack", "reset_after", method="chat.postMessage", times=1)
+    await deal.slash()
+    await deal.settled()
+    assert await deal.hits() == 1
+    assert len(await deal.cards()) == 1
+    await checks.exactly_once(deal)
+    (found,) = await deal.rows("SELECT result FROM effects WHERE class = 'slack.post'")
+    assert '"already_there": true' in found["result"]
+
+
+async def test_reset_after_on_a_reply_leaves_one_message(rig: tuple[BotProcess, Deal]) -> None:
+    bot, deal = rig
+    await bot.start()
+    await deal.slash()
+    await deal.settled()
+    await deal.arm("slack", "reset_after", method="chat.postMessage", times=1)
+    await deal.click("quote.submit", user="U0REP")
+    await deal.settled()
+    assert await deal.hits() == 1
+    assert len(await deal.replies()) == 1
+    await checks.exactly_once(deal)
+
+
+async def test_a_429_is_never_retried_before_retry_after_and_converges(rig: tuple[BotProcess, Deal]) -> None:
+    bot, deal = rig
+    await bot.start()
+    await deal.arm("slack", "429", method="chat.postMessage", times=3, retry_after=2)
+    await deal.slash()
+    await deal.settled()
+    posts = await deal.witness("chat.postMessage")
+    refused = [post["at"] for post in posts if not post["applied"]]
+    assert len(refused) == 3
+    moments = [post["at"] for post in posts]
+    assert all(later - earlier >= 2.0 for earlier, later in pairwise(moments))
+    assert len(await deal.cards()) == 1
+    await checks.exactly_once(deal)
