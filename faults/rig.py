@@ -216,12 +216,13 @@ class BotProcess:
         self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self, plan: KillPlan | None = None) -> None:
-        """Start it, under a kill plan or as shipped, and wait until it is connected or dead."""
+    async def start(self, plan: KillPlan | None = None, *, under: tuple[str, ...] = ()) -> None:
+        """Start it, under a kill plan or as shipped, and wait until it is connected or dead. `under`: a tracer's command."""
         module = "quotebot" if plan is None else "faults.bot"
         planned = {} if plan is None else {PLAN_VARIABLE: plan.to_text()}
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
+                *under,
                 sys.executable,
                 "-m",
                 module,

@@ -5,32 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
 from faults import checks
 from faults.plan import KillPlan
-from faults.rig import BotProcess, Deal, bot_process, eventually
-from quotebot.sandbox.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
+from faults.rig import BotProcess, Deal, eventually
 
 RECOVERY_SECONDS = 15.0
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with World(tmp_path / "world").serve() as served:
-        yield served
-
-
-@pytest.fixture
-async def rig(world: World, tmp_path: Path) -> AsyncIterator[tuple[BotProcess, Deal]]:
-    async with bot_process(world, tmp_path) as pair:
-        yield pair
 
 
 async def finish_after_restart(bot: BotProcess, deal: Deal, last_step: str) -> None:

@@ -1,0 +1,28 @@
+"""A served world for every fault test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.rig import BotProcess, Deal, bot_process
+from quotebot.sandbox.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """Return a local world that is being served."""
+    async with World(tmp_path / "world").serve() as served:
+        yield served
+
+
+@pytest.fixture
+async def rig(world: World, tmp_path: Path) -> AsyncIterator[tuple[BotProcess, Deal]]:
+    """Return a bot process that is not started yet, and the hands for it."""
+    async with bot_process(world, tmp_path) as pair:
+        yield pair

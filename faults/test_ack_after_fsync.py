@@ -1,0 +1,115 @@
+"""No acknowledgement leaves before its reservation's fsync: shown by the order of the real bot's system calls."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.rig import BotProcess, Deal, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# `<pid> <call>(<fd><<path or socket>>, "<first bytes>"...`, as strace -f -yy prints it.
+_CALL = re.compile(
+    r"^(?P<pid>\d+) +(?P<name>fdatasync|fsync|pwrite64|sendto|write|sendmsg|recvfrom|recvmsg|read)"
+    r"\((?P<fd>\d+)<(?P<target>[^>]*(?:>[^>]*)?)>"
+)
+_RESUMED = re.compile(r"^(?P<pid>\d+) +<\.\.\. (?P<name>fdatasync|fsync) resumed>")
+WAL = "ledger.db-wal"
+TEXT_FRAME = r"\201"  # first byte of a client's final WebSocket text frame; its pings start with \211
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One system call that matters: `envelope` (received), `wal_write`, `wal_sync` (when it ended), `ack` (sent)."""
+
+    what: str
+    line: int
+
+
+def steps_of(trace: str) -> list[Step]:
+    """Return the envelopes received, the writes to the WAL, the ends of their syncs and the text frames sent, in order."""
+    steps: list[Step] = []
+    syncing: set[str] = set()
+    for number, line in enumerate(trace.splitlines(), start=1):
+        if resumed := _RESUMED.match(line):
+            if resumed["pid"] in syncing:
+                syncing.discard(resumed["pid"])
+                steps.append(Step("wal_sync", number))
+            continue
+        call = _CALL.match(line)
+        if call is None:
+            continue
+        if WAL in call["target"] and call["name"].endswith("sync") and "<unfinished" in line:
+            syncing.add(call["pid"])
+        elif (what := _what(call["name"], call["target"], line)) is not None:
+            steps.append(Step(what, number))
+    return steps
+
+
+def _what(name: str, target: str, line: str) -> str | None:
+    if WAL in target:
+        return {"pwrite64": "wal_write", "fdatasync": "wal_sync", "fsync": "wal_sync"}.get(name)
+    if not target.startswith("TCP"):
+        return None
+    if name.startswith("re"):
+        return "envelope" if "envelope_id" in line else None
+    return "ack" if f'"{TEXT_FRAME}' in line else None
+
+
+def acks_before_fsync(steps: list[Step]) -> list[int]:
+    """Return the lines of acks without a synced write since their envelope came, or with one that is not synced yet."""
+    early: list[int] = []
+    unsynced = synced = False
+    for step in steps:
+        if step.what == "envelope":
+            synced = False
+        elif step.what == "wal_write":
+            unsynced = True
+        elif step.what == "wal_sync":
+            synced = synced or unsynced
+            unsynced = False
+        elif unsynced or not synced:
+            early.append(step.line)
+    return early
+
+
+def test_the_reader_sees_an_ack_that_leaves_too_early() -> None:
+    envelope = r'7 recvfrom(11<TCP:[127.0.0.1:1->127.0.0.1:2]>, "\201~\3\1{\"envelope_id\":"..., 262144, 0, NULL, NULL) = 700'
+    write = '7 pwrite64(9</d/ledger.db-wal>, "..."..., 24, 0) = 24'
+    begun, ended = "7 fdatasync(9</d/ledger.db-wal> <unfinished ...>", "7 <... fdatasync resumed>) = 0"
+    ack = r'7 sendto(11<TCP:[127.0.0.1:1->127.0.0.1:2]>, "\201\204"..., 10, 0, NULL, 0) = 10'
+
+    def verdict(*lines: str) -> list[int]:
+        return acks_before_fsync(steps_of("\n".join(lines)))
+
+    assert verdict(envelope, write, begun, ended, ack) == []
+    assert verdict(envelope, write, begun, ack, ended) == [4]
+    assert verdict(envelope, write, ack, begun, ended) == [3]
+    assert verdict(write, begun, ended, envelope, ack) == [5]  # an older command's sync proves nothing
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed (.ci/run installs it)")
+async def test_every_ack_of_a_mutating_command_follows_the_fsync_of_its_reservation(
+    rig: tuple[BotProcess, Deal], tmp_path: Path
+) -> None:
+    bot, deal = rig
+    trace = tmp_path / "trace"
+    calls = "trace=fdatasync,fsync,pwrite64,sendto,sendmsg,write,recvfrom,recvmsg,read"
+    await bot.start(under=("strace", "-D", "-f", "-yy", "-s", "32", "-e", calls, "-o", str(trace)))
+    for _ in range(3):
+        await deal.slash()
+        await deal.settled()
+    await deal.click("quote.submit", user="U0REP")
+    await deal.settled()
+    await eventually(lambda: len([s for s in steps_of(trace.read_text()) if s.what == "ack"]) >= 4, "the trace to be written")
+    steps = steps_of(trace.read_text())
+    assert [step.what for step in steps].count("envelope") == 4
+    assert [step.what for step in steps].count("ack") == 4
+    assert [step.what for step in steps].count("wal_sync") >= 12  # three commits a command
+    assert acks_before_fsync(steps) == []
