@@ -121,8 +121,8 @@ def _load_weasyprint() -> Any:
     os.environ["FONTCONFIG_FILE"] = str(files("adapters") / "templates" / "fonts" / "quote-fonts.conf")
     try:
         import weasyprint  # noqa: PLC0415 -- needs native libraries; where they are missing it also prints a banner
-        import weasyprint.text.fonts  # noqa: PLC0415
-        import weasyprint.urls  # noqa: PLC0415
+        import weasyprint.text.fonts  # noqa: PLC0415 -- only the child pays for it
+        import weasyprint.urls  # noqa: PLC0415 -- only the child pays for it
     except OSError as error:
         raise RefusedError("missing_native_library", INSTALL_NATIVE_LIBRARIES, alive=False) from error
     except (ImportError, MemoryError) as error:

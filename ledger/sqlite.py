@@ -24,6 +24,7 @@ from ledger.migrations import Migration, migrate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
     from ledger.clock import Clock
 
 T = TypeVar("T")
@@ -53,6 +54,8 @@ class SqliteTx:
 
     def all(self, name: str, /, **parameters: object) -> list[Row]:
         """Run the named statement and return every row."""
+        if not self._connection.in_transaction:  # a full disk ended it: what follows would commit by itself, statement by statement
+            raise DatabaseError(f"The transaction was rolled back before {name}; nothing of it is recorded.")
         return self._connection.execute(self._statements[name], parameters).fetchall()
 
     def one(self, name: str, /, **parameters: object) -> Row | None:
@@ -144,7 +147,7 @@ class SqliteDatabase:
     async def write(self, name: str, work: Callable[[SqliteTx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
         """Run `work` in one durable transaction (see Database.write)."""
         if self._broken is not None:
-            raise OutcomeUnknown(self._broken)
+            raise self._refusal(name)
         member = _Member(name, work, deadline, asyncio.get_running_loop().create_future())
         (self._urgent if urgent else self._waiting).append(member)
         if self._pump_task is None or self._pump_task.done():
@@ -160,7 +163,8 @@ class SqliteDatabase:
             try:
                 return work(SqliteTx(connection, self._statements))
             finally:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # a disk error may have ended it
+                    connection.execute("ROLLBACK")
 
         return await _on_its_thread(self._reader, run)
 
@@ -190,9 +194,12 @@ class SqliteDatabase:
 
     async def _pump(self) -> None:
         while self._urgent or self._waiting:
-            batch = [queue.popleft() for queue in (self._urgent, self._waiting) for _ in range(min(len(queue), MAX_BATCH))][
-                :MAX_BATCH
-            ]
+            batch = self._next_batch()
+            if self._broken is not None:  # after a failed COMMIT nothing is written on this connection again
+                for member in batch:
+                    member.error = self._refusal(member.name)
+                    _deliver(member)
+                continue
             try:
                 rerun = await _on_its_thread(self._writer, self._run_batch, batch)
             except Exception as error:  # noqa: BLE001 -- whatever the thread raised, every waiting caller must hear of it
@@ -204,6 +211,16 @@ class SqliteDatabase:
             for member in batch:
                 if member not in rerun:
                     _deliver(member)
+
+    def _next_batch(self) -> list[_Member]:
+        batch: list[_Member] = []
+        for queue in (self._urgent, self._waiting):
+            while queue and len(batch) < MAX_BATCH:
+                batch.append(queue.popleft())
+        return batch
+
+    def _refusal(self, name: str) -> NotRecorded:
+        return NotRecorded(f"{name} was not recorded: the ledger takes no more writes since {self._broken}")
 
     def _run_batch(self, connection: sqlite3.Connection, batch: list[_Member]) -> list[_Member]:
         """Run on the writer's thread. Returns the members to run again: another's disk error rolled them back."""
@@ -310,7 +327,7 @@ def _locked(gate: int) -> Iterator[None]:
 
 def _on_its_thread(connection: aiosqlite.Connection, work: Callable[..., T], *arguments: object) -> Awaitable[T]:
     # aiosqlite has no public way to run a function on its thread; a contract test pins these two private names.
-    result: Awaitable[T] = connection._execute(work, connection._conn, *arguments)  # type: ignore[no-untyped-call] # noqa: SLF001
+    result: Awaitable[T] = connection._execute(work, connection._conn, *arguments)  # type: ignore[no-untyped-call] # noqa: SLF001 -- see above
     return result
 
 

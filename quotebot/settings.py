@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, AnyHttpUrl, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 HINTS = {
     "SLACK_BOT_TOKEN": "the bot token (xoxb-...): your app's page at api.slack.com/apps, OAuth & Permissions",
@@ -63,8 +64,19 @@ def load_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        problems = [f"- {'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors(include_input=False)]
-        raise ConfigurationError("\n".join(("The configuration cannot be used:", *problems, "Nothing was started."))) from None
+        problems = [f"- {_variable(item['loc'])}: {item['msg']}" for item in error.errors(include_input=False)]
+    except SettingsError as error:  # a list or a table that is not JSON; its own message names the field, its cause the value
+        field = re.search(r'field "(\w+)"', str(error))
+        problems = [f"- {_variable((field[1],) if field else ())}: it is not JSON; write lists and tables as JSON"]
+    raise ConfigurationError("\n".join(("The configuration cannot be used:", *problems, "Nothing was started.")))
+
+
+def _variable(place: tuple[int | str, ...]) -> str:
+    """Return the environment variable of a field, with the place inside its value."""
+    if not place:
+        return "the configuration"
+    name, *inside = (str(part) for part in place)
+    return ".".join((name if name.isupper() else f"QUOTEBOT_{name.upper()}", *inside))
 
 
 def slack_tokens(settings: Settings) -> tuple[str, str]:

@@ -10,28 +10,43 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Iterable, MutableMapping
 
-_SECRETS: Final = re.compile(
+_SHAPES: Final = re.compile(
     r"xox[abeprs]-[\w-]+|xapp-[\w-]+|Bearer\s+[\w.~+/=-]+|\bsk-[\w-]{8,}|\b00D\w{12,15}![\w.]+|https?://[^\s\"']*/(?:hooks|commands|actions)/[^\s\"']+"
 )
 REDACTED: Final = "[redacted]"
 
 
-def redact(text: str) -> str:
-    """Return `text` without anything shaped like a token, a session id or a response_url."""
-    return _SECRETS.sub(REDACTED, text)
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return `text` without the given secrets and without anything shaped like a token, a session id or a response_url."""
+    for secret in secrets:
+        text = text.replace(secret, REDACTED)
+    return _SHAPES.sub(REDACTED, text)
 
 
-def configure_logs(*, json_lines: bool, level: int = logging.INFO) -> None:
-    """Send every log line to stderr, libraries' included. Call once, in the process's own main."""
+def configure_logs(*, json_lines: bool, level: int = logging.INFO, secrets: Iterable[str] = ()) -> None:
+    """Send every log line to stderr, libraries' included. Call once, in the process's own main.
+
+    `secrets` are values that must never be shown, whatever they look like.
+    """
+    known = tuple(secret for secret in secrets if secret)
+
+    def redacted(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        for key, value in event.items():
+            event[key] = _redacted(value, known)
+        return event
+
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderer: Any = structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    tail = [structlog.processors.format_exc_info] if json_lines else []
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if json_lines
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -42,7 +57,12 @@ def configure_logs(*, json_lines: bool, level: int = logging.INFO) -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *tail, _redacted, renderer],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,  # before the redaction: a traceback quotes what it likes
+                redacted,
+                renderer,
+            ],
         )
     )
     root = logging.getLogger()
@@ -53,8 +73,11 @@ def configure_logs(*, json_lines: bool, level: int = logging.INFO) -> None:
     logging.getLogger("slack_bolt").setLevel(logging.ERROR)  # it warns that a token in the environment is not used
 
 
-def _redacted(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = redact(value)
-    return event
+def _redacted(value: Any, secrets: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        return redact(value, secrets)
+    if isinstance(value, dict):
+        return {key: _redacted(item, secrets) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(item, secrets) for item in value]
+    return value

@@ -82,7 +82,7 @@ def maybe_recorded() -> str:
 
 def discarded(ref: str) -> str:
     """Answer to a repeated delivery of a command that an operator discarded."""
-    return f"An operator discarded this command, ref {ref}. Nothing more will happen. Send it as a new command if it is still wanted."
+    return f"An operator discarded this command, ref {ref}. Nothing more will happen. If it is still wanted, send it again."
 
 
 def conflict(ref: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from decimal import Decimal
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from quotebot.sandbox.world import World
 from tests.rig import Deal, bot_in
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -35,6 +38,6 @@ async def test_a_deal_runs_from_slash_command_to_pdf_and_crm(deal: Deal) -> None
     (quote,) = await deal.crm()
     assert quote["Quotebot_Key__c"].endswith("_Q-2026-0001_v1")
     lines = await deal.crm("QuoteLineItem")
-    assert sum(Decimal(str(line["Quotebot_Net__c"])) for line in lines) == Decimal("17340")
-    assert Decimal(str(quote["GrandTotal"])) == Decimal("17340")
+    assert sum(Decimal(str(line["Quotebot_Net__c"])) for line in lines) == Decimal(17340)
+    assert Decimal(str(quote["GrandTotal"])) == Decimal(17340)
     assert len(await deal.cards()) == 1

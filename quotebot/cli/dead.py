@@ -150,7 +150,7 @@ async def replay(
         Print JSON.
     """
     from quotebot.app import dead_letters  # noqa: PLC0415 -- see root.py
-    from quotebot.performer import follow_ups  # noqa: PLC0415
+    from quotebot.performer import follow_ups  # noqa: PLC0415 -- see root.py
 
     async with _ledger() as ledger:
         chosen = list(references)
@@ -188,7 +188,7 @@ async def replay(
 
 def _ledger() -> Any:
     from quotebot.app import Ports, open_ledger  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415
+    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
 
     settings = load_settings()
     if not settings.ledger_path.exists():
@@ -224,7 +224,7 @@ def _duration_ms(text: str) -> int:
 async def _settled(ledger: Ledger, result: ReplayResult) -> ReplayResult:
     """Follow one queued replay until it is settled. The bot does the work; without one running this waits for it."""
     from ledger.dead_letters import Replay  # noqa: PLC0415 -- see root.py
-    from quotebot.app import dead_letters  # noqa: PLC0415
+    from quotebot.app import dead_letters  # noqa: PLC0415 -- see root.py
 
     if result.outcome not in (Replay.QUEUED, Replay.UNDER_WAY):
         return result
@@ -284,7 +284,7 @@ def _print_json(value: dict[str, Any]) -> None:
 
 def _print_table(letters: list[DeadLetter]) -> None:
     from rich.console import Console  # noqa: PLC0415 -- see root.py
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415 -- see root.py
 
     table = Table("ID", "Class", "Quote", "Ref", "Category", "Attempts", "Replays", "Why")
     for letter in letters:

@@ -20,7 +20,7 @@ async def resume(effect_class: str) -> int:
         The class, e.g. crm.create.
     """
     from quotebot.app import Ports, open_ledger  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
     async with open_ledger(load_settings(), Ports()) as ledger:
         resumed = await ledger.resume(effect_class, getpass.getuser())
@@ -57,7 +57,7 @@ def policy(*, json_output: Annotated[bool, Parameter(name="--json", negative="")
         print(json.dumps({"schema_version": 1, "policies": rows}, indent=2))
         return exits.OK
     from rich.console import Console  # noqa: PLC0415 -- see root.py
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415 -- see root.py
 
     table = Table("Class", "Semantics", "Retries", "Backoff", "Jitter", "Time-out", "Max age")
     for row in rows:

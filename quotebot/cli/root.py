@@ -5,7 +5,6 @@ Command modules import what they need when they run: `--help` must not pay for S
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from cyclopts import App, CycloptsError
@@ -20,6 +19,7 @@ app = App(
     name="quotebot",
     help="Prices, approves and sends sales quotes in Slack; every command has exactly one business effect.",
     version=__version__,
+    help_format="plaintext",  # rich's markdown costs a third of the start
     result_action="return_value",
 )
 app.command(serve.run)
@@ -40,16 +40,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:  # noqa: BLE001 -- re-raised unless a person can act on it
         return _status_of(error)
-    if asyncio.iscoroutine(status):  # pragma: no cover -- cyclopts awaits async commands itself
-        status = asyncio.run(status)
     return status if isinstance(status, int) else exits.OK
 
 
 def _status_of(error: Exception) -> int:
     """Turn the errors people can act on into words; anything else is a bug and keeps its traceback."""
     from ledger.database import DatabaseError  # noqa: PLC0415 -- after the command has run, cost no longer matters
-    from quotebot.app import LedgerInUseError  # noqa: PLC0415
-    from quotebot.settings import ConfigurationError  # noqa: PLC0415
+    from quotebot.app import LedgerInUseError  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
 
     known: dict[type[Exception], int] = {
         ConfigurationError: exits.CONFIG,

@@ -25,8 +25,8 @@ BOT_STOP_SECONDS = 12.0
 async def run() -> int:
     """Run the bot until SIGTERM or Ctrl-C. Needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN."""
     from quotebot.app import run_bot  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings, slack_tokens  # noqa: PLC0415
-    from quotebot.telemetry import configure_logs  # noqa: PLC0415
+    from quotebot.settings import load_settings, slack_tokens  # noqa: PLC0415 -- see root.py
+    from quotebot.telemetry import configure_logs  # noqa: PLC0415 -- see root.py
 
     settings = load_settings()
     slack_tokens(settings)

@@ -43,7 +43,7 @@ class RecoveringClient(SocketModeClient):
         """Connect, however often it takes, each try bounded and with a ticket of its own."""
         while not self.closed:
             try:
-                await asyncio.wait_for(super().connect(), CONNECT_SECONDS)  # type: ignore[no-untyped-call]
+                await asyncio.wait_for(super().connect(), CONNECT_SECONDS)  # type: ignore[no-untyped-call] # the SDK has no types here
             except TimeoutError:
                 self.wss_uri = None
             else:
@@ -75,14 +75,14 @@ class SocketReceiver(AsyncBaseSocketModeHandler):
 
     async def connect(self) -> None:
         """Connect, and stay connected: the client reconnects by itself."""
-        await self.client.connect()  # type: ignore[no-untyped-call]
+        await self.client.connect()  # type: ignore[no-untyped-call] # the SDK has no types here
 
     async def close(self, seconds: float) -> None:
         """Take nothing more in, let what is under way be acknowledged, then disconnect."""
         self._closing = True
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=seconds)
-        await self.close_async()  # type: ignore[no-untyped-call]
+        await self.close_async()  # type: ignore[no-untyped-call] # the SDK has no types here
 
     async def _process(self, client: Any, request: SocketModeRequest) -> None:
         bolt_request = AsyncBoltRequest(mode="socket_mode", body=request.payload, context={"envelope_id": request.envelope_id})

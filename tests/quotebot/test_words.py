@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quotebot import words
 from quotebot.commands import CreateQuote
 from quotebot.domain.approvals import Refusal, may_decide
 from quotebot.domain.policy import PolicyDecision
 from quotebot.domain.pricing import PricingProblem
 from quotebot.domain.quotes import ApprovalState, QuoteState
-from quotebot import words
 from quotebot.slack.grammar import parse
 from tests.quotebot.slack.quote_examples import CATALOGUE, MORNING, decided, example_approval, example_quote, quote_in
 

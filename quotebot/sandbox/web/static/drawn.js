@@ -17,13 +17,34 @@ const LOCK = [
   { d: "M6.5 9V6.500a3.5 3.5 0 0 1 7 0V9", stroke: "#8b98a8", width: 2 },
   { d: "M5 9h10a1 1 0 0 1 1 1v7a1 1 0 0 1-1 1H5a1 1 0 0 1-1-1v-7a1 1 0 0 1 1-1z", fill: "#f0b429" },
 ];
+const BOX = "M4 2h12a2 2 0 0 1 2 2v12a2 2 0 0 1-2 2H4a2 2 0 0 1-2-2V4a2 2 0 0 1 2-2z";
+const LENS = [{ d: "M8 3a5 5 0 1 1 0 10 5 5 0 0 1 0-10z", fill: "#dcebf7", stroke: "#6c7a89", width: 1.8 }, { d: "m12 12 5 5", stroke: "#6c7a89", width: 2.8 }];
+const TRAY = { d: "M2.5 11.500h4.500l1.2 2h3.600l1.2-2h4.500v5a1 1 0 0 1-1 1h-13a1 1 0 0 1-1-1z", fill: "#d5dbe3", stroke: "#8b98a8" };
 const MARK = (stroke, d) => [{ d, stroke, width: 3 }];
 
 const DRAWN = {
   white_check_mark: [
-    { d: "M4 2h12a2 2 0 0 1 2 2v12a2 2 0 0 1-2 2H4a2 2 0 0 1-2-2V4a2 2 0 0 1 2-2z", fill: "#2e9e5b" },
+    { d: BOX, fill: "#2e9e5b" },
     { d: "m5.5 10.3 3.2 3.2 6-7", stroke: "#fff", width: 2.2 },
   ],
+  ballot_box_with_check: [{ d: BOX, fill: "#3b88c3" }, { d: "m5.5 10.3 3.2 3.2 6-7", stroke: "#fff", width: 2.2 }],
+  double_vertical_bar: [{ d: BOX, fill: "#3b88c3" }, { d: "M7.5 6.500v7M12.5 6.500v7", stroke: "#fff", width: 2.6 }],
+  abacus: [
+    { d: "M3 2.500h14v15H3z", fill: "#fbf3e4", stroke: "#8a5a2b", width: 1.8 },
+    { d: "M3.5 7h13M3.5 13h13", stroke: "#b98a5c", width: 1.2 },
+    { d: "M7 5.500v3M9.5 5.500v3", stroke: "#d8314f", width: 2.2 },
+    { d: "M10.5 11.500v3M13 11.500v3", stroke: "#3b88c3", width: 2.2 },
+  ],
+  mag: LENS,
+  mag_right: LENS,
+  outbox_tray: [TRAY, { d: "M10 10V3M7 5.500l3-3 3 3", stroke: "#2e9e5b", width: 2 }],
+  inbox_tray: [TRAY, { d: "M10 2.500v7M7 7l3 3 3-3", stroke: "#3b88c3", width: 2 }],
+  checkered_flag: [
+    { d: "M4 3h12.500v9H4z", fill: "#fff", stroke: "#8b98a8" },
+    { d: "M4 3h4.200v3H4zM12.3 3h4.200v3h-4.200zM8.2 6h4.100v3H8.200zM4 9h4.200v3H4zM12.3 9h4.200v3h-4.200z", fill: "#2b2f36" },
+    { d: "M4 2.500v15.500", stroke: "#6c7a89", width: 1.8 },
+  ],
+  closed_book: [{ d: "M5 2h11v13H6a1.5 1.5 0 0 0 0 3h10V15M4 3a1 1 0 0 1 1-1v13.500H4z", fill: "#d8314f" }, { d: "M6 15.600h9.500v1.800H6a.9.9 0 0 1 0-1.800z", fill: "#f2f4f7" }],
   heavy_check_mark: MARK("#2e9e5b", "m4 10.5 4 4 8-9"),
   x: MARK("#d8314f", "m4.5 4.5 11 11M15.5 4.500l-11 11"),
   warning: [{ d: "M10 2 19 17.500H1z", fill: "#ffcc4d", stroke: "#e0a417" }, { d: "M10 7.500v4.500M10 14.700v.1", stroke: "#3b2c06", width: 2.2 }],

@@ -1,0 +1,33 @@
+"""What operator commands share: the ledger of an existing installation, and who is asking."""
+
+from __future__ import annotations
+
+import getpass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from ledger.ledger import Ledger
+
+
+def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
+    """Open the configured ledger. Raises ConfigurationError when there is none: an operator's command never makes a new one."""
+    from quotebot.app import Ports, open_ledger  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415
+
+    settings = load_settings()
+    if not settings.ledger_path.exists():
+        raise ConfigurationError(
+            f"There is no ledger at {settings.ledger_path.absolute()}. Nothing was done. "
+            "Set QUOTEBOT_DATA_DIR to the bot's data folder."
+        )
+    return open_ledger(settings, Ports())
+
+
+def operator() -> str:
+    """Return the name of the system user, for the audit."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number without a name
+        return "unnamed"
