@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import json
 import re
 import sys
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from quotebot.cli import exits
+from quotebot.cli import exits, opened
 
 if TYPE_CHECKING:
     from ledger.dead_letters import DeadLetter, ReplayResult
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 app = App(name="dead", help="Look at what was given up (dead letters).")
 
+ROW_ID_MAX = 2**63 - 1
 SINCE_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 WAIT_POLL_SECONDS = 0.2
 REDACTED = "[redacted: --show-payload shows it, and that is audited]"
@@ -52,8 +52,13 @@ async def list_letters(
     json_output
         Print JSON.
     """
-    async with _ledger() as ledger:
-        letters = await _select(ledger, effect_class, category, quote, since, limit)
+    try:
+        since_ms = _duration_ms(since)
+    except ValueError as error:
+        exits.complain(f"{error}.")
+        return exits.USAGE
+    async with opened.existing_ledger() as ledger:
+        letters = await _select(ledger, effect_class, category, quote, since_ms, limit)
     if json_output:
         _print_json({"schema_version": 1, "dead_letters": [_public(letter, show_payload=False) for letter in letters]})
     elif letters:
@@ -83,14 +88,15 @@ async def show(
     """
     from quotebot.app import dead_letters  # noqa: PLC0415 -- see root.py
 
-    async with _ledger() as ledger:
-        try:
-            letter = await dead_letters(ledger).show(reference)
-        except ValueError as error:
-            exits.complain(f"{error}.")
-            return exits.USAGE
+    try:
+        _check_references(reference)
+    except ValueError as error:
+        exits.complain(f"{error}.")
+        return exits.USAGE
+    async with opened.existing_ledger() as ledger:
+        letter = await dead_letters(ledger).show(reference)
         if letter is not None and show_payload:
-            await dead_letters(ledger).record_payload_shown(letter, getpass.getuser())
+            await dead_letters(ledger).record_payload_shown(letter, opened.operator())
     if letter is None:
         exits.complain(f"There is no dead letter {reference}.")
         return exits.NOTHING_MATCHED
@@ -152,13 +158,19 @@ async def replay(
     from quotebot.app import dead_letters  # noqa: PLC0415 -- see root.py
     from quotebot.performer import follow_ups  # noqa: PLC0415 -- see root.py
 
-    async with _ledger() as ledger:
+    try:
+        _check_references(*references)
+        since_ms = _duration_ms(since)
+    except ValueError as error:
+        exits.complain(f"{error}. Nothing was replayed.")
+        return exits.USAGE
+    if not references and effect_class is category is quote is since is None:
+        exits.complain("Say what to replay: an id from `quotebot dead list`, or a filter such as --class crm.create.")
+        return exits.USAGE
+    async with opened.existing_ledger() as ledger:
         chosen = list(references)
         if not chosen:
-            if effect_class is category is quote is since is None:
-                exits.complain("Say what to replay: an id from `quotebot dead list`, or a filter such as --class crm.create.")
-                return exits.USAGE
-            letters = await _select(ledger, effect_class, category, quote, since, limit)
+            letters = await _select(ledger, effect_class, category, quote, since_ms, limit)
             chosen = [letter.reference for letter in letters]
         if not chosen:
             exits.complain("Nothing matched; nothing was replayed.")
@@ -168,38 +180,22 @@ async def replay(
             return exits.OK
         if len(chosen) > 1 and not yes and not _confirmed(chosen):
             return exits.USAGE
-        try:
-            results = [
-                await dead_letters(ledger).replay(
-                    reference,
-                    actor=actor or getpass.getuser(),
-                    reason=reason,
-                    follow=lambda tx, effect: follow_ups(tx, effect, ledger.clock.now_ms()),
-                )
-                for reference in chosen
-            ]
-        except ValueError as error:
-            exits.complain(f"{error}.")
-            return exits.USAGE
+        results = [
+            await dead_letters(ledger).replay(
+                reference,
+                actor=actor or opened.operator(),
+                reason=reason,
+                follow=lambda tx, effect: follow_ups(tx, effect, ledger.clock.now_ms()),
+            )
+            for reference in chosen
+        ]
         if wait:
             results = [await _settled(ledger, result) for result in results]
     return _report(results, waited=wait, json_output=json_output)
 
 
-def _ledger() -> Any:
-    from quotebot.app import Ports, open_ledger  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
-
-    settings = load_settings()
-    if not settings.ledger_path.exists():
-        raise ConfigurationError(
-            f"There is no ledger at {settings.ledger_path}. Nothing was done. Set QUOTEBOT_DATA_DIR to the bot's data folder."
-        )
-    return open_ledger(settings, Ports())
-
-
 async def _select(
-    ledger: Ledger, effect_class: str | None, category: str | None, quote: str | None, since: str | None, limit: int
+    ledger: Ledger, effect_class: str | None, category: str | None, quote: str | None, since_ms: int | None, limit: int
 ) -> list[DeadLetter]:
     from quotebot.app import dead_letters  # noqa: PLC0415 -- see root.py
 
@@ -207,17 +203,28 @@ async def _select(
         effect_class=effect_class,
         category=category,
         aggregate_id=quote,
-        since=None if since is None else ledger.clock.now_ms() - _duration_ms(since),
+        since=None if since_ms is None else ledger.clock.now_ms() - since_ms,
         limit=limit,
     )
 
 
-def _duration_ms(text: str) -> int:
+def _check_references(*references: str) -> None:
+    """Raise ValueError unless each can be the id of a row; before the first replay, so that a slip replays nothing."""
+    from ledger.dead_letters import parse_reference  # noqa: PLC0415 -- see root.py
+
+    for reference in references:
+        _, row_id = parse_reference(reference)
+        if row_id > ROW_ID_MAX:
+            raise ValueError(f"{reference} is larger than any id")
+
+
+def _duration_ms(text: str | None) -> int | None:
+    """Read "2h". Raises ValueError."""
+    if text is None:
+        return None
     match = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     if match is None:
-        from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
-
-        raise ConfigurationError(f"{text!r} is no duration: write 90s, 30m, 2h or 7d. Nothing was done.")
+        raise ValueError(f"{text!r} is no duration: write 90s, 30m, 2h or 7d")
     return int(match[1]) * SINCE_UNITS_MS[match[2]]
 
 
@@ -250,11 +257,11 @@ def _report(results: list[ReplayResult], *, waited: bool, json_output: bool) -> 
         return exits.NOTHING_MATCHED
     if outcomes & {"failed again", "not found", "closed"}:
         return exits.REFUSED
-    return exits.OK
+    return exits.PENDING if "under way" in outcomes else exits.OK
 
 
 def _confirmed(chosen: list[str]) -> bool:
-    _print_plan(chosen, json_output=False)
+    exits.complain(_plan(chosen))  # stdout is kept for the outcome
     if not sys.stdin.isatty():
         exits.complain("Nothing was replayed. Add --yes to replay more than one without being asked.")
         return False
@@ -266,7 +273,11 @@ def _print_plan(chosen: list[str], *, json_output: bool) -> None:
     if json_output:
         _print_json({"schema_version": 1, "would_replay": chosen})
     else:
-        print(f"Would replay {len(chosen)}: {', '.join(chosen)}")
+        print(_plan(chosen))
+
+
+def _plan(chosen: list[str]) -> str:
+    return f"Would replay {len(chosen)}: {', '.join(chosen)}"
 
 
 def _public(letter: DeadLetter, *, show_payload: bool) -> dict[str, Any]:
@@ -284,6 +295,7 @@ def _print_json(value: dict[str, Any]) -> None:
 
 def _print_table(letters: list[DeadLetter]) -> None:
     from rich.console import Console  # noqa: PLC0415 -- see root.py
+    from rich.markup import escape  # noqa: PLC0415 -- see root.py
     from rich.table import Table  # noqa: PLC0415 -- see root.py
 
     table = Table("ID", "Class", "Quote", "Ref", "Category", "Attempts", "Replays", "Why")
@@ -296,6 +308,6 @@ def _print_table(letters: list[DeadLetter]) -> None:
             letter.category or "",
             str(letter.attempts),
             str(letter.prior_replay_count),
-            letter.last_error or "",
+            escape(letter.last_error or ""),  # a vendor's words: brackets in them are no markup of ours
         )
     Console().print(table)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
     """Open the configured ledger. Raises ConfigurationError when there is none: an operator's command never makes a new one."""
     from quotebot.app import Ports, open_ledger  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415
+    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
 
     settings = load_settings()
     if not settings.ledger_path.exists():

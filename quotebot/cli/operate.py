@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from quotebot.cli import exits
+from quotebot.cli import exits, opened
 
 
 async def resume(effect_class: str) -> int:
@@ -19,11 +18,8 @@ async def resume(effect_class: str) -> int:
     effect_class
         The class, e.g. crm.create.
     """
-    from quotebot.app import Ports, open_ledger  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
-    async with open_ledger(load_settings(), Ports()) as ledger:
-        resumed = await ledger.resume(effect_class, getpass.getuser())
+    async with opened.existing_ledger() as ledger:
+        resumed = await ledger.resume(effect_class, opened.operator())
     if not resumed:
         exits.complain(f"{effect_class} is not paused; nothing was changed.")
         return exits.NOTHING_MATCHED

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from quotebot.cli import exits
 
@@ -29,15 +30,16 @@ async def run() -> int:
     from quotebot.telemetry import configure_logs  # noqa: PLC0415 -- see root.py
 
     settings = load_settings()
-    slack_tokens(settings)
-    configure_logs(json_lines=not sys.stderr.isatty())
+    secret = settings.salesforce_client_secret
+    secrets = (*slack_tokens(settings), *(() if secret is None else (secret.get_secret_value(),)))
+    configure_logs(json_lines=not sys.stderr.isatty(), secrets=secrets)
     await run_bot(settings, _stop_on_signals())
     return exits.OK
 
 
 async def sandbox(
     *,
-    port: int = 8765,
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65_535))] = 8765,
     data: Path | None = None,
     bot: Annotated[bool, Parameter(negative="--no-bot")] = True,
     headless: bool = False,
@@ -64,14 +66,21 @@ async def sandbox(
                 f"{folder} holds the ledger of an earlier sandbox, whose Slack is gone. Nothing was started. Use an empty folder."
             )
             return exits.USAGE
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        world = World(folder)
         try:
-            async with world.serve(port=port):
-                return await _serve_world(world, folder, with_bot=bot, headless=headless)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            world = World(folder)
+        except OSError as error:
+            exits.complain(f"{folder} cannot be used ({error.strerror}). Nothing was started. Name another folder with --data.")
+            return exits.USAGE
+        try:
+            await world.start(port=port)
         except OSError as error:
             exits.complain(f"The sandbox cannot listen on 127.0.0.1:{port} ({error.strerror}). Nothing was started. Try --port 0.")
             return exits.UNAVAILABLE
+        try:
+            return await _serve_world(world, folder, with_bot=bot, headless=headless)
+        finally:
+            await world.stop()
 
 
 async def _serve_world(world: World, folder: Path, *, with_bot: bool, headless: bool) -> int:

@@ -6,9 +6,10 @@ not acknowledged at all: Slack shows the person an error instead of silence.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import Card
     from quotebot.slack.desk import FrontDesk
+
+OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Slack waits 3 s for that
+WHISPER_SECONDS: Final = 0.8
 
 log = structlog.get_logger(__name__)
 Body = dict[str, Any]
@@ -117,9 +121,10 @@ class Surface:
             await self._whisper(body, words.refusal(verdict))
             return
         try:
-            await self.slack.open_view(trigger_id=body["trigger_id"], view=reject_modal(quote, quote.approval))
-        except AdapterError as error:
-            log.warning("form.not_opened", code=error.code)
+            async with asyncio.timeout(OPEN_SECONDS):
+                await self.slack.open_view(trigger_id=body["trigger_id"], view=reject_modal(quote, quote.approval))
+        except (AdapterError, TimeoutError) as error:
+            log.warning("form.not_opened", code=_code(error))
             await self._whisper(body, words.form_not_opened())
 
     async def _whisper(self, body: Body, text: str) -> None:
@@ -128,9 +133,14 @@ class Surface:
         if who.response_url is None:
             return
         try:
-            await self.slack.respond(who.response_url, text=text)
-        except AdapterError as error:
-            log.warning("reply.not_sent", code=error.code)
+            async with asyncio.timeout(WHISPER_SECONDS):
+                await self.slack.respond(who.response_url, text=text)
+        except (AdapterError, TimeoutError) as error:
+            log.warning("reply.not_sent", code=_code(error))
+
+
+def _code(error: AdapterError | TimeoutError) -> str:
+    return error.code if isinstance(error, AdapterError) else "timeout"
 
 
 async def ignore_event(body: Body) -> None:
