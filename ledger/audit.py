@@ -58,7 +58,7 @@ class Audit:
             correlation_id=operation.correlation_id,
             aggregate_id=details.pop("aggregate_id", operation.aggregate_id),
             actor=actor or operation.actor,
-            actor_type="system" if actor == "quotebot" else operation.actor_type,
+            actor_type=operation.actor_type if actor is None else _actor_type(actor),
             **details,
         )
 
@@ -70,9 +70,9 @@ class Audit:
             event_type,
             effect_id=effect.id,
             correlation_id=effect.correlation_id,
-            aggregate_id=effect.aggregate_id,
+            aggregate_id=details.pop("aggregate_id", effect.aggregate_id),
             actor=actor,
-            actor_type="system" if actor == "quotebot" else "operator",
+            actor_type=_actor_type(actor),
             **details,
         )
 
@@ -113,3 +113,7 @@ class Audit:
             before=None if before is None else json.dumps(before, sort_keys=True),
             after=None if after is None else json.dumps(after, sort_keys=True),
         )
+
+
+def _actor_type(actor: str) -> str:
+    return "system" if actor == "quotebot" else "operator"

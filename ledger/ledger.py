@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ledger.database import Database, Tx
 
 QUOTEBOT: Final = "quotebot"
+ANSWERS_PER_BURIAL: Final = 1000  # they are numbered apart from what an execution owes, and apart by cycle: a replay may succeed
 
 FollowUpDecision = Callable[["Tx", Effect], FollowUps]
 
@@ -208,7 +209,14 @@ class Ledger:
                 self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
                 return
             self._end_operation_attempt(tx, now, operation, "failed", trouble)
-            self._owe(tx, now, effects, operation_id=operation.id, parent_key=operation.operation_key)
+            self._owe(
+                tx,
+                now,
+                effects,
+                operation_id=operation.id,
+                parent_key=operation.operation_key,
+                first_ordinal=operation.cycle * ANSWERS_PER_BURIAL,
+            )
 
         await self.database.write("bury_operation", work)
         self.effects_changed.set()
@@ -292,7 +300,9 @@ class Ledger:
             self._record_settlement(tx, now, settled, settlement)
             follow_ups = decide(tx, settled)
             for event in follow_ups.events:
-                self.audit.of_effect(tx, now, event.event_type, settled, before=event.before, after=event.after)
+                self.audit.of_effect(
+                    tx, now, event.event_type, settled, aggregate_id=event.aggregate_id, before=event.before, after=event.after
+                )
             self.owe_children(tx, now, settled, follow_ups.effects)
             return settled
 
@@ -302,7 +312,7 @@ class Ledger:
 
     def owe_children(self, tx: Tx, now: int, parent: Effect, intents: Iterable[EffectIntent]) -> None:
         """Owe what follows from an effect, inside an open transaction."""
-        counted = tx.one("count_children", parent_id=parent.id)
+        counted = tx.one("count_children", operation_id=parent.operation_id, parent_id=parent.id)
         assert counted is not None  # noqa: S101 -- an aggregate always answers
         self._owe(
             tx,
@@ -335,7 +345,11 @@ class Ledger:
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> int | None:
-            rows = (tx.one("next_effect_due_at", now=now), tx.one("next_operation_due_at"), tx.one("next_pause_end", now=now))
+            rows = (
+                tx.one("next_effect_due_at", now=now),
+                tx.one("next_operation_due_at", now=now),
+                tx.one("next_pause_end", now=now),
+            )
             times = [row["due"] for row in rows if row is not None and row["due"] is not None]
             return min(times, default=None)
 
@@ -533,6 +547,8 @@ def _retry(tx: Tx, now: int, effect: Effect, settlement: Retry) -> Any:
 
 
 def _hold(tx: Tx, now: int, effect: Effect, settlement: Hold) -> Any:
+    if effect.reconciling:  # the doubt outlives the pause: it must still look before it sends
+        return _doubt(tx, now, effect, Doubt(settlement.trouble, delay_ms=0, spent=False))
     return _retry(tx, now, effect, Retry(settlement.trouble, delay_ms=0, spent=False))
 
 

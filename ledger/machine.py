@@ -2,20 +2,19 @@
 
 Operation::
 
-    reserved ──claim──► in_progress ──► completed (applied | refused)
-       ▲  │                │  │  └────► failed_retryable ──claim──► in_progress
-       │  └─► discarded    │  └───────► failed_terminal ──► discarded
-       │      ◄────────────┘ owner died      │   ▲
-       └──────────── replay ─────────────────┘   └── failed_retryable
+    reserved ──claim──► in_progress | discarded
+    in_progress ──────► completed (applied, refused) | failed_retryable | failed_terminal | reserved (its owner died)
+    failed_retryable ─► in_progress | failed_terminal | discarded
+    failed_terminal ──► reserved (replay) | discarded
 
 Effect::
 
-    pending ──claim──► in_flight ──► delivered
-       ▲ │                │ │ └────► uncertain ──reconcile claim──► in_flight
-       │ ├─► superseded   │ ├──────► failed ──► pending | uncertain (replay) | delivered (resolve)
-       │ ├─► failed       │ └──────► superseded            └──► superseded | discarded
-       │ └─► discarded    │
-       └────── retry ─────┘          uncertain ──► delivered | failed | superseded
+    pending ──claim──► in_flight | superseded | failed (expired) | discarded
+    in_flight ───────► delivered | pending (retry) | uncertain | failed | superseded
+    uncertain ───────► in_flight (to look first) | delivered | failed | superseded
+    failed ──────────► pending (replay) | uncertain (replay) | delivered (resolve) | superseded | discarded
+
+What no line starts with is an end.
 """
 
 from __future__ import annotations

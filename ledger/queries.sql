@@ -47,7 +47,10 @@ WHERE o.next_attempt_at <= :now
   AND (o.aggregate_id = 'new' OR NOT EXISTS (
     SELECT 1 FROM operations AS older
     WHERE older.aggregate_id = o.aggregate_id AND older.id < o.id
-      AND older.state IN ('reserved', 'in_progress', 'failed_retryable')))
+      AND older.state IN ('reserved', 'in_progress', 'failed_retryable'))
+    AND NOT EXISTS ( -- a replayed operation is older than the one that runs
+      SELECT 1 FROM operations AS runner
+      WHERE runner.aggregate_id = o.aggregate_id AND runner.aggregate_id <> 'new' AND runner.state = 'in_progress'))
 ORDER BY o.next_attempt_at, o.id
 LIMIT 1;
 
@@ -87,7 +90,7 @@ WHERE id = :id AND state = 'in_progress' AND fence = :fence
 RETURNING *;
 
 -- name: operations_of_dead_epochs
-SELECT * FROM operations WHERE state = 'in_progress' AND epoch <> :epoch ORDER BY id;
+SELECT * FROM operations WHERE state = 'in_progress' AND epoch < :epoch ORDER BY id;
 
 -- name: release_operation
 -- in_progress -> reserved
@@ -105,7 +108,7 @@ WHERE id = :id AND state = 'failed_terminal' AND cycle = :cycle
 RETURNING *;
 
 -- name: next_operation_due_at
-SELECT min(next_attempt_at) AS due FROM operations WHERE next_attempt_at IS NOT NULL;
+SELECT min(next_attempt_at) AS due FROM operations WHERE next_attempt_at > :now;
 
 -- ------------------------------------------------------------------------------------------------------------- effects
 
@@ -146,6 +149,8 @@ WHERE e.next_attempt_at <= :now
     SELECT 1 FROM effects AS older
     WHERE older.class = e.class AND older.target = e.target AND older.id < e.id
       AND older.state IN ('pending', 'in_flight', 'uncertain'))
+  AND NOT EXISTS ( -- a replayed effect is older than the one that is under way
+    SELECT 1 FROM effects AS busy WHERE busy.class = e.class AND busy.target = e.target AND busy.state = 'in_flight')
   AND (e.after_id IS NULL OR EXISTS (SELECT 1 FROM effects AS parent WHERE parent.id = e.after_id AND parent.state = 'delivered'))
 ORDER BY e.next_attempt_at, e.id
 LIMIT :limit;
@@ -211,7 +216,7 @@ WHERE id = :id AND state = 'in_flight' AND fence = :fence
 RETURNING *;
 
 -- name: effects_of_dead_epochs
-SELECT * FROM effects WHERE state = 'in_flight' AND epoch <> :epoch ORDER BY id;
+SELECT * FROM effects WHERE state = 'in_flight' AND epoch < :epoch ORDER BY id;
 
 -- name: replay_effect
 -- failed -> pending
@@ -300,7 +305,7 @@ ORDER BY updated_at, id
 LIMIT :limit;
 
 -- name: count_children
-SELECT count(*) AS children FROM effects WHERE parent_id = :parent_id;
+SELECT count(*) AS children FROM effects WHERE operation_id = :operation_id AND parent_id = :parent_id;
 
 -- name: dead_letter
 SELECT * FROM dead_letters WHERE kind = :kind AND id = :id;

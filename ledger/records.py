@@ -231,7 +231,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Back to pending without burning an attempt, and pause the whole class until somebody resumes it."""
+    """Back to where it was claimed from without burning an attempt, and pause the whole class until somebody resumes it."""
 
     trouble: Trouble
 

@@ -73,7 +73,7 @@ async def give_back(ledger: Ledger) -> None:
     def work(tx: Tx) -> None:
         for operation in [Operation.of(row) for row in tx.all("operations_of_epoch", epoch=ledger.epoch)]:
             tx.one("forget_operation_claim", id=operation.id)
-            _release_operation(ledger, tx, now, operation)
+            _release_operation(ledger, tx, now, replace(operation, claims=operation.claims - 1))
         for effect in [Effect.of(row) for row in tx.all("effects_of_epoch", epoch=ledger.epoch)]:
             _release_effect(ledger.audit, tx, now, replace(effect, claims=effect.claims - 1))
         tx.one("end_epoch", epoch=ledger.epoch, reason="stopped", now=now)

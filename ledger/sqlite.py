@@ -220,7 +220,7 @@ class SqliteDatabase:
         return batch
 
     def _refusal(self, name: str) -> NotRecorded:
-        return NotRecorded(f"{name} was not recorded: the ledger takes no more writes since {self._broken}")
+        return NotRecorded(f"{name} was not recorded: the ledger takes no writes until a restart. The cause: {self._broken}")
 
     def _run_batch(self, connection: sqlite3.Connection, batch: list[_Member]) -> list[_Member]:
         """Run on the writer's thread. Returns the members to run again: another's disk error rolled them back."""
@@ -266,6 +266,8 @@ class SqliteDatabase:
                 connection.execute("ROLLBACK TO member")
         if connection.in_transaction:
             connection.execute("RELEASE member")
+        elif member.error is None:  # it swallowed the error that rolled it back
+            member.error = NotRecorded(f"{member.name} was rolled back by a full disk or an I/O error; nothing was recorded.")
 
     def _close_in_gate(self, connection: sqlite3.Connection) -> None:
         with _locked(self._gate):
@@ -292,8 +294,11 @@ def hold_instance_lock(path: Path) -> int | None:
 def _prepare(connection: sqlite3.Connection, gate: int, migrations: Sequence[Migration], now_ms: int, wal_pages: int) -> None:
     with _locked(gate):
         connection.row_factory = sqlite3.Row
-        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        try:
+            (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise DatabaseError(f"This file cannot be read as a ledger ({error}); it is unchanged. Choose another path.") from error
         if application_id != APPLICATION_ID and (application_id or tables):
             raise DatabaseError("This SQLite file is not a Quotebot ledger; it is unchanged. Choose another path.")
         for pragma in _PRAGMAS:

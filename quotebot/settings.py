@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, AnyHttpUrl, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+LEASE_SECONDS_MIN = 90  # longer than the longest call of the retry matrix
+
 HINTS = {
     "SLACK_BOT_TOKEN": "the bot token (xoxb-...): your app's page at api.slack.com/apps, OAuth & Permissions",
     "SLACK_APP_TOKEN": "the app-level token (xapp-...) with connections:write: Basic Information, App-Level Tokens",
@@ -45,7 +47,7 @@ class Settings(BaseSettings):
 
     ack_budget_seconds: Annotated[float, Field(gt=0.05, le=2.5)] = 2.0
     settle_delay_seconds: Annotated[float, Field(ge=0.0, le=600.0)] = 30.0
-    lease_seconds: Annotated[int, Field(ge=30, le=3600)] = 120
+    lease_seconds: Annotated[int, Field(ge=LEASE_SECONDS_MIN, le=3600)] = 120
     drain_seconds: Annotated[float, Field(ge=0.0, le=60.0)] = 8.0
 
     @property

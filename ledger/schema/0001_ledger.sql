@@ -70,6 +70,7 @@ CREATE TABLE operations (
 CREATE INDEX operations_due ON operations (next_attempt_at, id) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX operations_unfinished ON operations (aggregate_id, id) WHERE state IN ('reserved', 'in_progress', 'failed_retryable');
 CREATE UNIQUE INDEX operations_one_runner ON operations (aggregate_id) WHERE state = 'in_progress' AND aggregate_id <> 'new';
+CREATE INDEX operations_held ON operations (epoch) WHERE epoch IS NOT NULL;
 CREATE INDEX operations_dead ON operations (updated_at) WHERE state = 'failed_terminal';
 CREATE INDEX operations_correlation ON operations (correlation_id);
 
@@ -132,6 +133,7 @@ CREATE TABLE effects (
 CREATE INDEX effects_due ON effects (next_attempt_at, id) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX effects_lane ON effects (class, target, id) WHERE state IN ('pending', 'in_flight', 'uncertain');
 CREATE UNIQUE INDEX effects_one_in_flight ON effects (class, target) WHERE state = 'in_flight';
+CREATE INDEX effects_held ON effects (epoch) WHERE epoch IS NOT NULL;
 CREATE INDEX effects_supersede ON effects (supersede_key) WHERE state = 'pending' AND supersede_key IS NOT NULL;
 CREATE INDEX effects_aggregate ON effects (aggregate_id, id);
 CREATE INDEX effects_dead ON effects (updated_at) WHERE state = 'failed';
@@ -190,7 +192,7 @@ SELECT
   'effect' AS kind, e.id AS id, o.operation_key AS operation_key, o.source AS source, o.source_request_id AS source_request_id,
   e.class AS class, e.aggregate_id AS aggregate_id, e.correlation_id AS correlation_id, e.payload AS payload, e.category AS category,
   e.last_error AS last_error, e.attempts AS attempts, e.first_failed_at AS first_failed_at, e.last_attempt_at AS last_attempt_at,
-  e.created_at AS created_at, e.updated_at AS updated_at, json_array_length(e.failure_history) AS prior_replay_count,
+  e.created_at AS created_at, e.updated_at AS updated_at, e.cycle - 1 AS prior_replay_count,
   e.state AS state, e.failure_history AS failure_history, e.external_ref AS external_ref, e.cycle AS cycle,
   CASE
     WHEN e.state = 'failed' THEN 'pending' WHEN e.state = 'discarded' THEN 'discarded'
@@ -202,7 +204,7 @@ UNION ALL
 SELECT
   'operation', o.id, o.operation_key, o.source, o.source_request_id, o.action_kind, o.aggregate_id, o.correlation_id, o.payload,
   o.category, o.last_error, o.attempts, o.first_failed_at, o.last_attempt_at, o.created_at, o.updated_at,
-  json_array_length(o.failure_history), o.state, o.failure_history, NULL, o.cycle,
+  o.cycle - 1, o.state, o.failure_history, NULL, o.cycle,
   CASE
     WHEN o.state = 'failed_terminal' THEN 'pending' WHEN o.state = 'discarded' THEN 'discarded'
     WHEN o.state = 'completed' THEN 'replayed' ELSE 'replaying'

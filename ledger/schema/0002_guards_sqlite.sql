@@ -17,10 +17,11 @@ WHEN NEW.fence < OLD.fence OR (NEW.state = 'in_flight' AND OLD.state <> 'in_flig
 BEGIN SELECT RAISE(ABORT, 'claim without a new fence'); END;
 
 CREATE TRIGGER operation_identity BEFORE UPDATE OF
-  operation_key, source, source_request_id, action_kind, aggregate_id, aggregate_version, payload_hash, payload ON operations
+  id, operation_key, source, source_request_id, action_kind, aggregate_id, aggregate_version, payload_hash, payload ON operations
 BEGIN SELECT RAISE(ABORT, 'operation identity is immutable'); END;
 
-CREATE TRIGGER effect_identity BEFORE UPDATE OF effect_key, operation_id, parent_id, class, target, payload ON effects
+CREATE TRIGGER effect_identity BEFORE UPDATE OF
+  id, effect_key, operation_id, parent_id, class, semantics, target, aggregate_id, payload ON effects
 BEGIN SELECT RAISE(ABORT, 'effect identity is immutable'); END;
 
 CREATE TRIGGER operations_start_reserved BEFORE INSERT ON operations WHEN NEW.state <> 'reserved'
@@ -37,6 +38,9 @@ BEGIN SELECT RAISE(ABORT, 'unfinished and dead effects are never deleted'); END;
 
 CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit_events BEGIN SELECT RAISE(ABORT, 'audit is append only'); END;
 CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit_events BEGIN SELECT RAISE(ABORT, 'audit is append only'); END;
+CREATE TRIGGER audit_no_replace BEFORE INSERT ON audit_events -- INSERT OR REPLACE deletes without firing the trigger above
+WHEN EXISTS (SELECT 1 FROM audit_events WHERE id = NEW.id)
+BEGIN SELECT RAISE(ABORT, 'audit is append only'); END;
 
 INSERT INTO meta (name, value) VALUES ('ledger_id', lower(hex(randomblob(4))));
 CREATE TRIGGER meta_ledger_id BEFORE UPDATE ON meta WHEN OLD.name = 'ledger_id'

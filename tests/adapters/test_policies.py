@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from adapters.failures import AdapterError, Failure
 from adapters.policies import CALL_SECONDS_MAX, POLICIES, Policy, Verdict, policy_for, verdict
+from quotebot.dispatch import OVERRUN_SECONDS
+from quotebot.settings import LEASE_SECONDS_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,16 +111,16 @@ def test_a_retry_is_never_earlier_than_the_vendor_allows(
         assert delay <= max(retry_after or 0, line.backoff.cap_seconds)
 
 
-def test_throttling_alone_never_spends_the_budget() -> None:
-    assert policy_for("slack.post").next_delay(0, highest, 30) == 30
+def test_a_retry_after_longer_than_the_backoff_is_kept() -> None:
+    assert policy_for("slack.post").next_delay(1, highest, 45) == 45
 
 
 def test_an_unlisted_class_has_the_default_line() -> None:
     assert policy_for("fax.send") is POLICIES["default"]
 
 
-def test_the_longest_call_is_shorter_than_the_default_lease() -> None:
-    assert CALL_SECONDS_MAX == 60
+def test_the_longest_call_ends_within_the_shortest_lease() -> None:
+    assert CALL_SECONDS_MAX + OVERRUN_SECONDS < LEASE_SECONDS_MIN
 
 
 @pytest.mark.parametrize("effect_class", CLASSES)
@@ -126,7 +128,7 @@ def test_the_longest_call_is_shorter_than_the_default_lease() -> None:
     ("failure", "expected"),
     [
         (Failure.TRANSIENT, Verdict.RETRY),
-        (Failure.THROTTLED, Verdict.WAIT),
+        (Failure.THROTTLED, Verdict.RETRY),
         (Failure.AUTH, Verdict.PAUSE),
         (Failure.MAPPING, Verdict.DEAD),
         (Failure.VALIDATION, Verdict.DEAD),

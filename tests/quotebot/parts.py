@@ -1,0 +1,148 @@
+"""Real parts for tests below the sockets: a ledger in a file, a clock that stands still, commands as Slack's people give them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from ledger import recovery
+from ledger.audit import Audit
+from ledger.ledger import Ledger
+from ledger.records import Operation, Request
+from quotebot.app import Ports, open_database
+from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
+from quotebot.domain.policy import parse_policy
+from quotebot.domain.pricing import LineRequest
+from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
+from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, MORNING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))
+RULES = Rules(
+    CATALOGUE,
+    POLICY,
+    {
+        "sales_manager": ("U0MANAGER",),
+        "deal_desk": ("U0DEALDESK",),
+        "vp_sales": ("U0VP",),
+        "cfo": ("U0CFO",),
+        "legal": ("U0LEGAL",),
+    },
+)
+
+
+@dataclass(slots=True)
+class ManualClock:
+    """Time that passes only when told to. It starts on 21 Nov 2026, 10:31 UTC."""
+
+    ms: int = MORNING
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch, UTC."""
+        return self.ms
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start."""
+        return self.ms / 1000
+
+    def advance(self, ms: int) -> None:
+        """Let `ms` milliseconds pass."""
+        self.ms += ms
+
+
+@asynccontextmanager
+async def ledger_at(path: Path, ports: Ports) -> AsyncIterator[Ledger]:
+    """Open the ledger as the one active bot does, without its workers."""
+    database = await open_database(path, ports, checkpoints=True)
+    try:
+        epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build="test")
+        yield Ledger(database, ports.clock, Audit(DOMAIN_EVENTS), epoch=epoch)
+    finally:
+        await database.close()
+
+
+def create_command(discount: str = "15", lines: tuple[LineRequest, ...] = GOLDEN) -> CreateQuote:
+    """Return the golden creation."""
+    return CreateQuote("Acme", lines, 12, Decimal(discount), "C0SALES")
+
+
+def request_for(
+    payload: CreateQuote | SubmitQuote | DecideApproval,
+    request_id: str,
+    *,
+    quote_id: str = "new",
+    version: int | None = 0,
+    **changes: Any,
+) -> Request:
+    """Return the request of one gesture."""
+    values: dict[str, Any] = {
+        "source": "slack_slash" if quote_id == "new" else "slack_interactive",
+        "source_request_id": f"T0HOME:{request_id}",
+        "action_kind": payload.kind,
+        "aggregate_id": quote_id,
+        "aggregate_version": version,
+        "payload": payload.canonical(),
+        "fingerprint": "f" * 64,
+        "actor": "U0REP",
+        "actor_type": "user",
+        "team_id": "T0HOME",
+        "received_at": MORNING,
+        "transport": {"response_url": "https://hooks.slack.com/commands/T0HOME/1/secret", "actor_name": "rep"},
+    }
+    return Request(**{**values, **changes})
+
+
+async def rows(ledger: Ledger, sql: str, *parameters: object) -> list[dict[str, Any]]:
+    """Read the ledger's file as an outsider would."""
+    return [dict(row) for row in _executed(await _path_of(ledger), sql, parameters)]
+
+
+async def operation(ledger: Ledger, operation_id: int) -> Operation:
+    """Read one operation."""
+    row = await ledger.database.read(lambda tx: tx.one("operation_by_id", id=operation_id))
+    assert row is not None
+    return Operation.of(row)
+
+
+def tampered(path: Path, sql: str, *parameters: object) -> None:
+    """Write to a ledger's file from outside, as somebody with a shell would."""
+    _executed(path, sql, parameters)
+
+
+@contextlib.contextmanager
+def gate_held(ledger_path: Path) -> Iterator[None]:
+    """Keep every writer of the ledger waiting, as another process inside its write gate does."""
+    gate = os.open(ledger_path.with_name(ledger_path.name + ".gate"), os.O_RDWR)
+    fcntl.flock(gate, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(gate)
+
+
+async def _path_of(ledger: Ledger) -> Path:
+    from pathlib import Path  # noqa: PLC0415 -- the annotation above is all else that needs it
+
+    found = await ledger.database.read(lambda tx: tx.one("file_of_main"))
+    assert found is not None
+    return Path(found["file"])
+
+
+def _executed(path: Path, sql: str, parameters: tuple[object, ...]) -> list[sqlite3.Row]:
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection.execute(sql, parameters).fetchall()
+    finally:
+        connection.close()
