@@ -90,7 +90,7 @@ WHERE id = :id AND state = 'in_progress' AND fence = :fence
 RETURNING *;
 
 -- name: operations_of_dead_epochs
-SELECT * FROM operations WHERE state = 'in_progress' AND epoch < :epoch ORDER BY id;
+SELECT * FROM operations WHERE state = 'in_progress' AND epoch < :epoch ORDER BY epoch, id;
 
 -- name: release_operation
 -- in_progress -> reserved
@@ -216,7 +216,7 @@ WHERE id = :id AND state = 'in_flight' AND fence = :fence
 RETURNING *;
 
 -- name: effects_of_dead_epochs
-SELECT * FROM effects WHERE state = 'in_flight' AND epoch < :epoch ORDER BY id;
+SELECT * FROM effects WHERE state = 'in_flight' AND epoch < :epoch ORDER BY epoch, id;
 
 -- name: replay_effect
 -- failed -> pending

@@ -203,7 +203,7 @@ class SqliteDatabase:
             try:
                 rerun = await _on_its_thread(self._writer, self._run_batch, batch)
             except Exception as error:  # noqa: BLE001 -- whatever the thread raised, every waiting caller must hear of it
-                self._broken = self._broken or f"the ledger's writer failed: {error}"
+                self._broken = f"the ledger's writer failed: {error}"
                 rerun = []
                 for member in batch:
                     member.error = OutcomeUnknown(self._broken)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ledger import recovery
 from ledger.audit import Audit
 from ledger.ledger import Ledger
-from ledger.records import Operation, Request
+from ledger.records import Request
 from quotebot.app import Ports, open_database
 from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.domain.policy import parse_policy
@@ -60,13 +60,48 @@ class ManualClock:
         self.ms += ms
 
 
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A ledger as the one active bot holds it, without its workers; `path` is its file."""
+
+    ledger: Ledger
+    clock: ManualClock
+    path: Path
+
+    def rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
+        """Read, or write, the file from outside, as somebody with a shell would."""
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        try:
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA foreign_keys = ON")
+            return [dict(row) for row in connection.execute(sql, parameters)]
+        finally:
+            connection.close()
+
+    def row(self, sql: str, *parameters: object) -> dict[str, Any]:
+        """Read exactly one row."""
+        (found,) = self.rows(sql, *parameters)
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """Return how many rows each table holds that a command could have left."""
+        tables = ("operations", "deliveries", "effects", "attempts", "audit_events", "quotes", "quote_numbers", "approvals")
+        return {table: self.row(f"SELECT count(*) AS n FROM {table}")["n"] for table in tables}  # noqa: S608 -- own table names
+
+    async def another_bot(self) -> Ledger:
+        """Return the ledger as the next process sees it, which takes this one for dead."""
+        epoch = await recovery.begin_epoch(self.ledger.database, self.clock.now_ms(), role="bot", build="next")
+        return Ledger(self.ledger.database, self.clock, self.ledger.audit, epoch=epoch)
+
+
 @asynccontextmanager
-async def ledger_at(path: Path, ports: Ports) -> AsyncIterator[Ledger]:
-    """Open the ledger as the one active bot does, without its workers."""
-    database = await open_database(path, ports, checkpoints=True)
+async def bench_at(path: Path) -> AsyncIterator[Bench]:
+    """Make a ledger in a file and open it."""
+    clock = ManualClock()
+    database = await open_database(path, Ports(clock=clock), checkpoints=True)
     try:
-        epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build="test")
-        yield Ledger(database, ports.clock, Audit(DOMAIN_EVENTS), epoch=epoch)
+        epoch = await recovery.begin_epoch(database, clock.now_ms(), role="bot", build="test")
+        yield Bench(Ledger(database, clock, Audit(DOMAIN_EVENTS), epoch=epoch), clock, path)
     finally:
         await database.close()
 
@@ -102,23 +137,6 @@ def request_for(
     return Request(**{**values, **changes})
 
 
-async def rows(ledger: Ledger, sql: str, *parameters: object) -> list[dict[str, Any]]:
-    """Read the ledger's file as an outsider would."""
-    return [dict(row) for row in _executed(await _path_of(ledger), sql, parameters)]
-
-
-async def operation(ledger: Ledger, operation_id: int) -> Operation:
-    """Read one operation."""
-    row = await ledger.database.read(lambda tx: tx.one("operation_by_id", id=operation_id))
-    assert row is not None
-    return Operation.of(row)
-
-
-def tampered(path: Path, sql: str, *parameters: object) -> None:
-    """Write to a ledger's file from outside, as somebody with a shell would."""
-    _executed(path, sql, parameters)
-
-
 @contextlib.contextmanager
 def gate_held(ledger_path: Path) -> Iterator[None]:
     """Keep every writer of the ledger waiting, as another process inside its write gate does."""
@@ -128,21 +146,3 @@ def gate_held(ledger_path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(gate)
-
-
-async def _path_of(ledger: Ledger) -> Path:
-    from pathlib import Path  # noqa: PLC0415 -- the annotation above is all else that needs it
-
-    found = await ledger.database.read(lambda tx: tx.one("file_of_main"))
-    assert found is not None
-    return Path(found["file"])
-
-
-def _executed(path: Path, sql: str, parameters: tuple[object, ...]) -> list[sqlite3.Row]:
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        connection.row_factory = sqlite3.Row
-        connection.execute("PRAGMA foreign_keys = ON")
-        return connection.execute(sql, parameters).fetchall()
-    finally:
-        connection.close()
