@@ -340,20 +340,18 @@ class Ledger:
         self.effects_changed.set()
         return resumed
 
-    async def next_due_at(self) -> int | None:
-        """Return when (ms) the next sleeping effect or operation is due or a pause ends; None when only a change can wake us."""
+    async def next_effect_due_at(self) -> int | None:
+        """Return when (ms, in the future) the next sleeping effect is due or a pause ends; None: only a change can wake us.
+
+        What is due already and still not claimed waits for another row, so a change of that row is its wake-up.
+        """
         now = self.clock.now_ms()
+        return await self.database.read(lambda tx: _earliest(tx, now, "next_effect_due_at", "next_pause_end"))
 
-        def work(tx: Tx) -> int | None:
-            rows = (
-                tx.one("next_effect_due_at", now=now),
-                tx.one("next_operation_due_at", now=now),
-                tx.one("next_pause_end", now=now),
-            )
-            times = [row["due"] for row in rows if row is not None and row["due"] is not None]
-            return min(times, default=None)
-
-        return await self.database.read(work)
+    async def next_operation_due_at(self) -> int | None:
+        """Return when (ms, in the future) the next sleeping operation is due."""
+        now = self.clock.now_ms()
+        return await self.database.read(lambda tx: _earliest(tx, now, "next_operation_due_at"))
 
     # --------------------------------------------------------------------------------------------------------- private
 
@@ -518,6 +516,11 @@ class Ledger:
         await self.database.write(
             "late_result", lambda tx: self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
         )
+
+
+def _earliest(tx: Tx, now: int, *statements: str) -> int | None:
+    rows = [tx.one(statement, now=now) for statement in statements]
+    return min((row["due"] for row in rows if row is not None and row["due"] is not None), default=None)
 
 
 def _deliver(tx: Tx, now: int, effect: Effect, settlement: Delivered) -> Any:

@@ -93,7 +93,7 @@ class Dispatcher:
             log.error("effect.unsettled", error=repr(error))
 
     async def _nap_seconds(self) -> float:
-        due = await self._ledger.next_due_at()
+        due = await self._ledger.next_effect_due_at()
         if due is None:
             return POLL_SECONDS
         return min(POLL_SECONDS, max(0.0, (due - self._ledger.clock.now_ms()) / 1000))

@@ -44,9 +44,15 @@ class Executor:
             if await self.step():
                 continue
             try:
-                await asyncio.wait_for(self._ledger.operations_changed.wait(), POLL_SECONDS)
+                await asyncio.wait_for(self._ledger.operations_changed.wait(), await self._nap_seconds())
             except TimeoutError:
                 continue
+
+    async def _nap_seconds(self) -> float:
+        due = await self._ledger.next_operation_due_at()
+        if due is None:
+            return POLL_SECONDS
+        return min(POLL_SECONDS, (due - self._ledger.clock.now_ms()) / 1000)
 
     async def step(self) -> bool:
         """Execute one due operation; false when none was due."""
