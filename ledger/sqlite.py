@@ -311,7 +311,8 @@ def _prepare(connection: sqlite3.Connection, gate: int, migrations: Sequence[Mig
                 f"The ledger's file system gives journal_mode={journal}, synchronous={synchronous} instead of WAL and FULL: "
                 "commits would not survive a power cut. Put the ledger on a local disk."
             )
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID:d}")
+        if application_id != APPLICATION_ID:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID:d}")
         migrate(connection, migrations, now_ms)
 
 

@@ -19,13 +19,14 @@ from ledger.records import Request
 from quotebot.app import Ports, open_database
 from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.domain.policy import parse_policy
-from quotebot.domain.pricing import LineRequest
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
 from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, MORNING
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from quotebot.domain.pricing import LineRequest
 
 POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))
 RULES = Rules(

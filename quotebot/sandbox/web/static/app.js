@@ -163,6 +163,7 @@ function Page({ state, linked }) {
   function choosePerson(id) {
     setMe(id);
     setThread(null);
+    setDrawer(false);
     // Someone who looks at the bot's messages wants the next person's conversation with the bot, not the last one's.
     if (isApp) setWanted(channelsOf(state, id).find((each) => each.other?.is_bot)?.id ?? null);
   }

@@ -47,10 +47,10 @@ export function ConfirmDialog({ confirm, onYes, onNo }) {
   </${Dialog}>`;
 }
 
-/** A PDF in the browser's own viewer, above the conversation. */
+/** A PDF in the browser's own viewer, above the conversation; the fragment asks it not to spend half the width on thumbnails. */
 export function FilePreview({ title, address, onClose }) {
   return html`<${Dialog} label=${title} testid="file-preview" wide onClose=${onClose}>
     <${Head} title=${title} onClose=${onClose} />
-    <iframe class="preview" src=${address} title=${title}></iframe>
+    <iframe class="preview" src=${`${address}#navpanes=0`} title=${title}></iframe>
   </${Dialog}>`;
 }

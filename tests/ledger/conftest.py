@@ -1,0 +1,62 @@
+"""A real SQLite file per test, a clock the test moves, and a plain connection beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger.audit import Audit
+from ledger.dead_letters import DeadLetters
+from ledger.ledger import Ledger
+from ledger.recovery import begin_epoch
+from tests.ledger.parts import Desk, ManualClock, open_database, open_shell
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from ledger.sqlite import SqliteDatabase
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+async def database(path: Path, clock: ManualClock) -> AsyncIterator[SqliteDatabase]:
+    opened = await open_database(path, clock)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def shell(database: SqliteDatabase, path: Path) -> Iterator[sqlite3.Connection]:
+    """A second program on the same file."""
+    connection = open_shell(path)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+async def ledger(database: SqliteDatabase, clock: ManualClock) -> Ledger:
+    """The ledger of a bot: with an epoch, so it may claim."""
+    epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0")
+    return Ledger(database, clock, Audit(frozenset({"quote.submitted", "quote.moved"})), epoch=epoch)
+
+
+@pytest.fixture
+def desk(ledger: Ledger, clock: ManualClock, shell: sqlite3.Connection) -> Desk:
+    return Desk(ledger, clock, shell)
+
+
+@pytest.fixture
+def letters(ledger: Ledger) -> DeadLetters:
+    return DeadLetters(ledger, build="1.1")

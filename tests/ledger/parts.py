@@ -1,0 +1,219 @@
+"""What the ledger's tests are built from: a clock that only moves when told, and a ledger in hand with its file open in a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import ledger
+from ledger.migrations import Migration
+from ledger.records import Effect, EffectIntent, Operation, Outcome, Request, Reservation, Semantics, Trouble
+from ledger.sqlite import SqliteDatabase
+from ledger.statements import load_statements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+
+T = TypeVar("T")
+
+HOME = Path(ledger.__file__).parent
+STATEMENTS = load_statements([(HOME / "queries.sql").read_text("utf-8")])
+MIGRATIONS = tuple(Migration("ledger", file.name, file.read_text("utf-8")) for file in sorted((HOME / "schema").glob("*.sql")))
+START_MS = 1_800_000_000_000
+QUOTE = "Q-2026-0001"
+TROUBLE = Trouble("transient", "503 from the other side", http_status=503)
+
+
+class ManualClock:
+    """Both clocks, standing still until the test moves them."""
+
+    def __init__(self) -> None:
+        self.wall_ms = START_MS
+        self.seconds = 1000.0
+
+    def now_ms(self) -> int:
+        return self.wall_ms
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def advance(self, milliseconds: int) -> None:
+        self.wall_ms += milliseconds
+        self.seconds += milliseconds / 1000
+
+
+async def open_database(
+    path: Path,
+    clock: ManualClock,
+    *,
+    statements: Mapping[str, str] | None = None,
+    migrations: Sequence[Migration] = MIGRATIONS,
+) -> SqliteDatabase:
+    """Open a ledger file with the ledger's own schema, and with the statements a test adds."""
+    return await SqliteDatabase.open(path, statements={**STATEMENTS, **(statements or {})}, migrations=migrations, clock=clock)
+
+
+def open_shell(path: Path) -> sqlite3.Connection:
+    """Open the ledger's file as any other program would."""
+    shell = sqlite3.connect(path, isolation_level=None)
+    shell.row_factory = sqlite3.Row
+    return shell
+
+
+def request(request_id: str = "r1", **changes: Any) -> Request:
+    """Ask for something on QUOTE, over a slash command."""
+    asked: dict[str, Any] = {
+        "source": "slack_slash",
+        "source_request_id": f"T01:{request_id}",
+        "action_kind": "quote.submit",
+        "aggregate_id": QUOTE,
+        "aggregate_version": 1,
+        "payload": {"schema": 1, "note": "as discussed"},
+        "fingerprint": "submit as discussed",
+        "actor": "U0REP",
+        "actor_type": "user",
+        "team_id": "T01",
+        "received_at": START_MS,
+    }
+    return Request(**{**asked, **changes})
+
+
+def intent(effect_class: str = "slack.post", semantics: Semantics = "append", target: str = QUOTE, **changes: Any) -> EffectIntent:
+    """Owe a post in the quote's thread, unless told otherwise."""
+    return EffectIntent(effect_class, semantics, target, **{"aggregate_id": QUOTE, "payload": {"text": "hello"}, **changes})
+
+
+def applied(*effects: EffectIntent) -> Callable[[Tx], Outcome]:
+    """Decide that the command is applied and owes `effects`."""
+    return lambda _: Outcome("applied", {"code": "ok"}, effects)
+
+
+@dataclass
+class Desk:
+    """A ledger in hand: the verbs a test needs to get somewhere, and the shell to look."""
+
+    ledger: Ledger
+    clock: ManualClock
+    shell: sqlite3.Connection
+
+    async def reserve(self, request_id: str = "r1", **changes: Any) -> Reservation:
+        """Reserve a request; each id is another command."""
+        return await self.ledger.reserve(request(request_id, **changes))
+
+    async def claim_operation(self, request_id: str = "r1", **changes: Any) -> Operation:
+        """Reserve a request and claim it."""
+        await self.reserve(request_id, **changes)
+        return sure(await self.ledger.claim_operation())
+
+    async def owe(self, *effects: EffectIntent, request_id: str = "r1") -> list[Effect]:
+        """Execute a command that owes `effects`; return them as owed."""
+        operation = await self.claim_operation(request_id)
+        await self.ledger.execute(operation, applied(*effects))
+        return [self.effect(row["id"]) for row in self.rows("SELECT id FROM effects WHERE operation_id = ?", operation.id)]
+
+    async def claim(self) -> Effect:
+        """Claim the only due effect."""
+        (effect,) = await self.ledger.claim_effects(100)
+        return effect
+
+    async def claimed_ids(self) -> list[int]:
+        """Claim everything that is due; return the ids in order of claim."""
+        return [effect.id for effect in await self.ledger.claim_effects(100)]
+
+    def rows(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
+        """Read from the shell."""
+        return self.shell.execute(sql, parameters).fetchall()
+
+    def value(self, sql: str, *parameters: object) -> Any:
+        """Read one value from the shell."""
+        return self.shell.execute(sql, parameters).fetchone()[0]
+
+    def effect(self, effect_id: int) -> Effect:
+        """Return an effect as it is on disk."""
+        (row,) = self.rows("SELECT * FROM effects WHERE id = ?", effect_id)
+        return Effect.of(row)
+
+    def operation(self, operation_id: int = 1) -> Operation:
+        """Return an operation as it is on disk."""
+        (row,) = self.rows("SELECT * FROM operations WHERE id = ?", operation_id)
+        return Operation.of(row)
+
+    def events(self) -> list[str]:
+        """Return the types of all audit events, oldest first."""
+        return [row["event_type"] for row in self.rows("SELECT event_type FROM audit_events ORDER BY id")]
+
+    def last_event(self, event_type: str) -> dict[str, Any]:
+        """Return the newest audit event of a type, its JSON read."""
+        row = self.rows("SELECT * FROM audit_events WHERE event_type = ? ORDER BY id DESC LIMIT 1", event_type)[0]
+        return {**dict(row), "after": None if row["after"] is None else json.loads(row["after"])}
+
+    def snapshot(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Return every row but the audit's: what must be equal when nothing changed."""
+        tables = ("operations", "deliveries", "effects", "attempts", "pauses", "epochs")
+        return {table: [tuple(row) for row in self.rows(f"SELECT * FROM {table}")] for table in tables}  # noqa: S608 -- own names
+
+
+def sure(value: T | None) -> T:
+    """Return `value`, which is there."""
+    assert value is not None
+    return value
+
+
+NOTES = Migration("test", "0001_notes.sql", "CREATE TABLE notes (text TEXT NOT NULL) STRICT;")
+NOTE_STATEMENTS = {
+    "note": "INSERT INTO notes (text) VALUES (:text)",
+    "notes": "SELECT text FROM notes ORDER BY rowid",
+    "big_note": "INSERT INTO notes (text) VALUES (:text || hex(zeroblob(100000)))",
+    "stop_growing": "PRAGMA max_page_count = 1",  # clamped to the size the file has
+    "grow_again": "PRAGMA max_page_count = 1073741823",
+}
+
+
+async def open_notebook(path: Path, clock: ManualClock) -> SqliteDatabase:
+    """Open a ledger file that also holds a table of notes, to write something simple."""
+    return await open_database(path, clock, statements=NOTE_STATEMENTS, migrations=(*MIGRATIONS, NOTES))
+
+
+def note(text: str) -> Callable[[Tx], str]:
+    """Write one note; the result is its text."""
+
+    def work(tx: Tx) -> str:
+        tx.one("note", text=text)
+        return text
+
+    return work
+
+
+def notes(shell: sqlite3.Connection) -> list[str]:
+    """Return the notes on disk, in order."""
+    return [row["text"][:20] for row in shell.execute("SELECT text FROM notes ORDER BY rowid")]
+
+
+class Held:
+    """Work that stops in the middle of its transaction until it is released."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._begun = threading.Event()
+        self._released = threading.Event()
+
+    def __call__(self, tx: Tx) -> str:
+        tx.one("note", text=self._text)
+        self._begun.set()
+        assert self._released.wait(10)
+        return self._text
+
+    async def begun(self) -> None:
+        """Return when the work has begun."""
+        assert await asyncio.to_thread(self._begun.wait, 10)
+
+    def release(self) -> None:
+        self._released.set()

@@ -1,0 +1,230 @@
+"""The file itself: who may open it, how it is written, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import sqlite3
+import stat
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import aiosqlite
+import pytest
+
+from ledger.database import DatabaseError
+from ledger.migrations import Migration
+from ledger.sqlite import APPLICATION_ID, hold_instance_lock
+from tests.ledger.parts import MIGRATIONS, NOTES, Held, note, notes, open_database, open_notebook, open_shell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ledger.database import Row, Tx
+    from tests.ledger.parts import ManualClock
+
+WRITES = 200
+PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "application_id": APPLICATION_ID}
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def plant(path: Path, raw: bytes) -> None:
+    path.write_bytes(raw)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def start(checkout: Path, *arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.ledger.programs", *arguments),
+        cwd=checkout,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def test_a_new_ledger_is_readable_by_its_owner_alone(tmp_path: Path, clock: ManualClock) -> None:
+    path = tmp_path / "data" / "ledger.db"
+    before = os.umask(0)
+    try:
+        database = await open_notebook(path, clock)
+        await database.write("note", note("private"))
+        files = {file.name: mode(file) for file in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    await database.close()
+    assert files == {"ledger.db": 0o600, "ledger.db-wal": 0o600, "ledger.db-shm": 0o600, "ledger.db.gate": 0o600}
+    assert mode(path.parent) == 0o700
+
+
+async def test_the_writer_runs_in_wal_mode_with_every_commit_synced(path: Path, clock: ManualClock) -> None:
+    database = await open_database(path, clock, statements={name: f"PRAGMA {name}" for name in PRAGMAS})
+
+    def read(tx: Tx) -> dict[str, object]:
+        rows = {name: tx.one(name) for name in PRAGMAS}
+        return {name: row[name] for name, row in rows.items() if row is not None}
+
+    assert await database.write("pragmas", read) == PRAGMAS
+    await database.close()
+
+
+async def test_a_stranger_s_database_is_refused_and_unchanged(path: Path, clock: ManualClock) -> None:
+    stranger = sqlite3.connect(path)
+    stranger.executescript("CREATE TABLE songs (title TEXT); INSERT INTO songs VALUES ('a'); PRAGMA application_id = 77;")
+    stranger.close()
+    before = content(path)
+    with pytest.raises(DatabaseError, match="not a Quotebot ledger; it is unchanged"):
+        await open_database(path, clock)
+    assert content(path) == before
+
+
+@pytest.mark.parametrize("letter", [b"A letter, not a database.\n" * 100, b"SQLite format 3\x00" + b"\xff" * 4000])
+async def test_a_file_that_is_no_database_is_refused_and_unchanged(letter: bytes, path: Path, clock: ManualClock) -> None:
+    plant(path, letter)
+    with pytest.raises(DatabaseError, match=r"cannot be read as a ledger .*; it is unchanged. Choose another path"):
+        await open_database(path, clock)
+    assert content(path) == letter
+
+
+async def test_an_empty_file_becomes_a_ledger(path: Path, clock: ManualClock) -> None:
+    plant(path, b"")
+    await (await open_database(path, clock)).close()
+    shell = open_shell(path)
+    assert shell.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+    shell.close()
+
+
+@pytest.mark.parametrize(
+    ("later", "words"),
+    [
+        (MIGRATIONS, "written by a newer build .*test/0001_notes.sql.* It is unchanged. Start the newer build"),
+        ((*MIGRATIONS, replace(NOTES, sql=NOTES.sql + " -- again")), "test/0001_notes.sql was changed after it was applied"),
+    ],
+    ids=["newer", "changed"],
+)
+async def test_a_ledger_whose_schema_this_build_does_not_know_is_refused(
+    later: Sequence[Migration], words: str, path: Path, clock: ManualClock
+) -> None:
+    await (await open_notebook(path, clock)).close()
+    before = content(path)
+    with pytest.raises(DatabaseError, match=words):
+        await open_database(path, clock, migrations=later)
+    assert content(path) == before
+
+
+async def test_a_migration_is_applied_once_and_a_broken_one_not_at_all(path: Path, clock: ManualClock) -> None:
+    broken = Migration("test", "0002_broken.sql", "CREATE TABLE halfway (a TEXT) STRICT;\nINSERT INTO nowhere VALUES (1);")
+    for _ in range(2):
+        await (await open_notebook(path, clock)).close()
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        await open_database(path, clock, migrations=(*MIGRATIONS, NOTES, broken))
+    shell = open_shell(path)
+    applied = [(row["component"], row["name"]) for row in shell.execute("SELECT * FROM schema_migrations ORDER BY 1, 2")]
+    assert applied == [*(("ledger", migration.name) for migration in MIGRATIONS), ("test", "0001_notes.sql")]
+    assert shell.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'halfway'").fetchone()[0] == 0
+    shell.close()
+
+
+async def test_readers_see_what_is_committed_and_do_not_wait_for_the_writer(path: Path, clock: ManualClock) -> None:
+    def read(tx: Tx) -> list[Row]:
+        return tx.all("notes")
+
+    book = await open_notebook(path, clock)
+    held = Held("under way")
+    writing = asyncio.create_task(book.write("note", held))
+    await held.begun()
+    assert await asyncio.wait_for(book.read(read), 5) == []
+    held.release()
+    await writing
+    assert [row["text"] for row in await book.read(read)] == ["under way"]
+    await book.close()
+
+
+async def test_a_reader_cannot_write_and_reads_on_afterwards(path: Path, clock: ManualClock) -> None:
+    book = await open_notebook(path, clock)
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        await book.read(note("smuggled"))
+    assert await book.read(lambda tx: tx.all("notes")) == []
+    await book.close()
+
+
+async def test_one_process_at_a_time_holds_the_instance_lock(path: Path) -> None:
+    held = hold_instance_lock(path)
+    assert held is not None
+    assert hold_instance_lock(path) is None
+    assert path.with_name("ledger.db.lock").read_text() == f"{os.getpid()}\n"
+    os.close(held)
+    again = hold_instance_lock(path)
+    assert again is not None
+    os.close(again)
+
+
+async def test_two_processes_write_side_by_side_and_neither_finds_the_file_locked(
+    checkout: Path, path: Path, clock: ManualClock
+) -> None:
+    await (await open_notebook(path, clock)).close()
+    writers = [await start(checkout, "write_many", str(path), name, str(WRITES)) for name in ("one", "other")]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert await asyncio.wait_for(writer.stdout.readline(), 30) == b"ready\n"
+    ended = await asyncio.wait_for(asyncio.gather(*(writer.communicate(b"go\n") for writer in writers)), 60)
+    assert [(writer.returncode, errors) for writer, (_, errors) in zip(writers, ended, strict=True)] == [(0, b""), (0, b"")]
+    shell = open_shell(path)
+    written = notes(shell)
+    shell.close()
+    for name in ("one", "other"):
+        assert [text for text in written if text.startswith(f"{name} ")] == [f"{name} {number}" for number in range(WRITES)]
+    assert written != sorted(written, key=lambda text: text.split()[0]), "they took turns"
+
+
+async def test_a_failed_commit_is_of_unknown_outcome_and_the_last_thing_that_connection_writes(
+    checkout: Path, path: Path, clock: ManualClock
+) -> None:
+    program = await start(checkout, "outgrow", str(path))
+    out, errors = await asyncio.wait_for(program.communicate(), 30)
+    assert (program.returncode, errors) == (0, b"")
+    told = json.loads(out)
+    answers = told["answers"]
+    assert {name: kind for name, (kind, _) in answers.items()} == {
+        **dict.fromkeys(("big", "beside", "held"), "OutcomeUnknown"),
+        **dict.fromkeys(("queued", "later"), "NotRecorded"),
+    }
+    assert "COMMIT failed (disk I/O error); whether it was recorded is not known" in answers["beside"][1]
+    assert "later was not recorded: the ledger takes no writes until a restart" in answers["later"][1]
+    assert told["readable"] == 1
+    book = await open_notebook(path, clock)  # the restart: re-read, then write again
+    assert [row["text"] for row in await book.read(lambda tx: tx.all("notes"))] == ["before"]
+    assert await book.write("note", note("after")) == "after"
+    await book.close()
+
+
+async def test_the_two_private_names_of_aiosqlite_behave(path: Path) -> None:
+    connection = await aiosqlite.connect(path)
+    assert inspect.iscoroutinefunction(connection._execute)
+    assert isinstance(connection._conn, sqlite3.Connection)
+    order: list[int] = []
+
+    def work(inner: sqlite3.Connection, number: int) -> int:
+        order.append(number)
+        (one,) = inner.execute("SELECT 1").fetchone()  # raises on any thread but the connection's
+        return int(one) + number
+
+    def fail(inner: sqlite3.Connection) -> None:
+        inner.execute("SELECT nothing")
+
+    calls = [connection._execute(work, connection._conn, number) for number in (1, 2, 3)]  # type: ignore[no-untyped-call] # private
+    assert await asyncio.gather(*calls) == [2, 3, 4]
+    assert order == [1, 2, 3]
+    with pytest.raises(sqlite3.OperationalError, match="nothing"):
+        await connection._execute(fail, connection._conn)  # type: ignore[no-untyped-call] # private
+    await connection.close()

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ledger.records import Outcome, Trouble
+from quotebot import words
+from quotebot.commands import Command
+from quotebot.slack.desk import Answer, FrontDesk
+from tests.quotebot.parts import create_command, gate_held
+from tests.quotebot.slack.quote_examples import MORNING
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from tests.quotebot.parts import Bench
+
+COMMAND = Command(
+    source="slack_slash",
+    source_request_id="T0HOME:trigger",
+    aggregate_id="new",
+    aggregate_version=0,
+    payload=create_command(),
+    actor="U0REP",
+    actor_type="user",
+    actor_name="rep",
+    team_id="T0HOME",
+    fingerprint="f" * 64,
+    received_at=MORNING,
+    response_url="https://hooks.slack.com/commands/T0HOME/1/secret",
+)
+SECONDS = 5.0
+TROUBLE = Trouble("internal", "KeyError: the command could not be executed.")
+
+
+@pytest.fixture
+def desk(bench: Bench) -> FrontDesk:
+    return FrontDesk(bench.ledger, ack_budget_seconds=2.0)
+
+
+async def received(desk: FrontDesk, **changes: Any) -> Answer:
+    return await desk.receive(replace(COMMAND, **changes), envelope_id="E1")
+
+
+def ref(bench: Bench) -> str:
+    found: str = bench.row("SELECT correlation_id FROM operations")["correlation_id"]
+    return found
+
+
+async def test_a_new_command_is_recorded_before_it_is_answered(bench: Bench, desk: FrontDesk) -> None:
+    answer = await received(desk)
+    assert answer == Answer(recorded=True, text=f"Working on it... ref {ref(bench)}")
+    delivery = bench.row("SELECT * FROM deliveries")
+    assert (delivery["source_request_id"], delivery["seen"]) == ("T0HOME:trigger", 1)
+    assert delivery["transport"] == (
+        '{"actor_name": "rep", "envelope_id": "E1", "response_url": "https://hooks.slack.com/commands/T0HOME/1/secret"}'
+    )
+
+
+async def test_transport_is_no_part_of_the_identity(bench: Bench, desk: FrontDesk) -> None:
+    await received(desk)
+    again = await desk.receive(replace(COMMAND, response_url="https://hooks.slack.com/other", actor_name="x"), envelope_id="E2")
+    assert again.text.startswith("Operation pending")
+    assert bench.row("SELECT seen FROM deliveries")["seen"] == 2
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+async def test_a_duplicate_of_an_unfinished_command_is_pending(bench: Bench, desk: FrontDesk, claimed: bool) -> None:  # noqa: FBT001 -- the case
+    await received(desk)
+    if claimed:
+        await bench.ledger.claim_operation()
+    assert await received(desk) == Answer(recorded=True, text=words.operation_pending(ref(bench)))
+
+
+@pytest.mark.parametrize("kind", ["applied", "refused"])
+async def test_a_duplicate_of_a_finished_command_gets_the_stored_answer(bench: Bench, desk: FrontDesk, kind: str) -> None:
+    await received(desk)
+    operation = await bench.ledger.claim_operation()
+    assert operation is not None
+    outcome = Outcome("applied" if kind == "applied" else "refused", {"code": "x", "text": "Created Q-2026-0001."})
+    await bench.ledger.execute(operation, lambda _: outcome)
+    assert await received(desk) == Answer(recorded=True, text="Created Q-2026-0001.")
+
+
+async def test_a_duplicate_of_a_command_that_waits_for_its_next_try_learns_when(bench: Bench, desk: FrontDesk) -> None:
+    await received(desk)
+    operation = await bench.ledger.claim_operation()
+    assert operation is not None
+    await bench.ledger.retry_operation(operation, TROUBLE, 60_000)
+    answer = await received(desk)
+    assert answer.text == words.retry_pending(ref(bench), MORNING + 60_000)
+    assert "next try 21 Nov 2026 10:32 UTC" in answer.text
+
+
+@pytest.mark.parametrize(("response", "text"), [({"text": "That failed for good."}, "That failed for good."), ({}, None)])
+async def test_a_duplicate_of_a_command_that_failed_for_good_learns_why(
+    bench: Bench, desk: FrontDesk, response: dict[str, str], text: str | None
+) -> None:
+    await received(desk)
+    operation = await bench.ledger.claim_operation()
+    assert operation is not None
+    await bench.ledger.bury_operation(operation, TROUBLE, response, ())
+    assert (await received(desk)).text == (text or words.terminal(TROUBLE.error, ref(bench), None))
+
+
+async def test_a_duplicate_of_a_discarded_command_learns_that_nothing_will_happen(bench: Bench, desk: FrontDesk) -> None:
+    await received(desk)
+    bench.rows("UPDATE operations SET state = 'discarded', next_attempt_at = NULL, finished_at = updated_at")
+    assert (await received(desk)).text == words.discarded(ref(bench))
+
+
+async def test_the_same_request_with_other_content_is_refused_and_audited(bench: Bench, desk: FrontDesk) -> None:
+    await received(desk)
+    answer = await received(desk, payload=create_command("20"), fingerprint="e" * 64)
+    assert answer == Answer(recorded=True, text=words.conflict(ref(bench)))
+    assert len(bench.rows("SELECT 1 FROM operations")) == 1
+    assert len(bench.rows("SELECT 1 FROM audit_events WHERE event_type = 'delivery.conflict'")) == 1
+
+
+async def test_equal_requests_at_the_same_moment_are_one_operation(bench: Bench, desk: FrontDesk) -> None:
+    answers = await asyncio.gather(*(received(desk) for _ in range(20)))
+    assert sum(answer.text.startswith("Working") for answer in answers) == 1
+    assert len(bench.rows("SELECT 1 FROM operations")) == 1
+    assert bench.row("SELECT seen FROM deliveries")["seen"] == 20
+
+
+async def test_what_could_not_be_recorded_in_time_is_said_so_and_truly_is_not(bench: Bench) -> None:
+    impatient = FrontDesk(bench.ledger, ack_budget_seconds=0.1)
+    with gate_held(bench.path):
+        answer = await received(impatient)
+    assert answer == Answer(recorded=False, text="Nothing was recorded and nothing was done. Try again.")
+    await bench.ledger.database.write("next", lambda _: None)  # whatever was queued has had its turn
+    assert bench.counts() == dict.fromkeys(bench.counts(), 0)
+    assert (await received(impatient)).text.startswith("Working")
+
+
+async def test_what_had_begun_at_the_deadline_is_not_called_unrecorded(bench: Bench) -> None:
+    """A slow neighbour in the same commit keeps the outcome open."""
+    finish = threading.Event()
+
+    def slow(_: Tx) -> None:
+        assert finish.wait(SECONDS)
+
+    impatient = FrontDesk(bench.ledger, ack_budget_seconds=0.1)
+    asked = asyncio.create_task(received(impatient))
+    neighbour = asyncio.create_task(bench.ledger.database.write("slow", slow))
+    try:
+        answer = await asyncio.wait_for(asked, SECONDS)
+    finally:
+        finish.set()
+        await neighbour
+    assert answer == Answer(recorded=None, text=words.maybe_recorded())
+    assert (await received(impatient)).text == words.operation_pending(ref(bench))

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quotebot import words
+from quotebot.sandbox.world import World
+from quotebot.slack.cards import APPROVE, REJECT, SUBMIT
+from tests.quotebot.parts import gate_held
+from tests.rig import Deal, bot_in, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EMPTY = "SELECT 1 FROM operations UNION ALL SELECT 1 FROM deliveries UNION ALL SELECT 1 FROM audit_events"
+
+
+async def form(deal: Deal, user: str = "U0MANAGER") -> dict[str, Any]:
+    """Return the form the person has open."""
+    (view,) = [view for view in (await deal.get("state"))["views"] if view["user"] == user]
+    found: dict[str, Any] = view
+    return found
+
+
+async def send_form(deal: Deal, reason: str, user: str = "U0MANAGER") -> dict[str, Any]:
+    view = await form(deal, user)
+    answer: dict[str, Any] = await deal.post(
+        "submit", user=user, view_id=view["view"]["id"], values={"reason": {"reason": reason}}
+    )
+    return answer
+
+
+async def stale_click(deal: Deal, action_id: str, user: str) -> dict[str, Any]:
+    """Click a button that an update has removed since."""
+    return await deal.click(action_id, user=user, stale=True)
+
+
+# ------------------------------------------------------------------------------------------------------------------ typed
+
+
+async def test_help_is_answered_inside_the_ack_and_recorded_nowhere(deal: Deal) -> None:
+    for text in ("", "help", "HELP me"):
+        answer = await deal.slash(text)
+        assert answer["ack"]["text"] == words.help_text()
+    assert await deal.rows(EMPTY) == []
+
+
+async def test_status_shows_the_card_to_the_one_who_asks(deal: Deal) -> None:
+    await deal.slash()
+    await deal.settled()
+    before = await deal.rows(EMPTY)
+    answer = await deal.slash("status q-2026-0001", user="U0CFO")
+    assert "Q-2026-0001" in answer["ack"]["text"]
+    assert answer["ack"]["blocks"] == (await deal.card())["blocks"]
+    assert answer["ack"].get("response_type", "ephemeral") == "ephemeral"
+    assert await deal.rows(EMPTY) == before
+
+
+TYPED = {
+    "unknown quote": ("status Q-2026-0099", "There is no quote Q-2026-0099."),
+    "no quote number": ("status 42", "is no quote number"),
+    "unknown verb": ("stauts Q-2026-0001", "Did you mean `/quote status`?"),
+    "no verb at all": ("hello", 'I do not know the verb "hello".'),
+    "unknown product": ("new for Acme: 10 prro", "did you mean pro?"),
+    "no whole quantity": ("new for Acme: 1.5 pro", "no whole quantity"),
+    "negative quantity": ("new for Acme: -3 pro", "no whole quantity"),
+    "malformed discount": ("new for Acme: 10 pro; discount 1O%", "is not readable"),
+    "discount over 100": ("new for Acme: 10 pro; discount 101%", "0 to 100 %"),
+    "malformed term": ("new for Acme: 10 pro; term soon", "is not readable"),
+    "no customer": ("new 10 pro", "the customer is missing"),
+    "too long": (f"new for Acme: {'10 pro, ' * 375}", "longer than 2,048 characters"),
+}
+
+
+@pytest.mark.parametrize("case", TYPED)
+async def test_what_cannot_be_read_is_answered_and_changes_nothing(deal: Deal, case: str) -> None:
+    text, expected = TYPED[case]
+    answer = await deal.slash(text)
+    assert expected in answer["ack"]["text"]
+    assert await deal.rows(EMPTY) == []
+    assert await deal.cards() == []
+
+
+# ---------------------------------------------------------------------------------------------------------------- buttons
+
+
+async def test_a_redelivered_click_is_acknowledged_bare_and_decides_once(deal: Deal) -> None:
+    await deal.submitted_deal()
+    first = await deal.click(APPROVE, user="U0MANAGER")
+    await deal.settled()
+    acks = await deal.redeliver(first["request_id"], "retry", 3)
+    assert [first["ack"], *(ack["ack"] for ack in acks)] == [{}, {}, {}, {}]
+    await deal.settled()
+    assert len(await deal.crm()) == 1
+
+
+async def test_a_click_on_a_card_that_moved_on_is_answered_in_private_and_changes_nothing(deal: Deal) -> None:
+    await deal.submitted_deal()
+    await stale_click(deal, SUBMIT, "U0REP")
+    await deal.settled()
+    assert any("cannot submit Q-2026-0001: it is pending approval" in text for text in await deal.whispers("U0REP"))
+    assert len(await deal.rows("SELECT 1 FROM approvals")) == 1
+
+
+@pytest.mark.parametrize(
+    "value", ["", "{}", '{"v":2,"q":"Q-2026-0001","n":1,"a":null}', '{"v":1,"q":"Q-2026-0001","n":1,"a":null,"x":1}']
+)
+async def test_a_button_of_another_build_is_explained_and_does_nothing(world: World, deal: Deal, value: str) -> None:
+    await deal.slash()
+    await deal.settled()
+    card = next(message for message in world.slack.messages.all() if message.blocks and message.thread_ts is None)
+    (actions,) = [block for block in card.blocks if block["type"] == "actions"]
+    actions["elements"][0]["value"] = value
+    before = await deal.rows(EMPTY)
+    answer = await deal.click(SUBMIT, user="U0REP")
+    assert answer["ack"] == {}
+    assert await deal.whispers("U0REP") == [(await deal.whispers("U0REP"))[0], words.unreadable_button()]
+    assert await deal.rows(EMPTY) == before
+
+
+# ------------------------------------------------------------------------------------------------------------ reject form
+
+
+async def test_reject_opens_a_form_and_records_nothing_yet(deal: Deal) -> None:
+    await deal.submitted_deal()
+    before = await deal.rows(EMPTY)
+    answer = await deal.click(REJECT, user="U0MANAGER")
+    assert answer["ack"] == {}
+    assert (await form(deal))["view"]["callback_id"] == "approval.reject"
+    assert await deal.rows(EMPTY) == before
+
+
+async def test_an_empty_reason_is_an_error_inside_the_form(deal: Deal) -> None:
+    await deal.submitted_deal()
+    await deal.click(REJECT, user="U0MANAGER")
+    before = await deal.rows(EMPTY)
+    answer = await send_form(deal, " \u200f ")  # more than the client checks for, still nothing to read
+    assert answer["ack"] == {"response_action": "errors", "errors": {"reason": words.reason_needed()}}
+    assert (await form(deal))["errors"] == {"reason": words.reason_needed()}
+    assert await deal.rows(EMPTY) == before
+
+
+async def test_a_reason_rejects_the_quote_and_closes_the_form(deal: Deal) -> None:
+    await deal.submitted_deal()
+    await deal.click(REJECT, user="U0MANAGER")
+    sent = await send_form(deal, "Too deep for this size.")
+    assert sent["ack"] == {}
+    assert (await deal.get("state"))["views"] == []
+    await deal.settled()
+    card = await deal.card_text()
+    assert "Rejected by <@U0MANAGER> (sales_manager)" in card
+    assert "> Too deep for this size." in card
+    assert '"type": "actions"' not in card
+    assert (await deal.replies())[-1]["text"].endswith("> Too deep for this size.")
+    assert (await deal.crm(), await deal.files()) == ([], [])
+
+
+async def test_a_form_sent_twice_rejects_once(deal: Deal) -> None:
+    await deal.submitted_deal()
+    await deal.click(REJECT, user="U0MANAGER")
+    sent = await send_form(deal, "no")
+    acks = await deal.redeliver(sent["request_id"], "retry", 2)
+    await deal.settled()
+    assert [ack["ack"] for ack in acks] == [{}, {}]
+    assert len(await deal.rows("SELECT 1 FROM operations WHERE action_kind = 'approval.decide'")) == 1
+
+
+async def test_the_requester_gets_a_refusal_and_no_form(deal: Deal) -> None:
+    await deal.submitted_deal()
+    before = await deal.rows(EMPTY)
+    await deal.click(REJECT, user="U0REP")
+    assert (await deal.get("state"))["views"] == []
+    assert "someone else has to decide" in (await deal.whispers("U0REP"))[-1]
+    assert await deal.rows(EMPTY) == before
+
+
+async def test_who_holds_no_role_gets_a_refusal_and_no_form(deal: Deal) -> None:
+    await deal.submitted_deal()
+    await deal.click(REJECT, user="U0GUEST")
+    assert (await deal.get("state"))["views"] == []
+    assert "You do not hold the role" in (await deal.whispers("U0GUEST"))[-1]
+
+
+async def test_a_decided_quote_opens_no_form(deal: Deal) -> None:
+    await deal.approved_deal()
+    await stale_click(deal, REJECT, "U0CFO")
+    assert (await deal.get("state"))["views"] == []
+    assert "was already approved by <@U0MANAGER>" in (await deal.whispers("U0CFO"))[-1]
+
+
+@pytest.mark.parametrize("effect", ["5xx", "slow", "reset_before"])
+async def test_a_form_that_slack_does_not_open_is_said_so_within_slacks_patience(deal: Deal, effect: str) -> None:
+    await deal.submitted_deal()
+    await deal.arm("slack", effect, method="views.open")
+    answer = await deal.click(REJECT, user="U0MANAGER")
+    assert answer["ack"] == {}
+    assert answer["ack_ms"] < 3_000
+    assert (await deal.whispers("U0MANAGER"))[-1] == words.form_not_opened()
+
+
+# ------------------------------------------------------------------------------------- a ledger that cannot be written in time
+
+
+async def test_when_nothing_can_be_recorded_each_kind_of_gesture_is_told_so_in_its_own_way(tmp_path: Path) -> None:
+    async with (
+        World(tmp_path / "world", ack_seconds=1.5).serve() as world,
+        bot_in(world, tmp_path / "bot", ack_budget_seconds=0.2) as deal,
+    ):
+        await deal.submitted_deal()
+        await deal.click(REJECT, user="U0MANAGER")
+        before = await deal.rows("SELECT id, source_request_id FROM deliveries")
+        with gate_held(deal.data_dir / "ledger.db"):
+            typed = await deal.slash()
+            clicked = await deal.click(APPROVE, user="U0MANAGER")
+            sent = await send_form(deal, "no")
+        assert typed["ack"]["text"] == "Nothing was recorded and nothing was done. Try again."
+        assert (clicked["ack"], clicked["error"]) == (None, "operation_timeout")
+        assert sent["ack"] == {"response_action": "errors", "errors": {"reason": words.nothing_recorded()}}
+        await deal.slash("new for Later: 1 pro")
+        await eventually(lambda: _two_cards(deal), "the next command to work")
+        await deal.settled()
+        after = await deal.rows("SELECT id, source_request_id FROM deliveries")
+        assert len(after) == len(before) + 1  # only the one typed afterwards
+        assert json.loads((await deal.rows("SELECT payload FROM operations ORDER BY id DESC LIMIT 1"))[0]["payload"])["account"] == "Later"
+
+
+async def _two_cards(deal: Deal) -> bool:
+    return len(await deal.cards()) == 2

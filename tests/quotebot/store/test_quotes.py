@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quotebot.domain.lifecycle import IllegalTransitionError
+from quotebot.domain.quotes import ApprovalState, QuoteState
+from quotebot.store import quotes as store
+from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from quotebot.domain.quotes import Quote
+    from tests.quotebot.parts import Bench
+
+PRICED = example_quote(requester_name="rep")
+PENDING = replace(PRICED, state=QuoteState.PENDING_APPROVAL, approval=example_approval())
+REJECTED = replace(PENDING, state=QuoteState.REJECTED, approval=decided(ApprovalState.REJECTED, decision_reason="Too deep.\nNo."))
+OPERATION, ROOT = "1" * 64, "2" * 64
+
+
+async def inserted(bench: Bench, quote: Quote, operation_key: str = OPERATION) -> None:
+    await bench.ledger.database.write("test", lambda tx: store.insert(tx, quote, operation_key=operation_key, root_effect_key=ROOT))
+
+
+async def saved(bench: Bench, before: Quote, after: Quote) -> None:
+    await bench.ledger.database.write("test", lambda tx: store.save(tx, before, after, MORNING))
+
+
+async def loaded(bench: Bench) -> Quote | None:
+    return await bench.ledger.database.read(lambda tx: store.load(tx, "Q-2026-0042"))
+
+
+async def test_a_quote_comes_back_as_it_was_stored(bench: Bench) -> None:
+    await inserted(bench, PRICED)
+    assert await loaded(bench) == PRICED
+
+
+@pytest.mark.parametrize("discount", ["0", "12.34", "100"])
+async def test_prices_come_back_to_the_last_digit(bench: Bench, discount: str) -> None:
+    quote = replace(PRICED, pricing=example_pricing(discount))
+    await inserted(bench, quote)
+    found = await loaded(bench)
+    assert found is not None
+    assert found.pricing == quote.pricing
+    assert str(found.pricing) == str(quote.pricing)  # equal decimals may be written differently
+
+
+async def test_a_request_and_its_decision_come_back_with_the_quote(bench: Bench) -> None:
+    await inserted(bench, PRICED)
+    await saved(bench, PRICED, PENDING)
+    assert await loaded(bench) == PENDING
+    await saved(bench, PENDING, REJECTED)
+    assert await loaded(bench) == REJECTED
+
+
+async def test_an_unknown_quote_is_none(bench: Bench) -> None:
+    assert await loaded(bench) is None
+    with pytest.raises(LookupError, match="Q-2026-0042"):
+        await bench.ledger.database.read(lambda tx: store.root_effect_key(tx, "Q-2026-0042"))
+    with pytest.raises(LookupError, match="Q-2026-0042"):
+        await bench.ledger.database.read(lambda tx: store.pricing_hash(tx, "Q-2026-0042"))
+
+
+async def test_the_thread_is_remembered(bench: Bench) -> None:
+    await inserted(bench, PRICED)
+    await bench.ledger.database.write("test", lambda tx: store.set_thread(tx, "Q-2026-0042", "17.5", MORNING))
+    assert await loaded(bench) == replace(PRICED, thread_ts="17.5")
+
+
+async def test_a_row_that_moved_meanwhile_is_never_overwritten(bench: Bench) -> None:
+    await inserted(bench, PRICED)
+    await saved(bench, PRICED, PENDING)
+    await saved(bench, PENDING, REJECTED)
+    approved = replace(PENDING, state=QuoteState.APPROVED, approval=decided(ApprovalState.APPROVED))
+    with pytest.raises(store.ConcurrentChangeError, match="Q-2026-0042"):
+        await saved(bench, PENDING, approved)
+    assert await loaded(bench) == REJECTED
+
+
+async def test_an_approval_decided_meanwhile_is_never_overwritten(bench: Bench) -> None:
+    await inserted(bench, PENDING)
+    await saved(bench, PENDING, replace(PENDING, approval=REJECTED.approval))
+    with pytest.raises(store.ConcurrentChangeError, match="A-2026-0042-v1-1"):
+        await saved(bench, PENDING, replace(PENDING, approval=decided(ApprovalState.APPROVED)))
+
+
+async def test_a_lost_race_rolls_the_whole_change_back(bench: Bench) -> None:
+    await inserted(bench, PENDING)
+    await saved(bench, PENDING, replace(PENDING, approval=REJECTED.approval))
+    with pytest.raises(store.ConcurrentChangeError):
+        await saved(bench, PENDING, replace(PENDING, state=QuoteState.APPROVED, approval=decided(ApprovalState.APPROVED)))
+    found = await loaded(bench)
+    assert found is not None
+    assert found.state is QuoteState.PENDING_APPROVAL
+
+
+async def test_an_arrow_that_is_not_drawn_is_not_stored(bench: Bench) -> None:
+    await inserted(bench, PRICED)
+    with pytest.raises(IllegalTransitionError):
+        await saved(bench, PRICED, replace(PRICED, state=QuoteState.SENT))
+
+
+async def test_one_operation_creates_one_quote(bench: Bench) -> None:
+    await inserted(bench, PRICED)
+    with pytest.raises(sqlite3.IntegrityError, match="created_by_operation"):
+        await inserted(bench, replace(PRICED, quote_id="Q-2026-0043"))
+    assert len(bench.rows("SELECT 1 FROM quotes")) == 1
+
+
+async def test_a_version_has_one_open_request_at_most(bench: Bench) -> None:
+    await inserted(bench, PENDING)
+    second = replace(PENDING, approval=example_approval(approval_id="A-2026-0042-v1-2"))
+    with pytest.raises(sqlite3.IntegrityError):
+        await saved(bench, PENDING, second)
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("UPDATE quote_versions SET pricing = '{}'", "a priced version is immutable"),
+        ("UPDATE quote_versions SET version = 2", "a priced version is immutable"),
+        ("DELETE FROM quote_versions", "a priced version is kept"),
+        ("UPDATE approvals SET state = 'approved'", "an approval is decided once"),
+        ("UPDATE approvals SET decided_by = 'U0REP'", "an approval is decided once"),
+        ("UPDATE quotes SET account = 'Other'", "a quote keeps its identity"),
+        ("UPDATE quotes SET requester = 'U0MANAGER'", "a quote keeps its identity"),
+        ("UPDATE quotes SET team_id = 'T0OTHER'", "a quote keeps its identity"),
+        ("DELETE FROM quotes", "FOREIGN KEY constraint failed"),
+        ("UPDATE quotes SET state = 'mine'", "CHECK constraint failed"),
+    ],
+)
+async def test_the_file_itself_refuses_to_rewrite_history(bench: Bench, sql: str, why: str) -> None:
+    await inserted(bench, REJECTED)
+    with pytest.raises(sqlite3.IntegrityError, match=why):
+        bench.rows(sql)
+    assert await loaded(bench) == REJECTED
+
+
+@pytest.mark.xfail(strict=True, reason="0002_guards_sqlite.sql guards UPDATE only: a decision can be deleted")
+async def test_a_decision_cannot_be_deleted(bench: Bench) -> None:
+    await inserted(bench, REJECTED)
+    with pytest.raises(sqlite3.IntegrityError):
+        bench.rows("DELETE FROM approvals")
+
+
+async def test_numbers_count_per_year_and_a_rolled_back_one_is_given_again(bench: Bench) -> None:
+    database = bench.ledger.database
+
+    def fails(tx: Tx) -> None:
+        store.next_quote_id(tx, 2026)
+        raise KeyError("after the number")
+
+    assert await database.write("test", lambda tx: store.next_quote_id(tx, 2026)) == "Q-2026-0001"
+    with pytest.raises(KeyError):
+        await database.write("test", fails)
+    assert await database.write("test", lambda tx: store.next_quote_id(tx, 2026)) == "Q-2026-0002"
+    assert await database.write("test", lambda tx: store.next_quote_id(tx, 2027)) == "Q-2027-0001"
+
+
+async def test_requests_are_counted_per_version(bench: Bench) -> None:
+    await inserted(bench, REJECTED)
+    counted = await bench.ledger.database.read(lambda tx: [store.approval_count(tx, "Q-2026-0042", v) for v in (1, 2)])
+    assert counted == [1, 0]
+
+
+async def test_a_snapshot_is_found_by_its_hash(bench: Bench) -> None:
+    await inserted(bench, PRICED)
+    found = await bench.ledger.database.read(lambda tx: store.pricing_hash(tx, "Q-2026-0042"))
+    assert found == bench.row("SELECT pricing_hash FROM quote_versions")["pricing_hash"]
+    assert len(found) == 64
+
+
+async def test_an_operation_without_a_delivery_has_no_transport(bench: Bench) -> None:
+    assert await bench.ledger.database.read(lambda tx: store.transport(tx, 99)) == {}

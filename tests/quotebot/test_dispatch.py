@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from adapters.failures import AdapterError, Failure
+from adapters.policies import POLICIES
+from quotebot.commands import SubmitQuote
+from quotebot.dispatch import POLL_SECONDS
+from tests.quotebot.deeds import DONE, Round, lost, transient
+from tests.quotebot.parts import request_for
+from tests.rig import eventually
+
+if TYPE_CHECKING:
+    from ledger.records import Delivered, Effect
+    from tests.quotebot.parts import Bench
+
+CRM_MS = [500, 1_000, 2_000, 4_000, 8_000, 16_000]
+SLACK_MS = [250, 500, 1_000, 2_000, 4_000]
+
+
+@pytest.fixture
+def play(bench: Bench) -> Round:
+    return Round(bench)
+
+
+def throttled(seconds: float | None) -> AdapterError:
+    return AdapterError(Failure.THROTTLED, "http_429", "Not so fast.", http_status=429, retry_after_seconds=seconds)
+
+
+def refused(failure: Failure) -> AdapterError:
+    return AdapterError(failure, "code", "No.", http_status=400)
+
+
+async def test_what_is_due_is_delivered_once(play: Round) -> None:
+    await play.owe("crm.create")
+    play.performer.sends.append(DONE)
+    assert await play.step() == 1
+    row = play.row()
+    assert (row["state"], row["attempts"], row["external_ref"], row["last_error"]) == ("delivered", 1, "17.5", None)
+    assert await play.step() == 0
+
+
+@pytest.mark.parametrize(
+    ("effect_class", "delays_ms"), [("crm.create", CRM_MS), ("slack.post", SLACK_MS), ("pdf.render", [1_000, 3_000])]
+)
+@pytest.mark.parametrize("end", ["high", "low"])
+async def test_retries_wait_as_the_matrix_says_and_end_in_a_dead_letter(
+    bench: Bench, effect_class: str, delays_ms: list[int], end: str
+) -> None:
+    play = Round(bench, highest=end == "high")
+    jittered = POLICIES[effect_class].jitter == "full"
+    await play.owe(effect_class)
+    play.performer.sends.extend(transient() for _ in range(len(delays_ms) + 1))
+    assert await play.step() == 1
+    for tries, delay_ms in enumerate(delays_ms, start=1):
+        assert play.state() == ("pending", tries)
+        assert play.delay() == (0 if jittered and end == "low" else delay_ms)
+        assert await play.next_step() == 1
+    row = play.row()
+    assert (row["state"], row["attempts"], row["category"]) == ("failed", len(delays_ms) + 1, "transient")
+    assert row["last_error"] == "No answer. (timeout)"
+    assert play.draws == ([(0.0, ms / 1000) for ms in delays_ms] if jittered else [])
+
+
+async def test_a_success_after_failures_is_a_success(play: Round) -> None:
+    await play.owe("crm.create")
+    play.performer.sends.extend([transient(), lost(), DONE])
+    await play.step()
+    await play.next_step()
+    await play.next_step()
+    assert play.state() == ("delivered", 3)
+
+
+@pytest.mark.parametrize("failure", [Failure.MAPPING, Failure.VALIDATION, Failure.NOT_FOUND, Failure.CONFLICT, Failure.LLM_SCHEMA])
+async def test_what_another_try_cannot_help_is_dead_at_first_sight(play: Round, failure: Failure) -> None:
+    await play.owe("crm.create")
+    play.performer.sends.append(refused(failure))
+    await play.step()
+    assert play.state() == ("failed", 1)
+    assert (play.row()["category"], play.draws) == (failure.value, [])
+    (event,) = play.bench.rows("SELECT * FROM audit_events WHERE event_type = 'system.error'")
+    assert (event["failure_category"], event["recovery_action"]) == (failure.value, "replay")
+
+
+async def test_an_internal_error_is_repeated_once_and_then_dead(play: Round) -> None:
+    await play.owe("crm.create")
+    play.performer.sends.extend([RuntimeError("customer text"), RuntimeError("customer text")])
+    await play.step()
+    assert play.state() == ("pending", 1)
+    await play.next_step()
+    row = play.row()
+    assert (row["state"], row["category"], row["attempts"]) == ("failed", "internal", 2)
+    assert row["last_error"] == "RuntimeError in our own code. (RuntimeError)"
+
+
+async def test_a_document_that_cannot_be_rendered_twice_is_dead(play: Round) -> None:
+    await play.owe("pdf.render")
+    play.performer.sends.extend([refused(Failure.RENDER), refused(Failure.RENDER)])
+    await play.step()
+    assert play.state() == ("pending", 1)
+    await play.next_step()
+    assert play.state() == ("failed", 2)
+
+
+# ------------------------------------------------------------------------------------------------------ throttled, paused
+
+
+async def test_a_throttled_class_is_never_tried_before_retry_after(bench: Bench) -> None:
+    play = Round(bench, highest=False)
+    await play.owe("slack.post", "t")
+    play.performer.sends.extend([throttled(7.5), DONE, DONE, DONE])
+    await play.step()
+    assert play.delay("t") == 7_500
+    await play.owe("slack.post", "u")
+    await play.owe("crm.create", "c")
+    await play.step()
+    assert play.performer.sent == ["t", "c"]  # another class works on
+    play.bench.clock.advance(7_499)
+    assert await play.step() == 0
+    play.bench.clock.advance(1)
+    assert await play.step() == 2
+    assert (play.state("t"), play.state("u")) == (("delivered", 2), ("delivered", 1))
+
+
+async def test_the_longer_of_two_holds_counts(bench: Bench) -> None:
+    play = Round(bench, highest=False)
+    await play.owe("slack.post", "t")
+    await play.owe("slack.post", "u")
+    play.performer.sends.extend([throttled(9.0), throttled(2.0)])
+    assert await play.step() == 2
+    play.bench.clock.advance(8_999)
+    assert await play.step() == 0
+
+
+async def test_throttling_without_a_time_waits_as_any_failure_does(play: Round) -> None:
+    await play.owe("slack.post")
+    play.performer.sends.append(throttled(None))
+    await play.step()
+    assert (play.state(), play.delay()) == (("pending", 1), 250)
+
+
+async def test_our_own_backoff_counts_where_it_is_longer_than_retry_after(play: Round) -> None:
+    await play.owe("crm.create")
+    play.performer.sends.extend([transient(), transient(), transient(), throttled(1.0)])
+    await play.step()
+    for _ in range(3):
+        await play.next_step()
+    assert play.delay() == 4_000
+
+
+async def test_an_auth_failure_pauses_the_class_and_burns_nothing(play: Round) -> None:
+    await play.owe("crm.create", "t")
+    play.performer.sends.append(refused(Failure.AUTH))
+    await play.step()
+    await play.owe("crm.create", "u")
+    assert play.state() == ("pending", 0)
+    pause = play.bench.row("SELECT * FROM pauses")
+    assert (pause["class"], pause["reason"], pause["until_at"]) == ("crm.create", "No. (code)", None)
+    play.bench.clock.advance(7 * 86_400_000)
+    assert await play.step() == 0
+    assert play.performer.sent == ["t"]
+
+
+async def test_a_paused_class_does_not_hold_the_others(play: Round) -> None:
+    await play.owe("crm.create", "t")
+    play.performer.sends.extend([refused(Failure.AUTH), DONE])
+    await play.step()
+    await play.owe("slack.post", "u")
+    await play.step()
+    assert play.state("u") == ("delivered", 1)
+
+
+async def test_a_resumed_class_continues_where_it_was(play: Round) -> None:
+    await play.owe("crm.create")
+    play.performer.sends.extend([refused(Failure.AUTH), DONE])
+    await play.step()
+    assert await play.bench.ledger.resume("crm.create", "operator")
+    await play.step()
+    assert play.state() == ("delivered", 1)
+    trail = play.bench.rows("SELECT event_type FROM audit_events WHERE event_type LIKE 'class.%'")
+    assert [event["event_type"] for event in trail] == ["class.paused", "class.resumed"]
+    assert not await play.bench.ledger.resume("crm.create", "operator")
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+async def test_an_answer_too_old_to_be_seen_is_dropped_unsent(play: Round) -> None:
+    await play.owe("slack.reply", expires_at=play.bench.clock.now_ms() + 1_000)
+    play.bench.clock.advance(1_000)
+    await play.step()
+    assert (play.state(), play.row()["category"], play.performer.sent) == (("superseded", 0), "expired", [])
+
+
+async def test_an_answer_just_in_time_is_sent(play: Round) -> None:
+    await play.owe("slack.reply", expires_at=play.bench.clock.now_ms() + 1_000)
+    play.bench.clock.advance(999)
+    play.performer.sends.append(DONE)
+    await play.step()
+    assert play.state() == ("delivered", 1)
+
+
+async def test_an_answer_that_may_have_arrived_is_repeated_once_then_dropped(play: Round) -> None:
+    await play.owe("slack.reply")
+    play.performer.sends.extend([lost(), lost()])
+    await play.step()
+    assert play.state() == ("pending", 1)
+    await play.next_step()
+    assert (play.row()["state"], len(play.performer.sent), play.performer.looked) == ("superseded", 2, [])
+
+
+async def test_an_answer_nobody_can_receive_any_more_is_dropped_and_no_dead_letter(play: Round) -> None:
+    await play.owe("slack.reply")
+    play.performer.sends.append(refused(Failure.NOT_FOUND))
+    await play.step()
+    assert play.row()["state"] == "superseded"
+    assert play.bench.rows("SELECT 1 FROM dead_letters") == []
+
+
+# ------------------------------------------------------------------------------------------------- claims, lanes, drain
+
+
+async def test_one_lane_is_served_in_order_and_lanes_run_side_by_side(play: Round) -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: Effect) -> Delivered:
+        await gate.wait()
+        return DONE
+
+    for target in ("t", "u"):
+        await play.owe("crm.create", target)
+    play.performer.sends.extend([wait, wait])
+    assert await play.dispatcher.step() == 2
+    gate.set()
+    await play.dispatcher.drain(5.0)
+    assert (play.state("t")[0], play.state("u")[0]) == ("delivered", "delivered")
+
+
+async def test_a_drain_waits_for_what_is_under_way(play: Round) -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: Effect) -> Delivered:
+        await gate.wait()
+        return DONE
+
+    await play.owe("crm.create")
+    play.performer.sends.append(wait)
+    await play.dispatcher.step()
+    draining = asyncio.create_task(play.dispatcher.drain(5.0))
+    gate.set()
+    await draining
+    assert play.state() == ("delivered", 1)
+
+
+async def test_what_is_still_under_way_after_the_drain_is_left_to_the_next_start(play: Round) -> None:
+    async def never(_: Effect) -> Delivered:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    await play.owe("crm.create")
+    play.performer.sends.append(never)
+    await play.dispatcher.step()
+    await play.dispatcher.drain(0.0)
+    assert play.state() == ("in_flight", 0)
+
+
+async def test_it_works_until_it_is_cancelled_and_wakes_up_for_what_is_owed_meanwhile(play: Round) -> None:
+    working = asyncio.create_task(play.dispatcher.run())
+    play.performer.sends.append(DONE)
+    await play.owe("crm.create")
+    await eventually(lambda: play.state()[0] == "delivered", "the delivery", 5.0)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+
+async def test_the_nap_ends_when_the_next_effect_is_due(play: Round) -> None:
+    assert await play.dispatcher._nap_seconds() == POLL_SECONDS
+    await play.owe("crm.create")
+    play.performer.sends.append(transient())
+    await play.step()
+    assert await play.dispatcher._nap_seconds() == 0.5
+    play.bench.clock.advance(300)
+    assert await play.dispatcher._nap_seconds() == pytest.approx(0.2)
+
+
+async def test_a_command_waiting_behind_another_does_not_keep_the_dispatcher_awake(play: Round) -> None:
+    await play.bench.ledger.reserve(request_for(SubmitQuote(), "1", quote_id="Q-2026-0001", version=1))
+    play.bench.clock.advance(1)
+    assert await play.dispatcher._nap_seconds() == POLL_SECONDS

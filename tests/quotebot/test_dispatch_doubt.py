@@ -1,0 +1,255 @@
+"""What happens when an answer got lost: appends are looked for before they are repeated, and a late result changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from adapters.failures import AdapterError, Failure
+from ledger import recovery
+from ledger.records import Delivered, Effect, FollowUps
+from tests.quotebot.deeds import DONE, SETTLE_SECONDS, Round, Scripted, lost, transient
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from tests.quotebot.parts import Bench
+
+SETTLE_MS = round(SETTLE_SECONDS * 1000)
+FOUND = Delivered("17.5", {"ts": "17.5"}, already_there=True)
+
+
+@pytest.fixture
+def play(bench: Bench) -> Round:
+    return Round(bench)
+
+
+async def doubtful(play: Round, effect_class: str = "slack.post") -> None:
+    """Owe an append and lose the answer to its first try."""
+    await play.owe(effect_class)
+    play.performer.sends.append(lost())
+    await play.step()
+
+
+async def test_an_append_that_may_have_been_applied_is_in_doubt(play: Round) -> None:
+    await doubtful(play)
+    row = play.row()
+    assert (row["state"], row["attempts"], row["maybe_sent"]) == ("uncertain", 1, 1)
+    assert (row["uncertain_since"], play.delay()) == (play.bench.clock.now_ms(), 250)
+
+
+async def test_found_on_the_other_side_it_is_delivered_and_never_sent_again(play: Round) -> None:
+    await doubtful(play)
+    play.performer.looks.append(FOUND)
+    await play.next_step()
+    row = play.row()
+    assert (row["state"], row["external_ref"], row["result"]) == ("delivered", "17.5", '{"already_there": true, "ts": "17.5"}')
+    assert (len(play.performer.sent), len(play.performer.looked)) == (1, 1)
+
+
+async def test_absent_before_the_settle_delay_it_is_looked_at_again_when_the_delay_is_over(play: Round) -> None:
+    await doubtful(play)
+    lost_at = play.bench.clock.now_ms()
+    play.performer.looks.extend([None, FOUND])
+    await play.next_step()
+    assert play.state() == ("uncertain", 1)
+    assert play.row()["next_attempt_at"] == lost_at + SETTLE_MS
+    await play.next_step()
+    assert (play.row()["state"], len(play.performer.sent), len(play.performer.looked)) == ("delivered", 1, 2)
+
+
+async def test_absent_after_the_settle_delay_it_is_sent_again(play: Round) -> None:
+    await doubtful(play)
+    play.performer.looks.extend([None, None])
+    play.performer.sends.append(DONE)
+    await play.next_step()
+    await play.next_step()
+    assert (play.state(), play.delay()) == (("pending", 1), 0)
+    await play.step()
+    assert (play.state(), len(play.performer.sent)) == (("delivered", 2), 2)
+
+
+async def test_the_first_look_may_come_late_and_then_counts_at_once(play: Round) -> None:
+    await doubtful(play)
+    play.bench.clock.advance(SETTLE_MS)
+    play.performer.looks.append(None)
+    await play.step()
+    assert play.state() == ("pending", 1)
+
+
+async def test_every_resend_that_gets_lost_too_is_looked_for_again(play: Round) -> None:
+    await doubtful(play)
+    play.bench.clock.advance(SETTLE_MS)
+    play.performer.looks.append(None)
+    await play.step()
+    play.performer.sends.append(lost())
+    await play.step()
+    row = play.row()
+    assert (row["state"], row["uncertain_since"]) == ("uncertain", play.bench.clock.now_ms())
+
+
+async def test_what_cannot_have_been_seen_is_sent_again_without_looking(play: Round) -> None:
+    await doubtful(play, "slack.file")
+    play.performer.visible = False
+    play.performer.sends.append(DONE)
+    await play.next_step()
+    await play.step()
+    assert (play.row()["state"], play.performer.looked) == ("delivered", [])
+
+
+async def test_a_look_that_fails_leaves_the_doubt_and_backs_off_until_the_budget_is_spent(play: Round) -> None:
+    await doubtful(play)
+    play.performer.looks.extend(transient() for _ in range(5))
+    for attempts, delay_ms in enumerate([500, 1_000, 2_000, 4_000], start=2):
+        await play.next_step()
+        assert (play.state(), play.delay()) == (("uncertain", attempts), delay_ms)
+    await play.next_step()
+    row = play.row()
+    assert (row["state"], row["maybe_sent"], len(play.performer.sent)) == ("failed", 1, 1)
+
+
+async def test_a_look_that_cannot_tell_ends_as_uncertain(play: Round) -> None:
+    await doubtful(play)
+    play.performer.looks.extend(AdapterError(Failure.UNCERTAIN, "too_many_messages", "Cannot tell.") for _ in range(5))
+    for _ in range(5):
+        await play.next_step()
+    assert (play.row()["state"], play.row()["category"], len(play.performer.sent)) == ("failed", "uncertain", 1)
+
+
+async def test_a_login_that_lapses_during_the_look_keeps_the_doubt(play: Round) -> None:
+    """After the resume it must still look before it sends."""
+    await doubtful(play)
+    play.performer.looks.extend([AdapterError(Failure.AUTH, "token_revoked", "No."), FOUND])
+    await play.next_step()
+    assert play.state() == ("uncertain", 1)
+    assert await play.step() == 0
+    await play.bench.ledger.resume("slack.post", "operator")
+    await play.step()
+    assert (play.row()["state"], len(play.performer.sent)) == ("delivered", 1)
+
+
+async def test_our_own_bug_in_an_append_is_looked_for_and_repeated_once(play: Round) -> None:
+    await play.owe("slack.post")
+    play.performer.sends.extend([RuntimeError(), RuntimeError()])
+    await play.step()
+    assert play.state() == ("uncertain", 1)
+    play.bench.clock.advance(SETTLE_MS)
+    play.performer.looks.append(None)
+    await play.step()
+    await play.step()
+    assert (play.row()["state"], play.row()["category"], len(play.performer.sent)) == ("failed", "internal", 2)
+
+
+@pytest.mark.parametrize("effect_class", ["crm.create", "slack.card", "pdf.render"])
+async def test_what_may_be_repeated_is_repeated_without_looking(play: Round, effect_class: str) -> None:
+    await play.owe(effect_class)
+    play.performer.sends.extend([lost(), DONE])
+    await play.step()
+    assert play.state() == ("pending", 1)
+    await play.next_step()
+    assert (play.state(), play.performer.looked) == (("delivered", 2), [])
+
+
+# -------------------------------------------------------------------------------------------------- crashes and lost fences
+
+
+async def crashed(play: Round, effect_class: str) -> Round:
+    """Leave an attempt in flight as a dead process does, and return the next process."""
+    await play.owe(effect_class)
+    (effect,) = await play.bench.ledger.claim_effects(1)
+    assert effect.state == "in_flight"
+    return await next_process(play)
+
+
+async def next_process(play: Round) -> Round:
+    successor = await play.bench.another_bot()
+    await recovery.take_back(successor)
+    return Round(type(play.bench)(successor, play.bench.clock, play.bench.path))
+
+
+async def test_after_a_crash_an_append_is_looked_for_first(play: Round) -> None:
+    later = await crashed(play, "slack.post")
+    later.performer.looks.append(FOUND)
+    await later.step()
+    assert (later.row()["state"], later.performer.sent) == ("delivered", [])
+
+
+async def test_after_a_crash_an_answer_to_one_person_is_repeated_once(play: Round) -> None:
+    later = await crashed(play, "slack.reply")
+    later.performer.sends.append(lost())
+    await later.step()
+    await later.step()
+    assert (later.row()["state"], len(later.performer.sent), later.performer.looked) == ("superseded", 1, [])
+
+
+async def test_after_a_crash_a_keyed_effect_is_sent_again_under_its_key(play: Round) -> None:
+    later = await crashed(play, "crm.create")
+    later.performer.sends.append(DONE)
+    await later.step()
+    assert later.state() == ("delivered", 1)
+
+
+async def taken_over(play: Round, act: Any) -> dict[str, Any]:
+    """Run an attempt during which another process takes the row over; return the row as that one left it and as it is now."""
+    left: dict[str, Any] = {}
+
+    async def deed(effect: Effect) -> Delivered:
+        left.update((await next_process(play)).row())
+        result: Delivered = await act(play.bench.ledger, effect)
+        return result
+
+    await play.owe("slack.file")
+    play.performer.sends.append(deed)
+    await play.step()
+    assert play.row() == left
+    return left
+
+
+async def test_a_step_under_a_lost_claim_leaves_everything_as_the_other_process_has_it(play: Round) -> None:
+    async def step(ledger: Ledger, effect: Effect) -> Delivered:
+        await ledger.record_step(effect, "ticket", {"file_id": "F1"})
+        raise AssertionError("the step was recorded under a claim that was lost")
+
+    left = await taken_over(play, step)
+    assert (left["state"], left["steps"]) == ("uncertain", "{}")
+
+
+async def test_a_late_result_is_audited_and_changes_nothing(play: Round) -> None:
+    async def succeed(_: Ledger, __: Effect) -> Delivered:
+        return DONE
+
+    await taken_over(play, succeed)
+    assert play.bench.row("SELECT count(*) AS n FROM audit_events WHERE event_type = 'effect.late_result'")["n"] == 1
+
+
+async def test_steps_done_are_there_for_the_next_try(play: Round) -> None:
+    async def half(effect: Effect) -> Delivered:
+        await play.bench.ledger.record_step(effect, "ticket", {"file_id": "F1"})
+        raise transient()
+
+    seen: list[dict[str, Any]] = []
+
+    async def rest(effect: Effect) -> Delivered:
+        seen.append(effect.steps)
+        return DONE
+
+    await play.owe("slack.file")
+    play.performer.sends.extend([half, rest])
+    await play.step()
+    await play.next_step()
+    assert (seen, play.row()["state"]) == ([{"ticket": {"file_id": "F1"}}], "delivered")
+
+
+@pytest.mark.xfail(strict=True, reason="dispatch._attempt: when settling fails the row stays in_flight until a restart")
+async def test_a_delivery_whose_settlement_fails_does_not_stay_in_flight(play: Round) -> None:
+    class Forgetful(Scripted):
+        def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
+            raise LookupError(tx, effect.target)
+
+    forgetful = Forgetful()
+    forgetful.sends.append(DONE)
+    play.dispatcher._performer = forgetful
+    await play.owe("crm.create")
+    await play.step()
+    assert play.row()["state"] != "in_flight"
