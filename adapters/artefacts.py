@@ -103,5 +103,5 @@ def _fsync_folder(folder: Path) -> None:
 
 def _refused(verb: str, error: OSError) -> AdapterError:
     name = errno.errorcode.get(error.errno or 0, "EIO")
-    message = f"The disk refused to {verb} a rendered file ({name}). Nothing else changed; it will be tried again."
+    message = f"The disk refused to {verb} a rendered file ({name}). Nothing else changed; another try is safe."
     return AdapterError(Failure.TRANSIENT, name.lower(), message)

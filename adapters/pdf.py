@@ -165,7 +165,7 @@ class PdfRenderer:
         async with self._turn:
             if self._closed:
                 raise AdapterError(
-                    Failure.TRANSIENT, "closed", "The PDF renderer is shutting down. The render will be tried again."
+                    Failure.TRANSIENT, "closed", "The PDF renderer is shutting down. Another try is safe."
                 )
             answered = False
             try:

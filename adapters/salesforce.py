@@ -151,7 +151,7 @@ class Salesforce:
         if found is None:
             message = (
                 f"Salesforce says that {result.sobject} of {quote.key} is a duplicate (DUPLICATE_VALUE) but holds no quote under "
-                "that key. Nothing was written. It is tried again."
+                "that key. Nothing was written; another try is safe."
             )
             raise AdapterError(Failure.TRANSIENT, refusal.code, message, http_status=refusal.status)
         return found
@@ -301,7 +301,7 @@ class Salesforce:
 
 
 def _shut_down() -> AdapterError:
-    message = "The Salesforce client is shut down. Nothing was sent. It is tried again."
+    message = "The Salesforce client is shut down. Nothing was sent; another try is safe."
     return AdapterError(Failure.TRANSIENT, "closed", message)
 
 

@@ -91,8 +91,8 @@ _PLATFORM_DOWN = ("SERVER_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED")  # said by the
 
 _ADVICE: Mapping[Failure, str] = MappingProxyType(
     {
-        Failure.TRANSIENT: "It is tried again.",
-        Failure.THROTTLED: "It is tried again when Salesforce accepts calls.",
+        Failure.TRANSIENT: "Another try is safe.",
+        Failure.THROTTLED: "Another try is safe once Salesforce accepts calls.",
         Failure.AUTH: "Fix the credentials or the integration user's permissions, then resume the CRM.",
         Failure.MAPPING: "Fix the mapping or the org's set-up, then replay it.",
         Failure.CONFLICT: "Look at the record in Salesforce before replaying it.",

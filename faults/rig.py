@@ -12,6 +12,7 @@ import signal
 import sqlite3
 import sys
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from quotebot.sandbox.world import World
 
 GOLDEN = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
+FIRST_QUOTE = f"Q-{datetime.now(UTC).year}-0001"
 PATIENCE_SECONDS = 30.0
 LOOK_SECONDS = 0.02
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from faults import checks
-from faults.rig import Deal, bot_in, eventually, settings_for
+from faults.rig import FIRST_QUOTE, Deal, bot_in, eventually, settings_for
 from quotebot.app import Ports
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def test_an_outage_ends_in_one_dead_letter_and_one_replay_delivers_once(wo
 
         status, out = await quotebot(deal, "dead", "list", "--json")
         (letter,) = json.loads(out)["dead_letters"]
-        assert (status, letter["class"], letter["aggregate_id"], letter["attempts"]) == (0, "crm.create", "Q-2026-0001", 7)
+        assert (status, letter["class"], letter["aggregate_id"], letter["attempts"]) == (0, "crm.create", FIRST_QUOTE, 7)
 
         await deal.clear_faults()
         status, out = await quotebot(deal, "replay", letter["id"], "--wait")

@@ -24,7 +24,7 @@ ROLE_WORDS = {
 TERMS = (
     "Prices are net of applicable taxes and valid until the date shown.",
     "Recurring charges are invoiced for the whole term unless agreed otherwise in writing.",
-    "This quote becomes binding with the signature of both parties.",
+    "This quote becomes binding when the customer's signed copy reaches the seller.",
 )
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 LOOK_BACK_SECONDS: Final = 60  # the other side's clock may differ from ours
 TICKET, UPLOADED = "ticket", "uploaded"  # durable steps of an upload
 _FAILED: Final = ("failed", "discarded")
+_LABELS: Final = {effects.RENDER: "The PDF", effects.FILE: "The PDF", effects.CRM: "The write to Salesforce"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +224,25 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     if effect.effect_class == effects.POST and effect.state == "delivered" and effect.payload["what"] == "root":
         assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
         store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
-    if effect.effect_class not in (effects.RENDER, effects.FILE, effects.CRM):
+    if effect.effect_class not in _LABELS or _looks_the_same(effect):
         return FollowUps()
     root = store.root_effect_key(tx, effect.aggregate_id)
     owed = [effects.card(effect.aggregate_id, root)]
+    if effect.state == "failed":
+        quote = store.load(tx, effect.aggregate_id)
+        assert quote is not None  # noqa: S101 -- it owes this effect
+        reason = effect.last_error or "it failed"
+        text = words.dead_letter(_LABELS[effect.effect_class], effect.correlation_id, reason, quote)
+        owed.append(effects.notice(effect.aggregate_id, root, text))
     if effect.effect_class == effects.RENDER and effect.state == "delivered":
         assert effect.result is not None  # noqa: S101 -- delivered
         owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
     return FollowUps(tuple(owed))
+
+
+def _looks_the_same(effect: Effect) -> bool:
+    """Tell whether the card would not change: an attempt that will be repeated stays "pending" on it."""
+    return effect.state in ("pending", "uncertain") and effect.category not in (None, Failure.AUTH.value)
 
 
 def _owed(rows: list[Effect], paused: dict[str, str]) -> tuple[OwedEffect, ...]:

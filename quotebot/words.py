@@ -56,7 +56,7 @@ def approver_words(roles: tuple[str, ...]) -> str:
 
 def working(ref: str) -> str:
     """Answer of a recorded command that is still running."""
-    return f"Working on it... ref {ref}"
+    return f"On it: the quote's card follows in this channel. Ref {ref}"
 
 
 def operation_pending(ref: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quotebot.sandbox.world import World
-from tests.rig import Deal, bot_in
+from tests.rig import FIRST_QUOTE, Deal, bot_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,9 +34,9 @@ async def test_a_deal_runs_from_slash_command_to_pdf_and_crm(deal: Deal) -> None
     assert "*17,340.00 USD*" in card
     assert "Approved by <@U0MANAGER> (sales_manager)" in card
     assert '"type": "actions"' not in card
-    assert [file["name"] for file in await deal.files()] == ["Q-2026-0001-v1.pdf"]
+    assert [file["name"] for file in await deal.files()] == [f"{FIRST_QUOTE}-v1.pdf"]
     (quote,) = await deal.crm()
-    assert quote["Quotebot_Key__c"].endswith("_Q-2026-0001_v1")
+    assert quote["Quotebot_Key__c"].endswith(f"_{FIRST_QUOTE}_v1")
     lines = await deal.crm("QuoteLineItem")
     assert sum(Decimal(str(line["Quotebot_Net__c"])) for line in lines) == Decimal(17340)
     assert Decimal(str(quote["GrandTotal"])) == Decimal(17340)
