@@ -62,7 +62,7 @@ class Policy:
     def next_delay(self, failed_attempts: int, draw: Draw, retry_after_seconds: float | None) -> float | None:
         """Return the seconds until the next try, or None when the budget is spent.
 
-        `failed_attempts` counts the failed tries of this cycle, throttled ones included. `draw(low, high)`
+        `failed_attempts` counts the tries that burnt budget in this cycle (0 after nothing but throttling). `draw(low, high)`
         returns a number in that range. The vendor's own wait is a floor: our cap does not cut it short.
         """
         if stop_after_attempt(self.retries + 1)(_at(failed_attempts)):
@@ -84,6 +84,7 @@ class Verdict(StrEnum):
     """What a failed attempt means for its effect."""
 
     RETRY = "retry"  # due again after next_delay; an attempt is burnt
+    WAIT = "wait"  # due again after next_delay; no attempt is burnt
     PAUSE = "pause"  # the class waits for an operator; no attempt is burnt
     UNCERTAIN = "uncertain"  # look whether it was done before doing it again
     DEAD = "dead"  # another try cannot help
@@ -92,6 +93,7 @@ class Verdict(StrEnum):
 JUDGED_ALONE: Mapping[Failure, Verdict] = MappingProxyType(
     {
         Failure.AUTH: Verdict.PAUSE,
+        Failure.THROTTLED: Verdict.WAIT,
         Failure.UNCERTAIN: Verdict.UNCERTAIN,
         Failure.MAPPING: Verdict.DEAD,
         Failure.VALIDATION: Verdict.DEAD,

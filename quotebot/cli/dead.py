@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from quotebot.cli import exits, opened
+from quotebot.cli import exits, opened, tables
 
 if TYPE_CHECKING:
     from ledger.dead_letters import DeadLetter, ReplayResult
@@ -294,20 +294,19 @@ def _print_json(value: dict[str, Any]) -> None:
 
 
 def _print_table(letters: list[DeadLetter]) -> None:
-    from rich.console import Console  # noqa: PLC0415 -- see root.py
-    from rich.markup import escape  # noqa: PLC0415 -- see root.py
-    from rich.table import Table  # noqa: PLC0415 -- see root.py
-
-    table = Table("ID", "Class", "Quote", "Ref", "Category", "Attempts", "Replays", "Why")
-    for letter in letters:
-        table.add_row(
-            letter.reference,
-            letter.effect_class,
-            letter.aggregate_id,
-            letter.correlation_id,
-            letter.category or "",
-            str(letter.attempts),
-            str(letter.prior_replay_count),
-            escape(letter.last_error or ""),  # a vendor's words: brackets in them are no markup of ours
-        )
-    Console().print(table)
+    tables.print_table(
+        ("ID", "Class", "Quote", "Ref", "Category", "Tries", "Replays", "Why"),
+        (
+            (
+                letter.reference,
+                letter.effect_class,
+                letter.aggregate_id,
+                letter.correlation_id,
+                letter.category or "",
+                str(letter.attempts),
+                str(letter.prior_replay_count),
+                letter.last_error or "",
+            )
+            for letter in letters
+        ),
+    )

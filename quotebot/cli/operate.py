@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from quotebot.cli import exits, opened
+from quotebot.cli import exits, opened, tables
 
 
 async def resume(effect_class: str) -> int:
@@ -52,19 +52,19 @@ def policy(*, json_output: Annotated[bool, Parameter(name="--json", negative="")
     if json_output:
         print(json.dumps({"schema_version": 1, "policies": rows}, indent=2))
         return exits.OK
-    from rich.console import Console  # noqa: PLC0415 -- see root.py
-    from rich.table import Table  # noqa: PLC0415 -- see root.py
-
-    table = Table("Class", "Semantics", "Retries", "Backoff", "Jitter", "Time-out", "Max age")
-    for row in rows:
-        table.add_row(
-            str(row["class"]),
-            str(row["semantics"]),
-            str(row["retries"]),
-            str(row["backoff"]),
-            str(row["jitter"]),
-            f"{row['timeout_seconds']:g} s",
-            f"{float(str(row['max_age_seconds'])) / 3600:g} h",
-        )
-    Console().print(table)
+    tables.print_table(
+        ("Class", "Semantics", "Retries", "Jitter", "Time-out", "Max age", "Backoff"),
+        (
+            (
+                str(row["class"]),
+                str(row["semantics"]),
+                str(row["retries"]),
+                str(row["jitter"]),
+                f"{row['timeout_seconds']:g} s",
+                f"{float(str(row['max_age_seconds'])) / 3600:g} h",
+                str(row["backoff"]),
+            )
+            for row in rows
+        ),
+    )
     return exits.OK

@@ -128,7 +128,7 @@ def test_the_longest_call_ends_within_the_shortest_lease() -> None:
     ("failure", "expected"),
     [
         (Failure.TRANSIENT, Verdict.RETRY),
-        (Failure.THROTTLED, Verdict.RETRY),
+        (Failure.THROTTLED, Verdict.WAIT),
         (Failure.AUTH, Verdict.PAUSE),
         (Failure.MAPPING, Verdict.DEAD),
         (Failure.VALIDATION, Verdict.DEAD),

@@ -147,3 +147,9 @@ def gate_held(ledger_path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(gate)
+
+
+def tampered(path: Path, sql: str, *parameters: object) -> None:
+    """Write to the file of a ledger that nobody has open, as somebody with a shell would."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql, parameters)

@@ -52,7 +52,7 @@ def ref(bench: Bench) -> str:
 
 async def test_a_new_command_is_recorded_before_it_is_answered(bench: Bench, desk: FrontDesk) -> None:
     answer = await received(desk)
-    assert answer == Answer(recorded=True, text=f"Working on it... ref {ref(bench)}")
+    assert answer == Answer(recorded=True, text=words.working(ref(bench)))
     delivery = bench.row("SELECT * FROM deliveries")
     assert (delivery["source_request_id"], delivery["seen"]) == ("T0HOME:trigger", 1)
     assert delivery["transport"] == (
@@ -122,7 +122,7 @@ async def test_the_same_request_with_other_content_is_refused_and_audited(bench:
 
 async def test_equal_requests_at_the_same_moment_are_one_operation(bench: Bench, desk: FrontDesk) -> None:
     answers = await asyncio.gather(*(received(desk) for _ in range(20)))
-    assert sum(answer.text.startswith("Working") for answer in answers) == 1
+    assert sum(answer.text.startswith(words.working("")) for answer in answers) == 1
     assert len(bench.rows("SELECT 1 FROM operations")) == 1
     assert bench.row("SELECT seen FROM deliveries")["seen"] == 20
 
@@ -134,7 +134,7 @@ async def test_what_could_not_be_recorded_in_time_is_said_so_and_truly_is_not(be
     assert answer == Answer(recorded=False, text="Nothing was recorded and nothing was done. Try again.")
     await bench.ledger.database.write("next", lambda _: None)  # whatever was queued has had its turn
     assert bench.counts() == dict.fromkeys(bench.counts(), 0)
-    assert (await received(impatient)).text.startswith("Working")
+    assert (await received(impatient)).text.startswith(words.working(""))
 
 
 async def test_what_had_begun_at_the_deadline_is_not_called_unrecorded(bench: Bench) -> None:

@@ -1,0 +1,83 @@
+"""The ledger stays quick as it grows: what runs all the time finds its rows by an index."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.ledger.parts import START_MS, STATEMENTS, Desk, intent, sure
+
+if TYPE_CHECKING:
+    import sqlite3
+
+FINISHED = 2_000
+HISTORY = f"""
+INSERT INTO operations (operation_key, source, source_request_id, action_kind, aggregate_id, payload_hash, payload, correlation_id,
+  actor, actor_type, team_id, received_at, next_attempt_at, created_at, updated_at)
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {FINISHED})
+SELECT printf('%064d', n), 'cli', n, 'quote.submit', 'Q-' || n, printf('%064d', n), '{{}}', 'c-' || n, 'a', 'user', 'T', 1, 1, 1, 1
+FROM numbers;
+INSERT INTO deliveries (source, source_request_id, action_kind, operation_id, fingerprint, transport, received_at, last_seen_at)
+SELECT source, source_request_id, action_kind, id, 'f', '{{}}', 1, 1 FROM operations;
+INSERT INTO effects (effect_key, operation_id, class, semantics, target, aggregate_id, correlation_id, payload, next_attempt_at,
+  created_at, updated_at)
+SELECT operation_key, id, 'slack.post', 'append', aggregate_id, aggregate_id, correlation_id, '{{}}', 1, 1, 1 FROM operations;
+UPDATE operations SET state = 'in_progress', epoch = 1, lease_until = 1, fence = 1, next_attempt_at = NULL;
+UPDATE operations SET state = 'completed', epoch = NULL, lease_until = NULL, outcome = 'applied', finished_at = 1;
+UPDATE effects SET state = 'in_flight', epoch = 1, lease_until = 1, fence = 1, next_attempt_at = NULL;
+UPDATE effects SET state = 'delivered', epoch = NULL, lease_until = NULL, finished_at = 1;
+"""  # noqa: S608 -- one number of our own
+INDEXES = {
+    "find_delivery": {"sqlite_autoindex_deliveries_1"},
+    "operation_by_key": {"sqlite_autoindex_operations_1"},
+    "effect_by_key": {"sqlite_autoindex_effects_1"},
+    "next_due_operation": {"operations_due", "operations_unfinished", "operations_one_runner"},
+    "due_effects": {"effects_due", "effects_lane", "effects_one_in_flight"},
+    "supersede_pending": {"effects_supersede"},
+    "next_operation_due_at": {"operations_due"},
+    "next_effect_due_at": {"effects_due"},
+    "count_children": {"effects_operation"},
+    "effects_of_aggregate": {"effects_aggregate"},
+    "operations_of_dead_epochs": {"operations_held"},
+    "effects_of_dead_epochs": {"effects_held"},
+    "operations_of_epoch": {"operations_held"},
+    "effects_of_epoch": {"effects_held"},
+    "end_effect_attempt": {"sqlite_autoindex_attempts_1"},
+    "end_operation_attempt": {"sqlite_autoindex_attempts_2"},
+    "audit_of_aggregate": {"audit_aggregate"},
+}
+
+
+def plan(shell: sqlite3.Connection, name: str) -> list[str]:
+    sql = STATEMENTS[name]
+    values = dict.fromkeys(re.findall(r":(\w+)", sql), START_MS)
+    return [row["detail"] for row in shell.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+
+
+@pytest.fixture
+def grown(desk: Desk) -> Desk:
+    desk.shell.executescript(f"BEGIN; {HISTORY} COMMIT;")
+    return desk
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["as it is", "analyzed"])
+async def test_with_thousands_of_finished_rows_nothing_hot_scans_a_table(analyzed: object, grown: Desk) -> None:
+    await grown.owe(intent())
+    await grown.reserve("r2")
+    if analyzed:
+        grown.shell.execute("ANALYZE")
+    for name, indexes in INDEXES.items():
+        steps = plan(grown.shell, name)
+        used = {index for step in steps for index in re.findall(r"USING (?:COVERING )?INDEX (\w+)", step)}
+        assert used == indexes, (name, steps)
+        assert [step for step in steps if step.startswith("SCAN")] == [], name
+
+
+async def test_finished_rows_do_not_hide_what_is_due(grown: Desk) -> None:
+    operation = await grown.claim_operation()
+    assert operation.id == FINISHED + 1
+    await grown.reserve("r2", aggregate_id=f"Q-{FINISHED}")
+    assert sure(await grown.ledger.claim_operation()).id == FINISHED + 2
+    assert await grown.claimed_ids() == []

@@ -1,0 +1,214 @@
+"""What a start makes of what the dead left behind, and what a shutdown leaves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger.ledger import StaleFenceError
+from ledger.records import Bury, Delivered, Doubt, Retry
+from ledger.recovery import POISON_CLAIMS, Recovered, give_back, take_back
+from tests.ledger.parts import START_MS, TROUBLE, applied, intent, restart, sure
+
+if TYPE_CHECKING:
+    from ledger.records import Effect, Operation, Semantics
+    from tests.ledger.parts import Desk
+
+
+async def killed_while_executing(desk: Desk, times: int) -> tuple[Desk, Operation]:
+    """Claim the next operation and die, several times, taking back at every start but the last."""
+    operation = sure(await desk.ledger.claim_operation())
+    for _ in range(times - 1):
+        desk = await restart(desk)
+        await take_back(desk.ledger)
+        operation = sure(await desk.ledger.claim_operation())
+    return await restart(desk), operation
+
+
+async def killed_while_delivering(desk: Desk, times: int) -> tuple[Desk, Effect]:
+    """The same with the only due effect."""
+    effect = await desk.claim()
+    for _ in range(times - 1):
+        desk = await restart(desk)
+        await take_back(desk.ledger)
+        effect = await desk.claim()
+    return await restart(desk), effect
+
+
+async def test_a_new_epoch_closes_those_of_the_dead(desk: Desk) -> None:
+    desk.clock.advance(5)
+    desk = await restart(desk)
+    epochs = [(row["epoch"], row["build"], row["ended_at"], row["end_reason"]) for row in desk.rows("SELECT * FROM epochs")]
+    assert epochs == [(1, "1.0", START_MS + 5, "died"), (2, "1.1", None, None)]
+
+
+async def test_a_command_whose_executor_died_is_due_again_under_a_new_fence(desk: Desk) -> None:
+    await desk.reserve()
+    desk, dead = await killed_while_executing(desk, 1)
+    assert await take_back(desk.ledger) == Recovered(operations=1, effects=0, poisoned=0)
+    stored = desk.operation()
+    assert (stored.state, stored.claims, stored.attempts, stored.next_attempt_at) == ("reserved", 1, 0, START_MS)
+    assert desk.last_event("operation.released")["recovery_action"] == "retry"
+    again = sure(await desk.ledger.claim_operation())
+    assert (again.id, again.fence, again.claims) == (dead.id, 2, 2)
+    assert [row["outcome"] for row in desk.rows("SELECT outcome FROM attempts")] == [None, None]
+
+
+@pytest.mark.parametrize("semantics", ["pure", "keyed", "convergent"])
+async def test_an_effect_that_may_be_repeated_is_due_again(semantics: Semantics, desk: Desk) -> None:
+    await desk.owe(intent(semantics=semantics))
+    desk, dead = await killed_while_delivering(desk, 1)
+    assert await take_back(desk.ledger) == Recovered(operations=0, effects=1, poisoned=0)
+    stored = desk.effect(dead.id)
+    assert (stored.state, stored.claims, stored.attempts, stored.maybe_sent) == ("pending", 1, 0, True)
+    assert desk.last_event("effect.released")["recovery_action"] == "retry"
+    again = await desk.claim()
+    assert (again.fence, again.claims, again.reconciling) == (2, 2, False)
+
+
+@pytest.mark.parametrize("semantics", ["append", "repeat_once"])
+async def test_an_effect_that_must_not_be_repeated_blindly_is_in_doubt(semantics: Semantics, desk: Desk) -> None:
+    await desk.owe(intent(semantics=semantics))
+    desk.clock.advance(70)
+    desk, dead = await killed_while_delivering(desk, 1)
+    await take_back(desk.ledger)
+    stored = desk.effect(dead.id)
+    assert (stored.state, stored.claims, stored.uncertain_since, stored.maybe_sent) == ("uncertain", 1, START_MS + 70, True)
+    assert desk.last_event("effect.uncertain")["recovery_action"] == "reconcile"
+    assert (await desk.claim()).reconciling
+
+
+async def test_a_look_up_cut_off_by_a_death_is_a_look_up_again_with_the_old_doubt(desk: Desk) -> None:
+    await desk.owe(intent())
+    await desk.ledger.settle(await desk.claim(), Doubt(TROUBLE, 10))
+    desk.clock.advance(10)
+    desk, dead = await killed_while_delivering(desk, 1)
+    await take_back(desk.ledger)
+    assert desk.effect(dead.id).uncertain_since == START_MS
+    assert (await desk.claim()).reconciling
+
+
+async def test_what_lives_or_rests_is_not_taken_back(desk: Desk) -> None:
+    await desk.owe(intent(), intent("crm.create", "keyed"), intent("pdf.render", "pure"))
+    settled, retried, held = await desk.ledger.claim_effects(3)
+    await desk.ledger.settle(settled, Delivered("ts", {}))
+    await desk.ledger.settle(retried, Retry(TROUBLE, 1_000))
+    await desk.claim_operation("r2")
+    before, events = desk.snapshot(), desk.events()
+    assert await take_back(desk.ledger) == Recovered(0, 0, 0)
+    assert (desk.snapshot(), desk.events()) == (before, events)
+    assert desk.effect(held.id).state == "in_flight"
+
+
+async def test_taking_back_twice_is_taking_back_once(desk: Desk) -> None:
+    await desk.owe(intent(), intent("crm.create", "keyed"))
+    await desk.ledger.claim_effects(2)
+    await desk.claim_operation("r2")
+    desk = await restart(desk)
+    assert await take_back(desk.ledger) == Recovered(1, 2, 0)
+    before, events = desk.snapshot(), desk.events()
+    assert await take_back(desk.ledger) == Recovered(0, 0, 0)
+    assert (desk.snapshot(), desk.events()) == (before, events)
+
+
+async def test_a_death_between_the_new_epoch_and_the_taking_back_costs_nothing(desk: Desk) -> None:
+    await desk.owe(intent("crm.create", "keyed"))
+    await desk.claim()
+    for _ in range(3):
+        desk = await restart(desk)
+    assert await take_back(desk.ledger) == Recovered(0, 1, 0)
+    assert (await desk.claim()).claims == 2
+
+
+async def test_a_command_that_kills_its_executor_three_times_is_poison_and_frees_its_quote(desk: Desk) -> None:
+    await desk.reserve("r1")
+    await desk.reserve("r2")
+    desk, dead = await killed_while_executing(desk, POISON_CLAIMS)
+    assert await take_back(desk.ledger) == Recovered(operations=1, effects=0, poisoned=1)
+    stored = desk.operation(dead.id)
+    assert (stored.state, stored.category, stored.claims) == ("failed_terminal", "poison", 0)
+    assert stored.last_error == "The process died 3 times while executing this command."
+    assert (desk.last_event("system.error")["failure_category"]) == "poison"
+    assert sure(await desk.ledger.claim_operation()).id == 2
+
+
+@pytest.mark.parametrize("semantics", ["append", "convergent"])
+async def test_an_effect_that_kills_its_dispatcher_three_times_is_poison_and_frees_its_lane(
+    semantics: Semantics, desk: Desk
+) -> None:
+    first, second = await desk.owe(intent(semantics=semantics), intent(semantics=semantics))
+    desk, dead = await killed_while_delivering(desk, POISON_CLAIMS)
+    assert await take_back(desk.ledger) == Recovered(operations=0, effects=1, poisoned=1)
+    stored = desk.effect(first.id)
+    assert (dead.id, stored.state, stored.category, stored.maybe_sent) == (first.id, "failed", "poison", True)
+    assert await desk.claimed_ids() == [second.id]
+
+
+async def test_a_settle_between_two_deaths_starts_the_count_anew(desk: Desk) -> None:
+    await desk.owe(intent("crm.create", "keyed"))
+    desk, dead = await killed_while_delivering(desk, POISON_CLAIMS - 1)
+    await take_back(desk.ledger)
+    await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 0))
+    desk, _ = await killed_while_delivering(desk, POISON_CLAIMS - 1)
+    assert await take_back(desk.ledger) == Recovered(0, 1, 0)
+    assert desk.effect(dead.id).claims == POISON_CLAIMS - 1
+
+
+async def test_the_late_results_of_the_dead_are_audited_and_change_nothing(desk: Desk) -> None:
+    dead_desk = desk
+    await desk.owe(intent())
+    effect = await desk.claim()
+    operation = await desk.claim_operation("r2")
+    desk = await restart(desk)
+    await take_back(desk.ledger)
+    before, count = desk.snapshot(), len(desk.events())
+    assert await dead_desk.ledger.settle(effect, Delivered("ts", {})) is None
+    with pytest.raises(StaleFenceError):
+        await dead_desk.ledger.execute(operation, applied(intent()))
+    assert desk.snapshot() == before
+    assert desk.events()[count:] == ["effect.late_result", "operation.late_result"]
+
+
+async def test_a_shutdown_gives_back_what_it_holds_and_says_so(desk: Desk) -> None:
+    await desk.owe(intent(), intent("crm.create", "keyed"))
+    post, crm = await desk.ledger.claim_effects(2)
+    operation = await desk.claim_operation("r2")
+    await give_back(desk.ledger)
+    assert [desk.effect(effect.id).state for effect in (post, crm)] == ["uncertain", "pending"]
+    assert [desk.effect(effect.id).claims for effect in (post, crm)] == [0, 0]
+    stored = desk.operation(operation.id)
+    assert (stored.state, stored.claims) == ("reserved", 0)
+    assert desk.rows("SELECT * FROM epochs")[0]["end_reason"] == "stopped"
+    desk = await restart(desk)
+    assert await take_back(desk.ledger) == Recovered(0, 0, 0)
+
+
+async def test_a_shutdown_is_no_death_even_for_what_two_deaths_have_marked(desk: Desk) -> None:
+    await desk.reserve("r1")
+    desk, _ = await killed_while_executing(desk, POISON_CLAIMS - 1)
+    await take_back(desk.ledger)
+    await desk.ledger.execute(sure(await desk.ledger.claim_operation()), applied(intent("crm.create", "keyed")))
+    await desk.reserve("r2")
+    for _ in range(POISON_CLAIMS - 1):
+        await desk.claim()
+        await desk.ledger.claim_operation()
+        desk = await restart(desk)
+        await take_back(desk.ledger)
+    assert (await desk.claim()).claims == sure(await desk.ledger.claim_operation()).claims == POISON_CLAIMS
+    await give_back(desk.ledger)
+    assert (desk.effect(1).state, desk.effect(1).claims) == ("pending", POISON_CLAIMS - 1)
+    assert (desk.operation(2).state, desk.operation(2).claims) == ("reserved", POISON_CLAIMS - 1)
+
+
+async def test_poison_can_be_replayed_with_its_deaths_forgiven(desk: Desk) -> None:
+    await desk.owe(intent("crm.create", "keyed"))
+    desk, dead = await killed_while_delivering(desk, POISON_CLAIMS)
+    await take_back(desk.ledger)
+    assert desk.effect(dead.id).claims == 0
+    await desk.ledger.database.write(
+        "replay", lambda tx: tx.one("replay_effect", id=dead.id, cycle=1, failure_history="[]", now=START_MS)
+    )
+    again = await desk.claim()
+    assert (again.claims, again.fence) == (1, POISON_CLAIMS + 1)
+    assert sure(await desk.ledger.settle(again, Bury(TROUBLE))).category == "transient"

@@ -1,0 +1,196 @@
+"""How an attempt may end: the columns, the attempt and the audit row of every settlement."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ledger.records import Bury, Delivered, Doubt, Drop, FollowUps, Hold, Retry, Trouble
+from tests.ledger.parts import START_MS, TROUBLE, intent, sure
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.records import Effect, Semantics, Settlement
+    from tests.ledger.parts import Desk
+
+SENT = Trouble("transient", "time-out after the request left", maybe_sent=True)
+THROTTLED = Trouble("throttled", "429", http_status=429, retry_after_ms=2_000)
+LASTED_MS = 40
+AT = START_MS + LASTED_MS
+FAILED = {"category": "transient", "last_error": TROUBLE.error}
+
+CASES: list[tuple[Settlement, dict[str, Any], tuple[str, str | None]]] = [
+    (
+        Delivered("1700.1", {"ts": "1700.1"}),
+        {
+            "state": "delivered",
+            "attempts": 1,
+            "external_ref": "1700.1",
+            "finished_at": AT,
+            "category": None,
+            "first_failed_at": None,
+        },
+        ("effect.delivered", None),
+    ),
+    (
+        Retry(TROUBLE, 1_500),
+        {"state": "pending", "attempts": 1, "next_attempt_at": AT + 1_500, "first_failed_at": AT, "maybe_sent": 0, **FAILED},
+        ("effect.retry_scheduled", "retry"),
+    ),
+    (
+        Retry(SENT, 1_500, spent=False),
+        {"state": "pending", "attempts": 0, "next_attempt_at": AT + 1_500, "maybe_sent": 1, "finished_at": None},
+        ("effect.retry_scheduled", "retry"),
+    ),
+    (
+        Doubt(SENT, 30_000),
+        {"state": "uncertain", "attempts": 1, "next_attempt_at": AT + 30_000, "uncertain_since": AT, "maybe_sent": 1},
+        ("effect.uncertain", "reconcile"),
+    ),
+    (
+        Doubt(TROUBLE, 30_000, spent=False),
+        {"state": "uncertain", "attempts": 0, "uncertain_since": AT, "maybe_sent": 1, "first_failed_at": AT, **FAILED},
+        ("effect.uncertain", "reconcile"),
+    ),
+    (
+        Bury(SENT),
+        {"state": "failed", "attempts": 1, "finished_at": AT, "first_failed_at": AT, "maybe_sent": 1, "next_attempt_at": None},
+        ("system.error", "replay"),
+    ),
+    (
+        Drop(TROUBLE),
+        {"state": "superseded", "attempts": 0, "finished_at": AT, "next_attempt_at": None, **FAILED},
+        ("effect.superseded", None),
+    ),
+    (
+        Hold(TROUBLE),
+        {"state": "pending", "attempts": 0, "next_attempt_at": AT, "finished_at": None, **FAILED},
+        ("effect.released", "resume"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("settlement", "columns", "event"), CASES, ids=lambda value: type(value).__name__)
+async def test_a_settlement_writes_its_columns_its_attempt_and_one_audit_row(
+    settlement: Settlement, columns: dict[str, Any], event: tuple[str, str | None], desk: Desk
+) -> None:
+    await desk.owe(intent())
+    effect = await desk.claim()
+    desk.clock.advance(LASTED_MS)
+    count = len(desk.events())
+    settled = sure(await desk.ledger.settle(effect, settlement))
+    assert settled == desk.effect(effect.id)
+    row = dict(desk.rows("SELECT * FROM effects")[0])
+    always = {"claims": 0, "fence": 1, "epoch": None, "lease_until": None, "updated_at": AT, "cycle": 1}
+    assert {**row, **columns, **always} == row
+    attempt = desk.rows("SELECT * FROM attempts WHERE effect_id = ?", effect.id)[0]
+    trouble = None if isinstance(settlement, Delivered) else settlement.trouble
+    assert (attempt["outcome"], attempt["ended_at"]) == (type(settlement).__name__.lower(), AT)
+    assert attempt["category"] == (None if trouble is None else trouble.category)
+    assert attempt["http_status"] == (None if trouble is None else trouble.http_status)
+    assert attempt["delay_ms"] == getattr(settlement, "delay_ms", None)
+    written = desk.rows("SELECT * FROM audit_events ORDER BY id")[count:]
+    assert (written[0]["event_type"], written[0]["recovery_action"]) == event
+    assert (written[0]["effect_id"], written[0]["retry_count"]) == (effect.id, row["attempts"])
+    assert [extra["event_type"] for extra in written[1:]] == (["class.paused"] if isinstance(settlement, Hold) else [])
+
+
+async def test_a_delivery_keeps_the_other_side_s_answer_and_whether_it_was_there_before(desk: Desk) -> None:
+    await desk.owe(intent())
+    settled = sure(await desk.ledger.settle(await desk.claim(), Delivered("ts", {"ts": "ts"}, already_there=True)))
+    assert (settled.external_ref, settled.result) == ("ts", {"ts": "ts", "already_there": True})
+
+
+async def test_the_wait_the_other_side_asked_for_is_kept_with_the_attempt(desk: Desk) -> None:
+    await desk.owe(intent())
+    await desk.ledger.settle(await desk.claim(), Retry(THROTTLED, 2_000, spent=False))
+    attempt = desk.rows("SELECT * FROM attempts WHERE effect_id IS NOT NULL")[0]
+    assert (attempt["http_status"], attempt["retry_after_ms"], attempt["delay_ms"]) == (429, 2_000, 2_000)
+
+
+async def test_the_first_failure_of_a_cycle_is_remembered_through_its_retries(desk: Desk) -> None:
+    await desk.owe(intent())
+    for _ in range(3):
+        await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 1_000))
+        desk.clock.advance(1_000)
+    buried = sure(await desk.ledger.settle(await desk.claim(), Bury(TROUBLE)))
+    assert (buried.first_failed_at, buried.last_attempt_at, buried.attempts, buried.fence) == (START_MS, START_MS + 3_000, 4, 4)
+
+
+async def test_a_deed_that_may_have_been_done_once_stays_suspect_for_good(desk: Desk) -> None:
+    await desk.owe(intent())
+    await desk.ledger.settle(await desk.claim(), Retry(SENT, 0))
+    await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 0))
+    assert sure(await desk.ledger.settle(await desk.claim(), Bury(TROUBLE))).maybe_sent
+
+
+async def test_a_doubt_is_claimed_to_look_first_and_keeps_its_beginning(desk: Desk) -> None:
+    await desk.owe(intent())
+    await desk.ledger.settle(await desk.claim(), Doubt(SENT, 10))
+    desk.clock.advance(10)
+    looking = await desk.claim()
+    assert (looking.reconciling, looking.uncertain_since) == (True, START_MS)
+    assert desk.rows("SELECT kind FROM attempts ORDER BY id DESC LIMIT 1")[0]["kind"] == "reconcile"
+    again = sure(await desk.ledger.settle(looking, Doubt(TROUBLE, 10)))
+    assert again.uncertain_since == START_MS
+    desk.clock.advance(10)
+    absent = sure(await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 0, spent=False)))
+    assert (absent.state, absent.uncertain_since, absent.attempts) == ("pending", None, 2)
+    assert not (await desk.claim()).reconciling
+
+
+async def test_a_pause_met_while_looking_keeps_the_doubt(desk: Desk) -> None:
+    await desk.owe(intent())
+    await desk.ledger.settle(await desk.claim(), Doubt(SENT, 0))
+    held = sure(await desk.ledger.settle(await desk.claim(), Hold(Trouble("auth", "invalid_auth"))))
+    assert (held.state, held.uncertain_since, held.attempts) == ("uncertain", START_MS, 1)
+    assert await desk.claimed_ids() == []
+    await desk.ledger.resume("slack.post", "ops")
+    assert (await desk.claim()).reconciling, "it must still look before it sends"
+
+
+async def test_a_pause_says_why_who_and_when(desk: Desk) -> None:
+    await desk.owe(intent())
+    await desk.ledger.settle(await desk.claim(), Hold(Trouble("auth", "invalid_auth")))
+    (pause,) = desk.rows("SELECT * FROM pauses")
+    assert tuple(pause) == ("slack.post", "invalid_auth", START_MS, "quotebot", None)
+    assert desk.last_event("class.paused")["after"] == {"reason": "invalid_auth"}
+
+
+@pytest.mark.parametrize(
+    "late_settlement", [Delivered("late", {}), Retry(TROUBLE, 0), Doubt(TROUBLE, 0), Bury(TROUBLE), Drop(TROUBLE), Hold(TROUBLE)]
+)
+@pytest.mark.parametrize("semantics", ["append", "convergent"])
+async def test_a_settlement_under_an_old_fence_is_audited_and_harmless(
+    late_settlement: Settlement, semantics: Semantics, desk: Desk
+) -> None:
+    def follow(_: Tx, __: Effect) -> FollowUps:
+        return FollowUps((intent("slack.card", "convergent"),))
+
+    await desk.owe(intent(semantics=semantics))
+    late = await desk.claim()
+    await desk.ledger.settle(late, Retry(TROUBLE, 0))
+    current = await desk.claim()
+    before, count = desk.snapshot(), len(desk.events())
+    assert await desk.ledger.settle(late, late_settlement, follow) is None
+    assert desk.snapshot() == before
+    assert desk.events()[count:] == ["effect.late_result"]
+    assert sure(await desk.ledger.settle(current, Delivered("ts", {}))).external_ref == "ts"
+    assert await desk.ledger.settle(current, Bury(TROUBLE)) is None
+    assert desk.effect(late.id).state == "delivered"
+
+
+async def test_what_the_audit_says_of_a_settlement_can_be_read_without_the_row(desk: Desk) -> None:
+    await desk.owe(intent())
+    await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 700))
+    event = desk.last_event("effect.retry_scheduled")
+    assert event["after"] == {
+        "class": "slack.post",
+        "error": TROUBLE.error,
+        "external_ref": None,
+        "next_attempt_at": START_MS + 700,
+    }
+    assert (event["actor"], event["actor_type"], event["failure_category"]) == ("quotebot", "system", "transient")
+    assert json.loads(desk.rows("SELECT payload FROM effects")[0]["payload"]) == {"text": "hello"}

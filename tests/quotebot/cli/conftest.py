@@ -1,0 +1,94 @@
+"""Commands as people run them, and a ledger with dead letters in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quotebot.app import Ports
+from quotebot.cli import root
+from quotebot.sandbox.world import World
+from tests.rig import bot_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECONDS = 60.0
+INHERITED = ("PATH", "LANG", "LC_ALL", "TMPDIR")  # nothing of whoever runs the tests may configure the bot
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def clean_environment(folder: Path, **variables: str) -> dict[str, str]:
+    """Return an environment that holds nothing but what a command needs and `variables`."""
+    kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return {**kept, "HOME": str(folder), "QUOTEBOT_DATA_DIR": str(folder / "bot"), **variables}
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run one command in an empty folder, inside this process: quick, and all that `python -m quotebot` adds is its exit status."""
+    for name in [name for name in os.environ if name.startswith(("QUOTEBOT_", "SLACK_", "SALESFORCE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("QUOTEBOT_DATA_DIR", str(tmp_path / "bot"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        status = root.run(arguments)
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, status, printed.out, printed.err)
+
+    return run
+
+
+@pytest.fixture
+def quotebot(tmp_path: Path, checkout: Path) -> Run:
+    """Run `python -m quotebot` in an empty folder."""
+
+    def run(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "quotebot", *arguments],
+            cwd=tmp_path,
+            env=clean_environment(tmp_path, PYTHONPATH=str(checkout), **(environment or {})),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    return run
+
+
+async def with_two_dead_letters(folder: Path) -> None:
+    """Run two deals while Salesforce is down until both records are given up. Nothing waits: every delay is drawn as its lowest."""
+    async with (
+        World(folder / "world").serve() as world,
+        bot_in(world, folder / "bot", Ports(draw=lambda low, _: low)) as deal,
+    ):
+        await deal.arm("salesforce", "5xx", seconds=60)
+        await deal.approved_deal()
+        await deal.approved_deal()
+
+
+@pytest.fixture(scope="session")
+def dead_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a stopped bot with two dead letters of crm.create. Copy it before changing it."""
+    folder = tmp_path_factory.mktemp("dead")
+    asyncio.run(with_two_dead_letters(folder))
+    return folder / "bot"
+
+
+@pytest.fixture
+def dead(tmp_path: Path, dead_ledger: Path) -> Path:
+    """Put a copy of the dead letters where `quotebot` looks for the ledger; return that file."""
+    shutil.copytree(dead_ledger, tmp_path / "bot")
+    return tmp_path / "bot" / "ledger.db"

@@ -1,0 +1,59 @@
+"""Replay against a running bot: the operator's whole way back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from quotebot.app import Ports
+from quotebot.sandbox.world import World
+from tests.quotebot.cli.conftest import clean_environment
+from tests.rig import bot_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECONDS = 30.0
+
+
+async def test_a_replay_delivers_and_a_second_one_finds_it_already_there(tmp_path: Path, checkout: Path) -> None:
+    async def quotebot(*arguments: str) -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "quotebot", *arguments),
+            cwd=tmp_path,
+            env=clean_environment(tmp_path, PYTHONPATH=str(checkout)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        printed, _ = await asyncio.wait_for(process.communicate(), SECONDS)
+        return process.returncode, printed.decode()
+
+    async with (
+        World(tmp_path / "world").serve() as world,
+        bot_in(world, tmp_path / "bot", Ports(draw=lambda low, _: low)) as deal,
+    ):
+        await deal.arm("salesforce", "5xx", seconds=60)
+        await deal.approved_deal()
+        ((letter),) = await deal.rows("SELECT id, effect_key FROM effects WHERE state = 'failed'")
+        reference = str(letter["id"])
+
+        status, printed = await quotebot("replay", reference, "--wait", "--json")  # Salesforce is still down
+        assert (status, json.loads(printed)["results"][0]["outcome"]) == (3, "failed again")
+
+        await deal.clear_faults()
+        status, printed = await quotebot("replay", reference, "--wait")
+        (quote,) = await deal.crm()
+        assert status == 0
+        assert printed.split(maxsplit=2)[:3] == [reference, "crm.create", f"delivered (at {quote['Id']})\n"]
+
+        status, printed = await quotebot("replay", reference)
+        assert status == 0
+        assert "already there" in printed
+        assert quote["Id"] in printed
+        await deal.settled()
+        assert len(await deal.crm()) == 1
+        (row,) = await deal.rows(f"SELECT * FROM effects WHERE id = {reference}")  # noqa: S608 -- a number of ours
+        assert (row["effect_key"], row["cycle"]) == (letter["effect_key"], 3)
+        assert len(json.loads(row["failure_history"])) == 2

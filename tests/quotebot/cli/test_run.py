@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.rig import bot_process
+from ledger.sqlite import hold_instance_lock
+from quotebot.sandbox.world import World
+from tests.quotebot.cli.conftest import clean_environment
+from tests.rig import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.quotebot.cli.conftest import Run
+
+SECONDS = 30.0
+TOKENS = {"SLACK_BOT_TOKEN": "xoxb-planted", "SLACK_APP_TOKEN": "xapp-planted"}
+
+
+def test_run_without_tokens_names_both_and_where_to_get_them(quotebot: Run, tmp_path: Path) -> None:
+    done = quotebot("run")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "SLACK_BOT_TOKEN is missing: the bot token (xoxb-...)" in done.stderr
+    assert "SLACK_APP_TOKEN is missing: the app-level token (xapp-...)" in done.stderr
+    assert "api.slack.com/apps" in done.stderr
+    assert "Nothing was started" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "bot").exists()
+
+
+@pytest.mark.parametrize("swapped", [True, False])
+def test_a_token_of_the_wrong_kind_is_named_and_never_shown(quotebot: Run, swapped: bool) -> None:  # noqa: FBT001 -- the case
+    bot, app = ("xapp-planted", "xoxb-planted") if swapped else ("xoxb-planted", "xoxp-planted")
+    done = quotebot("run", environment={"SLACK_BOT_TOKEN": bot, "SLACK_APP_TOKEN": app})
+    assert done.returncode == 78
+    assert ("SLACK_BOT_TOKEN is not a xoxb-... token" in done.stderr) is swapped
+    assert "SLACK_APP_TOKEN is not a xapp-... token" in done.stderr
+    assert "planted" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unusable_configuration_names_every_variable(quotebot: Run) -> None:
+    wrong = {"QUOTEBOT_QUOTE_VALID_DAYS": "0", "SLACK_API_URL": "nonsense", "QUOTEBOT_ACK_BUDGET_SECONDS": "9"}
+    done = quotebot("run", environment={**TOKENS, **wrong})
+    assert (done.returncode, done.stdout) == (78, "")
+    assert all(f"- {name}:" in done.stderr for name in wrong)
+
+
+@pytest.mark.parametrize("name", ["QUOTEBOT_APPROVERS", "QUOTEBOT_SELLER_LINES"])
+def test_a_table_that_is_not_json_is_named_and_no_traceback(quotebot: Run, name: str) -> None:
+    done = quotebot("run", environment={**TOKENS, name: "sales_manager=U0MANAGER"})
+    assert (done.returncode, done.stdout) == (78, "")
+    assert f"- {name}: it is not JSON" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_second_bot_on_one_ledger_stops_at_once(quotebot: Run, tmp_path: Path) -> None:
+    lock = hold_instance_lock(tmp_path / "bot" / "ledger.db")
+    assert lock is not None
+    try:
+        done = quotebot("run", environment=TOKENS)
+    finally:
+        os.close(lock)
+    assert (done.returncode, done.stdout) == (75, "")
+    assert "Another bot is running" in done.stderr
+    assert not (tmp_path / "bot" / "ledger.db").exists()
+
+
+def test_a_file_that_is_no_ledger_is_refused_and_left_alone(quotebot: Run, tmp_path: Path) -> None:
+    (tmp_path / "bot").mkdir()
+    (tmp_path / "bot" / "ledger.db").write_text("something else entirely, and longer than a header would be ......" * 20)
+    before = (tmp_path / "bot" / "ledger.db").read_bytes()
+    done = quotebot("dead", "list")
+    assert (done.returncode, done.stdout) == (69, "")
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "bot" / "ledger.db").read_bytes() == before
+
+
+def test_help_lists_the_commands(quotebot: Run) -> None:
+    for arguments in ((), ("--help",)):
+        done = quotebot(*arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert all(name in done.stdout for name in ("run", "sandbox", "dead", "replay", "resume", "policy"))
+
+
+def test_an_unknown_command_is_a_usage_error_on_stderr(quotebot: Run) -> None:
+    done = quotebot("rum")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "rum" in done.stderr
+
+
+def test_the_sandbox_says_when_its_port_is_taken(quotebot: Run) -> None:
+    with contextlib.closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = quotebot("sandbox", "--port", str(port), "--headless")
+    assert (done.returncode, done.stdout) == (69, "")
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_sandbox_refuses_a_port_that_cannot_be(quotebot: Run) -> None:
+    done = quotebot("sandbox", "--port", "70000", "--headless")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "Traceback" not in done.stderr
+
+
+def test_the_sandbox_does_not_continue_a_world_that_is_gone(quotebot: Run, tmp_path: Path, dead: Path) -> None:
+    done = quotebot("sandbox", "--data", str(tmp_path), "--headless")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "holds the ledger of an earlier sandbox" in done.stderr
+    assert dead.exists()
+
+
+async def test_the_sandbox_starts_a_world_with_a_bot_in_it_and_ends_on_sigterm(tmp_path: Path, checkout: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "quotebot", "sandbox", "--port", "0", "--headless"),
+        cwd=tmp_path,
+        env=clean_environment(tmp_path, PYTHONPATH=str(checkout)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    ready = await asyncio.wait_for(process.stdout.readline(), SECONDS)
+    assert ready.startswith(b"Sandbox ready: http://127.0.0.1:")
+    process.send_signal(signal.SIGTERM)
+    rest, log = await asyncio.wait_for(process.communicate(), SECONDS)
+    assert (process.returncode, rest) == (0, b"")
+    assert b"bot.started" in log
+    assert b"bot.stopping" in log
+    assert b"Traceback" not in log
+
+
+async def test_the_bot_ends_with_status_0_on_sigterm(tmp_path: Path) -> None:
+    async with World(tmp_path / "world").serve() as world, bot_process(world, tmp_path) as (bot, deal):
+        await bot.start()
+        await deal.slash()
+        await deal.settled()
+        assert await bot.stop() == 0
+        await eventually(lambda: world.socket.connections == 0, "the connection to be closed")
+        (epoch,) = await deal.rows("SELECT * FROM epochs")
+        assert epoch["end_reason"] == "stopped"
+
+
+async def test_a_bot_token_that_slack_refuses_ends_the_process_with_words(tmp_path: Path) -> None:
+    async with (
+        World(tmp_path / "world").serve() as world,
+        bot_process(world, tmp_path, SLACK_BOT_TOKEN="xoxb-refused-by-slack") as (bot, _),
+    ):
+        await bot.start()
+        assert await bot.stop() == 78
+    log = (tmp_path / "bot.log").read_text()
+    assert "Slack refused the bot token (invalid_auth)" in log
+    assert "xoxb-refused" not in log
+    assert "Traceback" not in log

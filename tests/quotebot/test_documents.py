@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from quotebot.documents import Seller, quote_document
+from quotebot.domain.pricing import LineRequest
+from quotebot.domain.quotes import ApprovalState, QuoteState
+from tests.quotebot.slack.quote_examples import decided, example_pricing, example_quote, quote_in
+
+SELLER = Seller("Seller Ltd", ("1 Street", "City"))
+APPROVED = quote_in(QuoteState.APPROVED)
+
+
+def test_the_document_says_what_was_approved_to_the_cent() -> None:
+    document = quote_document(APPROVED, SELLER, "rep")
+    assert (document.quote_id, document.version, document.account, document.currency) == ("Q-2026-0042", "1", "Acme", "USD")
+    assert (document.list_total, document.discount_total, document.net_total) == (
+        "20,400.00 USD",
+        "\u22123,060.00 USD",
+        "17,340.00 USD",
+    )
+    assert (document.discount_label, document.term) == ("Discount (15 %)", "12 months")
+    assert (document.issued_on, document.valid_until) == ("21 November 2026", "21 December 2026")
+    assert (document.prepared_by, document.approved_by) == ("rep", "Sales Manager on 21 November 2026")
+    assert (document.seller_name, document.seller_lines) == ("Seller Ltd", ("1 Street", "City"))
+
+
+def test_every_line_is_there_with_quantity_term_and_amount() -> None:
+    lines = (LineRequest("pro", 1500), LineRequest("onboarding", 1))
+    first, second = quote_document(replace(APPROVED, pricing=example_pricing(lines=lines)), SELLER, "rep").lines
+    assert (first.position, first.quantity, first.term, first.detail) == ("1", "1,500", "12 months", "Volume tier 100+ · per month")
+    assert (first.unit_price, first.discount, first.amount) == ("6.00", "15 %", "91,800.00")
+    assert (second.term, second.detail, second.amount) == ("one time", "billed once", "4,250.00")
+
+
+def test_without_a_discount_none_is_mentioned() -> None:
+    document = quote_document(replace(APPROVED, pricing=example_pricing("0")), SELLER, "rep")
+    assert document.discount_total == ""
+    assert {line.discount for line in document.lines} == {""}
+
+
+def test_what_the_customer_reads_holds_no_cost_no_margin_and_no_slack_id() -> None:
+    text = json.dumps(asdict(quote_document(APPROVED, SELLER, "rep")))
+    assert not any(
+        secret in text
+        for secret in ("U0REP", "U0MANAGER", "T0HOME", "C0SALES", "A-2026", "cost", "margin", "discount 15 % is over")
+    )
+    assert f"{APPROVED.pricing.cost_total:,.2f}" not in text
+
+
+@pytest.mark.parametrize(
+    "quote", [example_quote(), example_quote(QuoteState.APPROVED, approval=decided(ApprovalState.APPROVED, decided_role=None))]
+)
+def test_nobody_is_named_as_approver_of_what_nobody_approved(quote: object) -> None:
+    assert quote_document(quote, SELLER, "rep").approved_by == ""  # type: ignore[arg-type] # the examples are quotes
+
+
+def test_two_roles_are_both_named() -> None:
+    approval = decided(ApprovalState.APPROVED, decided_role="deal_desk + legal")
+    assert (
+        quote_document(replace(APPROVED, approval=approval), SELLER, "rep").approved_by == "Deal Desk and Legal on 21 November 2026"
+    )
+
+
+def test_the_same_quote_gives_the_same_document() -> None:
+    assert quote_document(APPROVED, SELLER, "rep") == quote_document(quote_in(QuoteState.APPROVED), SELLER, "rep")

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from quotebot.settings import ConfigurationError, Settings, load_settings, slack_tokens
+
+BOT, APP = "xoxb-planted-bot", "xapp-planted-app"
+SECRETS = {"SLACK_BOT_TOKEN": BOT, "SLACK_APP_TOKEN": APP, "SALESFORCE_CLIENT_SECRET": "planted-secret"}
+
+
+def settings(**values: Any) -> Settings:
+    return Settings(_env_file=None, **values)
+
+
+@pytest.fixture(autouse=True)
+def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start without anybody's environment and in a folder without a .env."""
+    for name in (*SECRETS, "SLACK_API_URL", "QUOTEBOT_APPROVERS", "QUOTEBOT_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_defaults_start_nothing_and_name_both_tokens() -> None:
+    with pytest.raises(ConfigurationError) as missing:
+        slack_tokens(load_settings())
+    assert str(missing.value).count("is missing") == 2
+
+
+def test_tokens_of_the_right_kind_are_handed_out() -> None:
+    assert slack_tokens(settings(**SECRETS)) == (BOT, APP)
+
+
+@pytest.mark.parametrize("name", ["SLACK_BOT_TOKEN", "SLACK_APP_TOKEN"])
+@pytest.mark.parametrize("value", ["", "xoxp-planted", " xoxb-planted", "XOXB-planted"])
+def test_any_other_token_is_refused_without_being_shown(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        slack_tokens(settings(**{**SECRETS, name: value}))
+    assert name in str(refused.value)
+    assert "planted" not in str(refused.value)
+
+
+def test_secrets_never_print() -> None:
+    shown = repr(settings(**SECRETS)) + str(settings(**SECRETS)) + settings(**SECRETS).model_dump_json()
+    assert "planted" not in shown
+
+
+def test_a_file_gives_what_the_environment_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(".env").write_text(f'SLACK_BOT_TOKEN={BOT}\nSLACK_APP_TOKEN=xapp-from-file\nQUOTEBOT_APPROVERS={{"cfo": ["U0CFO"]}}\n')
+    monkeypatch.setenv("SLACK_APP_TOKEN", APP)
+    found = load_settings()
+    assert slack_tokens(found) == (BOT, APP)
+    assert found.approvers == {"cfo": ("U0CFO",)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ack_budget_seconds", 0.05),
+        ("ack_budget_seconds", 2.6),
+        ("quote_valid_days", 0),
+        ("lease_seconds", 29),
+        ("settle_delay_seconds", -1),
+        ("drain_seconds", 61),
+        ("SLACK_API_URL", "ftp://slack.com/api/"),
+        ("approvers", {"cfo": "U0CFO"}),
+    ],
+)
+def test_values_out_of_bounds_are_refused(name: str, value: object) -> None:
+    with pytest.raises(ValidationError):
+        settings(**{name: value})
+
+
+def test_settings_do_not_change_once_read() -> None:
+    with pytest.raises(ValidationError):
+        settings().quote_valid_days = 5
+
+
+def test_a_response_url_may_name_slack_or_the_host_the_bot_talks_to() -> None:
+    assert settings().response_url_hosts == {"hooks.slack.com", "slack.com"}
+    assert "127.0.0.1:8765" in settings(SLACK_API_URL="http://127.0.0.1:8765/api/").response_url_hosts
+
+
+def test_the_ledger_lies_in_the_data_folder() -> None:
+    assert settings(data_dir=Path("/srv/quotebot")).ledger_path == Path("/srv/quotebot/ledger.db")

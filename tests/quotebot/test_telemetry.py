@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quotebot.telemetry import REDACTED, redact
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRETS = [
+    "xoxb-1234-5678-abcDEF",
+    "xoxp-1234-abc",
+    "xoxe.xoxp-1-abc"[5:],
+    "xapp-1-A0123-456-abcdef",
+    "Bearer abc.def-ghi",
+    "sk-abcdefgh12345678",
+    "00D5g000004abcd!AQEAQ.x_y",
+    "https://hooks.slack.com/commands/T0HOME/123/secret",
+    "https://hooks.slack.com/actions/T0HOME/123/secret",
+    "http://127.0.0.1:8765/hooks/commands/T0QUOTE/ABC/0123abcd",
+]
+PROGRAM = """
+import logging, sys, structlog
+from quotebot.telemetry import configure_logs
+
+configure_logs(json_lines=sys.argv[1] == "json", secrets=("planted-value", ""))
+log = structlog.get_logger("test")
+log.info("said.xoxb-1-planted", url="https://hooks.slack.com/commands/T/1/planted", many=["xapp-1-planted"], deep={"a": {"b": "x planted-value y"}})
+log.info("kept", count=7, nothing=None, text="unremarkable")
+logging.getLogger("library").warning("token %s", "xoxb-1-planted")
+try:
+    raise RuntimeError("Bearer planted and planted-value")
+except RuntimeError:
+    log.exception("failed")
+    logging.getLogger("library").exception("failed too")
+"""
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_what_looks_like_a_secret_is_not_shown(secret: str) -> None:
+    shown = redact(f"before {secret} after")
+    assert secret not in shown
+    assert shown.startswith(f"before {REDACTED}")
+    assert shown.endswith(" after")
+
+
+@pytest.mark.parametrize(
+    "text", ["Q-2026-0042 v1", "https://slack.com/api/chat.postMessage", "c-7f91abcd", "ask-me-anything-now", ""]
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_a_known_secret_is_hidden_whatever_it_looks_like() -> None:
+    assert redact("the word swordfish", ("swordfish",)) == f"the word {REDACTED}"
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_no_log_line_shows_a_secret_wherever_it_hides(checkout: Path, form: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, form], cwd=checkout, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == ""
+    assert "planted" not in done.stderr.replace(PROGRAM, "")
+    assert done.stderr.count(REDACTED) >= 8
+    assert "RuntimeError" in done.stderr
+    assert "unremarkable" in done.stderr
+    assert "Warning" not in done.stderr
