@@ -164,9 +164,7 @@ class PdfRenderer:
             )
         async with self._turn:
             if self._closed:
-                raise AdapterError(
-                    Failure.TRANSIENT, "closed", "The PDF renderer is shutting down. Another try is safe."
-                )
+                raise AdapterError(Failure.TRANSIENT, "closed", "The PDF renderer is shutting down. Another try is safe.")
             answered = False
             try:
                 async with asyncio.timeout(self._timeout_seconds):

@@ -119,7 +119,8 @@ def verdict(policy: Policy, error: AdapterError, *, alike_before: int) -> Verdic
         return Verdict.DEAD
     if error.possibly_applied and policy.semantics == "append":
         return Verdict.UNCERTAIN
-    if error.possibly_applied and policy.semantics == "repeat_once" and alike_before:
+    lost = error.possibly_applied and error.http_status is None  # a 5xx is an answer: most likely nothing was done
+    if lost and policy.semantics == "repeat_once" and alike_before:
         return Verdict.DEAD
     return Verdict.RETRY
 

@@ -61,5 +61,9 @@ class NotRecorded(DatabaseError):  # noqa: N818 -- the fact, not the mishap: pro
     """The write was dropped before it began: provably nothing was recorded."""
 
 
+class WritesRefused(NotRecorded):
+    """The file takes no writes until a restart: provably nothing was recorded, and waiting does not help."""
+
+
 class OutcomeUnknown(DatabaseError):  # noqa: N818 -- the fact: it cannot be said whether it was recorded
     """COMMIT had begun and failed: it may or may not be recorded. Re-read by key in a fresh process."""

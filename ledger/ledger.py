@@ -209,14 +209,7 @@ class Ledger:
                 self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
                 return
             self._end_operation_attempt(tx, now, operation, "failed", trouble)
-            self._owe(
-                tx,
-                now,
-                effects,
-                operation_id=operation.id,
-                parent_key=operation.operation_key,
-                first_ordinal=operation.cycle * ANSWERS_PER_BURIAL,
-            )
+            self.owe_for(tx, now, operation, effects)
 
         await self.database.write("bury_operation", work)
         self.effects_changed.set()
@@ -248,16 +241,33 @@ class Ledger:
         )
         return True
 
+    def owe_for(self, tx: Tx, now: int, operation: Operation, intents: Iterable[EffectIntent]) -> None:
+        """Owe what a buried operation's person is told, inside an open transaction; each burial has keys of its own."""
+        self._owe(
+            tx,
+            now,
+            intents,
+            operation_id=operation.id,
+            parent_key=operation.operation_key,
+            first_ordinal=operation.cycle * ANSWERS_PER_BURIAL,
+        )
+
     # --------------------------------------------------------------------------------------------------------- effects
 
-    async def claim_effects(self, limit: int) -> list[Effect]:
-        """Take up to `limit` due effects, at most one per lane, none of a paused class."""
+    async def claim_effects(self, slots: Mapping[str, int]) -> list[Effect]:
+        """Take due effects, up to `slots` of each class named, at most one per lane, none of a paused class.
+
+        A class that is not named is not claimed: this build may not know how to perform it.
+        """
         now, epoch = self.clock.now_ms(), self._claiming_epoch()
 
         def work(tx: Tx) -> list[Effect]:
             tx.one("forget_past_pauses", now=now)
             claimed = []
-            for due in tx.all("due_effects", now=now, limit=limit):
+            due_rows = (
+                row for name, free in slots.items() for row in tx.all("due_effects", **{"class": name}, now=now, limit=free)
+            )
+            for due in due_rows:
                 reconciling = due["state"] == "uncertain"
                 row = tx.one(
                     "claim_effect", id=due["id"], fence=due["fence"], epoch=epoch, lease_until=now + self._lease_ms, now=now
@@ -283,6 +293,18 @@ class Ledger:
             return Effect.of(row, reconciling=effect.reconciling)
 
         return await self.database.write("record_step", work)
+
+    async def forget_steps(self, effect: Effect) -> Effect:
+        """Start a multi-call effect over: what its steps had made is gone on the other side."""
+        now = self.clock.now_ms()
+
+        def work(tx: Tx) -> Effect:
+            row = tx.one("forget_steps", id=effect.id, fence=effect.fence, now=now)
+            if row is None:
+                raise StaleFenceError(effect.correlation_id)
+            return Effect.of(row, reconciling=effect.reconciling)
+
+        return await self.database.write("forget_steps", work)
 
     async def settle(self, effect: Effect, settlement: Settlement, decide: FollowUpDecision = no_follow_ups) -> Effect | None:
         """Record how an attempt ended, with what follows from it, in one transaction.
@@ -423,6 +445,7 @@ class Ledger:
                 supersede_key=intent.supersede_key,
                 payload=json.dumps(intent.payload, sort_keys=True),
                 expires_at=intent.expires_at,
+                not_before=intent.not_before,
                 now=now,
             )
             assert row is not None  # noqa: S101 -- a key that exists raises instead
@@ -505,7 +528,7 @@ class Ledger:
         if isinstance(settlement, Hold):
             self._pause(tx, now, effect, settlement.trouble, None)
             self.audit.of_effect(tx, now, "class.paused", effect, after={"reason": settlement.trouble.error})
-        elif isinstance(settlement, Retry) and settlement.hold_until is not None:
+        elif isinstance(settlement, Retry | Doubt) and settlement.hold_until is not None:
             self._pause(tx, now, effect, settlement.trouble, settlement.hold_until)
 
     def _pause(self, tx: Tx, now: int, effect: Effect, trouble: Trouble, until: int | None) -> None:

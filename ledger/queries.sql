@@ -116,10 +116,10 @@ SELECT min(next_attempt_at) AS due FROM operations WHERE next_attempt_at > :now;
 -- pending
 INSERT INTO effects (
   effect_key, operation_id, parent_id, class, semantics, target, aggregate_id, correlation_id, after_id, supersede_key, payload,
-  next_attempt_at, expires_at, created_at, updated_at)
+  next_attempt_at, not_before, expires_at, created_at, updated_at)
 VALUES (
   :effect_key, :operation_id, :parent_id, :class, :semantics, :target, :aggregate_id, :correlation_id, :after_id, :supersede_key,
-  :payload, :now, :expires_at, :now, :now)
+  :payload, coalesce(:not_before, :now), :not_before, :expires_at, :now, :now)
 RETURNING *;
 
 -- name: effect_by_key
@@ -143,12 +143,13 @@ RETURNING *;
 
 -- name: due_effects
 SELECT e.* FROM effects AS e
-WHERE e.next_attempt_at <= :now
+WHERE e.class = :class AND e.next_attempt_at <= :now
   AND NOT EXISTS (SELECT 1 FROM pauses AS p WHERE p.class = e.class AND (p.until_at IS NULL OR p.until_at > :now))
   AND NOT EXISTS (
     SELECT 1 FROM effects AS older
     WHERE older.class = e.class AND older.target = e.target AND older.id < e.id
-      AND older.state IN ('pending', 'in_flight', 'uncertain'))
+      AND older.state IN ('pending', 'in_flight', 'uncertain')
+      AND (older.not_before IS NULL OR older.not_before <= :now))
   AND NOT EXISTS ( -- a replayed effect is older than the one that is under way
     SELECT 1 FROM effects AS busy WHERE busy.class = e.class AND busy.target = e.target AND busy.state = 'in_flight')
   AND (e.after_id IS NULL OR EXISTS (SELECT 1 FROM effects AS parent WHERE parent.id = e.after_id AND parent.state = 'delivered'))
@@ -324,3 +325,11 @@ SELECT * FROM effects WHERE state = 'in_flight' AND epoch = :epoch ORDER BY id;
 
 -- name: forget_operation_claim
 UPDATE operations SET claims = claims - 1 WHERE id = :id;
+
+-- name: forget_steps
+UPDATE effects SET steps = '{}', updated_at = :now
+WHERE id = :id AND state = 'in_flight' AND fence = :fence
+RETURNING *;
+
+-- name: lift_own_pauses
+DELETE FROM pauses WHERE paused_by = :paused_by RETURNING *;

@@ -103,6 +103,7 @@ class EffectIntent:
     after: str | None = None
     supersede_key: str | None = None
     expires_at: int | None = None
+    not_before: int | None = None  # ms; owed for later
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +209,12 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """It may have been done: look again after the delay, before any repetition."""
+    """It may have been done: look again after the delay, before any repetition. `hold_until` as in Retry."""
 
     trouble: Trouble
     delay_ms: int
     spent: bool = True
+    hold_until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

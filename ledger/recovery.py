@@ -7,17 +7,20 @@ dead by proof, not by time-out.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger.records import Effect, Operation, Trouble
+from ledger.ledger import QUOTEBOT, no_follow_ups
+from ledger.records import Effect, EffectIntent, Operation, Trouble
 
 if TYPE_CHECKING:
     from ledger.audit import Audit
     from ledger.database import Database, Tx
-    from ledger.ledger import Ledger
+    from ledger.ledger import FollowUpDecision, Ledger
 
 POISON_CLAIMS: Final = 3
+AnswerDecision = Callable[["Tx", Operation], tuple[EffectIntent, ...]]
 _DIED: Final = Trouble("transient", "The process died while it worked on this.", maybe_sent=True)
 
 
@@ -43,10 +46,18 @@ async def begin_epoch(database: Database, now_ms: int, *, role: str, build: str)
     return await database.write("begin_epoch", work)
 
 
-async def take_back(ledger: Ledger) -> Recovered:
+def no_answer(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
+    """Tell nobody."""
+    del tx, operation
+    return ()
+
+
+async def take_back(ledger: Ledger, *, answer: AnswerDecision = no_answer, follow: FollowUpDecision = no_follow_ups) -> Recovered:
     """Release what dead epochs held: operations to reserved; effects by their semantics, appends into doubt.
 
-    A row claimed POISON_CLAIMS times without a settle is buried as poison instead, so that its lane moves on.
+    A row claimed POISON_CLAIMS times without a settle is buried as poison instead, so that its lane moves on; `answer` says what
+    the person of a buried operation is told, `follow` what a buried effect entails. Pauses that the bot set itself are lifted: what
+    caused them may have been mended meanwhile, and if not, one attempt sets them again.
     """
     now = ledger.clock.now_ms()
 
@@ -54,10 +65,19 @@ async def take_back(ledger: Ledger) -> Recovered:
         poisoned = 0
         operations = [Operation.of(row) for row in tx.all("operations_of_dead_epochs", epoch=ledger.epoch)]
         for operation in operations:
-            poisoned += _release_operation(ledger, tx, now, operation)
+            if _release_operation(ledger, tx, now, operation):
+                poisoned += 1
+                ledger.owe_for(tx, now, operation, answer(tx, operation))
         effects = [Effect.of(row) for row in tx.all("effects_of_dead_epochs", epoch=ledger.epoch)]
         for effect in effects:
-            poisoned += _release_effect(ledger.audit, tx, now, effect)
+            if _release_effect(ledger.audit, tx, now, effect):
+                poisoned += 1
+                buried = tx.one("effect_by_id", id=effect.id)
+                assert buried is not None  # noqa: S101 -- just updated
+                ledger.owe_children(tx, now, effect, follow(tx, Effect.of(buried)).effects)
+        for pause in tx.all("lift_own_pauses", paused_by=QUOTEBOT):
+            details = {"class": pause["class"], "why": "restart"}
+            ledger.audit.append(tx, now, "class.resumed", actor=QUOTEBOT, actor_type="system", after=details)
         return Recovered(len(operations), len(effects), poisoned)
 
     recovered = await ledger.database.write("take_back", work)

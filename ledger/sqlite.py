@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import aiosqlite
 
-from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, Row
+from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, Row, WritesRefused
 from ledger.migrations import Migration, migrate
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 APPLICATION_ID: Final = 0x51424F54  # "QBOT": `file` names it and a stranger's database is refused
 MAX_BATCH: Final = 256
+_DISK_TROUBLE: Final = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM}
+)
 WAL_PAGES: Final = 4000
 _PRAGMAS: Final = (
     "PRAGMA journal_mode = WAL",
@@ -219,8 +222,8 @@ class SqliteDatabase:
                 batch.append(queue.popleft())
         return batch
 
-    def _refusal(self, name: str) -> NotRecorded:
-        return NotRecorded(f"{name} was not recorded: the ledger takes no writes until a restart. The cause: {self._broken}")
+    def _refusal(self, name: str) -> WritesRefused:
+        return WritesRefused(f"{name} was not recorded: the ledger takes no writes until a restart. The cause: {self._broken}")
 
     def _run_batch(self, connection: sqlite3.Connection, batch: list[_Member]) -> list[_Member]:
         """Run on the writer's thread. Returns the members to run again: another's disk error rolled them back."""
@@ -239,9 +242,8 @@ class SqliteDatabase:
                 if not member.start():
                     continue
                 self._run_member(connection, member)
-                if (
-                    not connection.in_transaction
-                ):  # SQLITE_FULL and IOERR roll back everybody: the offender fails, the rest run again
+                if not connection.in_transaction:
+                    # SQLITE_FULL and IOERR roll back everybody: the offender fails, the rest run again.
                     for other in ran:
                         other.result = other.error = None
                     return [*ran, *batch[batch.index(member) + 1 :]]
@@ -261,7 +263,7 @@ class SqliteDatabase:
         try:
             member.result = member.work(SqliteTx(connection, self._statements))
         except Exception as error:  # noqa: BLE001 -- handed to the caller who awaits this member
-            member.error = error
+            member.error = error if not _is_disk_trouble(error) else NotRecorded(f"{member.name} was not recorded ({error}).")
             if connection.in_transaction:
                 connection.execute("ROLLBACK TO member")
         if connection.in_transaction:
@@ -272,6 +274,11 @@ class SqliteDatabase:
     def _close_in_gate(self, connection: sqlite3.Connection) -> None:
         with _locked(self._gate):
             connection.close()
+
+
+def _is_disk_trouble(error: Exception) -> bool:
+    """Tell a full disk, an I/O error or a foreign lock, which pass, from a bug in the work, which does not."""
+    return isinstance(error, sqlite3.OperationalError) and (error.sqlite_errorcode & 0xFF) in _DISK_TROUBLE
 
 
 def hold_instance_lock(path: Path) -> int | None:

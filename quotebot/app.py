@@ -28,9 +28,9 @@ from quotebot.dispatch import Dispatcher
 from quotebot.documents import Seller
 from quotebot.domain.catalogue import parse_catalogue
 from quotebot.domain.policy import parse_policy
-from quotebot.execution import Executor
+from quotebot.execution import Executor, burial_answer
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
-from quotebot.performer import Adapters, QuotePerformer
+from quotebot.performer import Adapters, QuotePerformer, follow_ups
 from quotebot.settings import ConfigurationError, Settings, slack_tokens
 from quotebot.slack.desk import FrontDesk
 from quotebot.slack.listeners import Surface, register
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from adapters.salesforce import Salesforce
     from adapters.slack import Identity, SlackApi
     from ledger.database import Database
+    from ledger.ledger import FollowUpDecision
 
 IDENTIFY_PAUSE_SECONDS: Final = 1.0
 ACK_DRAIN_SECONDS: Final = 3.0
@@ -139,19 +140,28 @@ async def run_bot(settings: Settings, stop: asyncio.Event, ports: Ports | None =
         stack.push_async_callback(database.close)
         epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build=__version__)
         ledger = Ledger(database, ports.clock, Audit(DOMAIN_EVENTS), epoch=epoch, lease_seconds=settings.lease_seconds)
-        recovered = await recovery.take_back(ledger)
+        recovered = await recovery.take_back(ledger, answer=_poison_answer(ports.clock), follow=_follow(ports.clock))
         log.info("bot.recovered", operations=recovered.operations, effects=recovered.effects, poisoned=recovered.poisoned)
         session = await stack.enter_async_context(aiohttp.ClientSession())
         client = _web_client(bot_token, settings, session)
         adapters = await _adapters(stack, client, session, settings)
         rules = load_rules(settings)
-        performer = QuotePerformer(ledger, adapters, rules, Seller(settings.seller_name, settings.seller_lines))
+        performer = QuotePerformer(
+            ledger,
+            adapters,
+            rules,
+            Seller(settings.seller_name, settings.seller_lines),
+            settle_delay_seconds=settings.settle_delay_seconds,
+        )
         workers = _Workers(ledger, performer, rules, settings, ports)
         stack.push_async_callback(workers.stop)
         workers.start()
-        identity = await _identify(adapters.slack, stop)
-        if identity is None:
+        identifying = asyncio.create_task(_identify(adapters.slack))
+        stack.callback(identifying.cancel)
+        await workers.until(stop, identifying)
+        if not identifying.done():
             return
+        identity = identifying.result()
         surface = Surface(
             desk=FrontDesk(ledger, ack_budget_seconds=settings.ack_budget_seconds),
             ledger=ledger,
@@ -184,11 +194,11 @@ class _Workers:
             asyncio.create_task(self._dispatcher.run(), name="dispatcher"),
         ]
 
-    async def until(self, stop: asyncio.Event) -> None:
-        """Return when asked to stop; raise what killed a worker."""
+    async def until(self, stop: asyncio.Event, other: asyncio.Task[Any] | None = None) -> None:
+        """Return when asked to stop, or when `other` is done; raise what killed a worker."""
         stopping = asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait([stopping, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopping, *self._tasks, *([other] if other else [])], return_when=asyncio.FIRST_COMPLETED)
             for task in self._tasks:
                 if task.done():
                     task.result()
@@ -203,9 +213,9 @@ class _Workers:
         await recovery.give_back(self._ledger)
 
 
-async def _identify(slack: SlackApi, stop: asyncio.Event) -> Identity | None:
+async def _identify(slack: SlackApi) -> Identity:
     """Ask Slack who we are, until it answers. Effects are delivered meanwhile; a refused token ends the process."""
-    while not stop.is_set():
+    while True:
         try:
             return await slack.identify()
         except AdapterError as error:
@@ -214,9 +224,15 @@ async def _identify(slack: SlackApi, stop: asyncio.Event) -> Identity | None:
                     f"Slack refused the bot token ({error.code}). Nothing was sent. Check SLACK_BOT_TOKEN and its scopes."
                 ) from error
             log.warning("slack.unreachable", code=error.code)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), error.retry_after_seconds or IDENTIFY_PAUSE_SECONDS)
-    return None
+            await asyncio.sleep(error.retry_after_seconds or IDENTIFY_PAUSE_SECONDS)
+
+
+def _poison_answer(clock: Clock) -> recovery.AnswerDecision:
+    return lambda tx, operation: burial_answer(tx, operation, "the bot stopped while working on it, several times", clock.now_ms())
+
+
+def _follow(clock: Clock) -> FollowUpDecision:
+    return lambda tx, effect: follow_ups(tx, effect, clock.now_ms())
 
 
 def _web_client(bot_token: str, settings: Settings, session: aiohttp.ClientSession) -> AsyncWebClient:

@@ -98,9 +98,7 @@ class DecideApproval:
 
 Payload = CreateQuote | SubmitQuote | DecideApproval
 
-REGISTRY: dict[str, type[Payload]] = {
-    payload.kind: payload for payload in (CreateQuote, SubmitQuote, DecideApproval)
-}
+REGISTRY: dict[str, type[Payload]] = {payload.kind: payload for payload in (CreateQuote, SubmitQuote, DecideApproval)}
 
 
 @dataclass(frozen=True, slots=True)

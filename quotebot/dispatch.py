@@ -7,14 +7,17 @@ of effects: retry, look again first, pause the class, drop, or give up.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
 from adapters.failures import AdapterError, Failure
-from adapters.policies import Policy, Verdict, policy_for, verdict
-from ledger.ledger import StaleFenceError
+from adapters.policies import POLICIES, Policy, Verdict, policy_for, verdict
+from ledger.database import NotRecorded, OutcomeUnknown, WritesRefused
+from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import Bury, Delivered, Doubt, Drop, Effect, FollowUps, Hold, Retry, Settlement, Trouble
 
 if TYPE_CHECKING:
@@ -22,8 +25,9 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 POLL_SECONDS: Final = 1.0  # the poll guarantees progress; wake-ups only make it quick
-CONCURRENCY: Final = 8
+PER_CLASS: Final = 4  # calls of one class at once: what hangs in one never holds up another
 OVERRUN_SECONDS: Final = 5.0  # an adapter keeps its own deadline; this one only guards against an adapter that does not
+THROTTLE_SECONDS_MIN: Final = 1.0  # after a 429 that names no wait
 
 Draw = Callable[[float, float], float]
 log = structlog.get_logger(__name__)
@@ -44,6 +48,10 @@ class Performer(Protocol):
         """Tell, from the recorded steps alone, whether anything visible can have happened."""
         ...
 
+    async def start_over(self, effect: Effect) -> None:
+        """Forget what earlier steps of an effect made, which the other side no longer has."""
+        ...
+
     def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
         """Decide, in the settling transaction, what a settled effect entails."""
         ...
@@ -57,40 +65,54 @@ class Dispatcher:
         self._performer = performer
         self._draw = draw
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], str] = {}  # and its class
+        self._unwritten = 0  # results that could not be recorded yet: until they are, nothing new is claimed
+        self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """Work until cancelled; the attempts under way are left to `drain`."""
-        while True:
+        """Work until cancelled; the attempts under way are left to `drain`. Raises what makes going on unsafe."""
+        while self._failure is None:
             self._ledger.effects_changed.clear()
-            if len(self._running) < CONCURRENCY and await self.step():
-                continue
             try:
-                await asyncio.wait_for(self._ledger.effects_changed.wait(), await self._nap_seconds())
-            except TimeoutError:
-                continue
+                if not self._unwritten and await self.step():
+                    continue
+                nap = await self._nap_seconds()
+            except WritesRefused:
+                raise
+            except NotRecorded as error:
+                log.warning("ledger.busy", error=str(error))
+                nap = POLL_SECONDS
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ledger.effects_changed.wait(), nap)
+        raise self._failure
 
     async def step(self) -> int:
         """Claim what is due and start it; returns how many were started."""
-        effects = await self._ledger.claim_effects(CONCURRENCY - len(self._running))
+        busy = Counter(self._running.values())
+        slots = {name: PER_CLASS - busy[name] for name in POLICIES if busy[name] < PER_CLASS}
+        effects = await self._ledger.claim_effects(slots)
         for effect in effects:
             task = asyncio.create_task(self._attempt(effect))
-            self._running.add(task)
+            self._running[task] = effect.effect_class
             task.add_done_callback(self._finished)
         return len(effects)
 
     async def drain(self, seconds: float) -> None:
         """Wait for the attempts under way; what is still running after `seconds` is cancelled and left to the next start."""
-        if self._running:
-            _, late = await asyncio.wait(self._running, timeout=seconds)
-            for task in late:
-                task.cancel()
+        running = list(self._running)
+        if not running:
+            return
+        _, late = await asyncio.wait(running, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._ledger.effects_changed.set()
+        self._running.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("effect.unsettled", error=repr(error))
+            self._failure = self._failure or error  # half a bot is worse than none: `run` raises it
+        self._ledger.effects_changed.set()
 
     async def _nap_seconds(self) -> float:
         due = await self._ledger.next_effect_due_at()
@@ -107,8 +129,32 @@ class Dispatcher:
             except StaleFenceError:
                 log.warning("effect.late_step")
                 return
-            settled = await self._ledger.settle(effect, settlement, self._performer.follow_ups)
+            settled = await self._settle(effect, settlement)
             _log_settlement(effect, settlement, late=settled is None)
+
+    async def _settle(self, effect: Effect, settlement: Settlement) -> Effect | None:
+        """Record the result. While the ledger cannot be written it is kept and tried again: it must not be lost."""
+        decide = self._performer.follow_ups
+        waiting = False
+        try:
+            while True:
+                try:
+                    return await self._ledger.settle(effect, settlement, decide)
+                except (WritesRefused, OutcomeUnknown):
+                    raise
+                except NotRecorded as error:
+                    log.warning("effect.result_unwritten", error=str(error))
+                    self._unwritten += not waiting
+                    waiting = True
+                    await asyncio.sleep(POLL_SECONDS)
+                except Exception:
+                    if decide is no_follow_ups:
+                        raise
+                    log.exception("effect.follow_ups_failed")
+                    decide = no_follow_ups
+                    settlement = Bury(Trouble(Failure.INTERNAL.value, "What follows could not be decided.", maybe_sent=True))
+        finally:
+            self._unwritten -= waiting
 
     async def _try(self, effect: Effect) -> Settlement:
         policy = policy_for(effect.effect_class)
@@ -146,6 +192,7 @@ class Dispatcher:
             return found
         settled_at = (effect.uncertain_since or now) + self._settle_delay_ms
         if now >= settled_at:
+            await self._performer.start_over(effect)
             return Retry(doubt, delay_ms=0, spent=False)
         return Doubt(doubt, delay_ms=settled_at - now, spent=False)
 
@@ -164,16 +211,19 @@ class Dispatcher:
         if judged is Verdict.DEAD:
             # An answer to one person that cannot arrive any more is needless: the quote's card shows the outcome.
             return Drop(trouble) if effect.semantics == "repeat_once" else Bury(trouble)
-        delay = policy.next_delay(effect.attempts + 1, self._draw, error.retry_after_seconds)
+        spent = judged is not Verdict.WAIT
+        delay = policy.next_delay(effect.attempts + spent, self._draw, error.retry_after_seconds)
         if delay is None:
             return Bury(trouble)
+        if not spent and error.retry_after_seconds is None:
+            delay = max(delay, THROTTLE_SECONDS_MIN)
         delay_ms = round(delay * 1000)
-        if effect.reconciling or judged is Verdict.UNCERTAIN:
-            return Doubt(trouble, delay_ms)
         hold_until = None
         if error.retry_after_seconds is not None:
             hold_until = self._ledger.clock.now_ms() + round(error.retry_after_seconds * 1000)
-        return Retry(trouble, delay_ms, hold_until=hold_until)
+        if effect.reconciling or judged is Verdict.UNCERTAIN:
+            return Doubt(trouble, delay_ms, spent=spent, hold_until=hold_until)
+        return Retry(trouble, delay_ms, spent=spent, hold_until=hold_until)
 
 
 def _alike_before(effect: Effect, error: AdapterError) -> int:

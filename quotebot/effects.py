@@ -33,6 +33,11 @@ def card(quote_id: str, root_key: str) -> EffectIntent:
     return _intent(CARD, quote_id, quote_id, {"quote_id": quote_id}, after=root_key, supersede_key=f"card:{quote_id}")
 
 
+def card_again(quote_id: str, root_key: str, not_before: int) -> EffectIntent:
+    """Draw the card once more at `not_before` (ms), whatever was drawn meanwhile: a lost update may have landed in between."""
+    return _intent(CARD, quote_id, quote_id, {"quote_id": quote_id}, after=root_key, not_before=not_before)
+
+
 def notice(quote_id: str, root_key: str, text: str) -> EffectIntent:
     """Say something in the quote's thread, once."""
     return _intent(POST, quote_id, quote_id, {"what": "notice", "quote_id": quote_id, "text": text}, after=root_key)
@@ -69,6 +74,7 @@ def _intent(
     after: str | None = None,
     supersede_key: str | None = None,
     expires_at: int | None = None,
+    not_before: int | None = None,
 ) -> EffectIntent:
     return EffectIntent(
         effect_class=effect_class,
@@ -79,4 +85,5 @@ def _intent(
         after=after,
         supersede_key=supersede_key,
         expires_at=expires_at,
+        not_before=not_before,
     )

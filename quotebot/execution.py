@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
 from adapters.failures import Failure
 from adapters.policies import policy_for
+from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError
-from ledger.records import Operation, Outcome, Trouble
+from ledger.records import EffectIntent, Operation, Outcome, Trouble
 from quotebot import effects, words
 from quotebot.commands import REGISTRY, CreateQuote, DecideApproval, SubmitQuote
 from quotebot.handlers import quotes as handlers
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ledger.database import Tx
     from ledger.ledger import Ledger
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 1.0  # the poll is what guarantees progress; wake-ups only make it quick
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
 
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
@@ -41,12 +44,17 @@ class Executor:
         """Work until cancelled."""
         while True:
             self._ledger.operations_changed.clear()
-            if await self.step():
-                continue
             try:
-                await asyncio.wait_for(self._ledger.operations_changed.wait(), await self._nap_seconds())
-            except TimeoutError:
-                continue
+                if await self.step():
+                    continue
+                nap = await self._nap_seconds()
+            except WritesRefused:
+                raise
+            except NotRecorded as error:
+                log.warning("ledger.busy", error=str(error))
+                nap = POLL_SECONDS
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ledger.operations_changed.wait(), nap)
 
     async def _nap_seconds(self) -> float:
         due = await self._ledger.next_operation_due_at()
@@ -67,26 +75,42 @@ class Executor:
 
     async def _execute(self, operation: Operation) -> None:
         try:
-            done = await self._ledger.execute(operation, lambda tx: self.decide(tx, operation))
+            done = await self._when_writable(lambda: self._ledger.execute(operation, lambda tx: self.decide(tx, operation)))
         except StaleFenceError:
             log.warning("operation.late_result")
+        except DatabaseError:
+            raise
         except Exception as error:
             log.exception("operation.failed", attempt=operation.attempts + 1)
             await self._fail(operation, error)
         else:
             log.info("operation.completed", outcome=done.outcome, aggregate_id=(done.response or {}).get("quote_id"))
 
+    async def _when_writable(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write, however long a full disk or a foreign lock lasts: the command is claimed and must come to an end."""
+        while True:
+            try:
+                return await write()
+            except WritesRefused:
+                raise
+            except NotRecorded as error:
+                log.warning("operation.result_unwritten", error=str(error))
+                await asyncio.sleep(POLL_SECONDS)
+
     async def _fail(self, operation: Operation, error: Exception) -> None:
         trouble = Trouble(Failure.INTERNAL.value, f"{type(error).__name__}: the command could not be executed.")
         delay = policy_for("default").next_delay(operation.attempts + 1, self._draw, None)
         if operation.attempts < INTERNAL_RETRIES and delay is not None:
-            await self._ledger.retry_operation(operation, trouble, round(delay * 1000))
+            await self._when_writable(lambda: self._ledger.retry_operation(operation, trouble, round(delay * 1000)))
             return
+        answer = await self._ledger.database.read(lambda tx: burial_answer(tx, operation, trouble.error, self._now_ms()))
         quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
         text = words.terminal(trouble.error, operation.correlation_id, quote_id)
-        channel = operation.payload.get("channel")
-        answer = effects.reply(operation.aggregate_id, operation.actor, channel, text, operation.received_at)
-        await self._ledger.bury_operation(operation, trouble, {"code": "failed", "quote_id": quote_id, "text": text}, (answer,))
+        response = {"code": "failed", "quote_id": quote_id, "text": text}
+        await self._when_writable(lambda: self._ledger.bury_operation(operation, trouble, response, answer))
+
+    def _now_ms(self) -> int:
+        return self._ledger.clock.now_ms()
 
     def decide(self, tx: Tx, operation: Operation) -> Outcome:
         """Load, decide and save inside the open transaction."""
@@ -96,7 +120,7 @@ class Executor:
             correlation_id=operation.correlation_id,
             actor=operation.actor,
             team_id=operation.team_id,
-            received_at=operation.received_at,
+            received_at=operation.received_at if operation.cycle == 1 else self._now_ms(),  # a replay re-checks expiry
             seen_version=operation.aggregate_version,
             actor_name=store.transport(tx, operation.id).get("actor_name", ""),
         )
@@ -128,6 +152,15 @@ class Executor:
             decision_effects = (*decision.effects, effects.card(quote_id, root))
             return Outcome(decision.kind, decision.response, decision_effects, decision.events)
         return _outcome(decision)
+
+
+def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
+    """Owe the person whose command was given up an answer where they can see it: the quote's channel, or where they typed."""
+    quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
+    quote = None if quote_id is None else store.load(tx, quote_id)
+    channel = operation.payload.get("channel") if quote is None else quote.channel
+    text = words.terminal(error, operation.correlation_id, quote_id)
+    return (effects.reply(operation.aggregate_id, operation.actor, channel, text, now_ms),)
 
 
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending"})  # refresh what the person looked at

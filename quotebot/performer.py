@@ -53,11 +53,12 @@ class Adapters:
 class QuotePerformer:
     """The one implementation of the dispatcher's Performer."""
 
-    def __init__(self, ledger: Ledger, adapters: Adapters, rules: Rules, seller: Seller) -> None:
+    def __init__(self, ledger: Ledger, adapters: Adapters, rules: Rules, seller: Seller, *, settle_delay_seconds: float) -> None:
         self._ledger = ledger
         self._adapters = adapters
         self._rules = rules
         self._seller = seller
+        self._settle_delay_ms = round(settle_delay_seconds * 1000)
 
     async def perform(self, effect: Effect) -> Delivered:
         """Do the deed. Raises AdapterError."""
@@ -99,9 +100,20 @@ class QuotePerformer:
         """An upload shows nothing to anybody before its last call; every other deed is one call."""
         return effect.effect_class != effects.FILE or UPLOADED in effect.steps
 
+    async def start_over(self, effect: Effect) -> None:
+        """Forget an upload that never showed up: it is made anew, from its first call."""
+        if effect.steps:
+            await self._ledger.forget_steps(effect)
+
     def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
         """Owe what a settled effect entails, in the settling transaction."""
-        return follow_ups(tx, effect, self._ledger.clock.now_ms())
+        now = self._ledger.clock.now_ms()
+        owed = follow_ups(tx, effect, now)
+        if effect.effect_class != effects.CARD or effect.state != "delivered" or not effect.maybe_sent:
+            return owed
+        # A lost update may still arrive and show an older state: once the settle delay has passed, the card is drawn once more.
+        root = store.root_effect_key(tx, effect.aggregate_id)
+        return FollowUps((effects.card_again(effect.aggregate_id, root, now + self._settle_delay_ms),))
 
     async def status(self, quote_id: str) -> Card | None:
         """Render a quote's card as it would be now, or None when there is no such quote."""
@@ -178,16 +190,18 @@ class QuotePerformer:
                 comment=words.pdf_comment(quote),
             )
         except AdapterError as error:
-            if error.failure is not Failure.NOT_FOUND or not await self._adapters.slack.is_shared(
-                file_id=file_id, channel=quote.channel
-            ):
+            if error.failure is not Failure.NOT_FOUND:
                 raise
-            return Delivered(file_id, {"file_id": file_id}, already_there=True)  # completed by an earlier attempt
+            if await self._adapters.slack.is_shared(file_id=file_id, channel=quote.channel):
+                return Delivered(file_id, {"file_id": file_id}, already_there=True)  # completed by an earlier attempt
+            # Slack has forgotten the upload, or does not show it yet: it is looked for after the settle delay, then made anew.
+            gone = "Slack does not know the uploaded file; it is looked for once more before it is uploaded again."
+            raise AdapterError(Failure.TRANSIENT, "upload_gone", gone, possibly_applied=True) from error
         return Delivered(file_id, {"file_id": file_id})
 
     async def _upload(self, effect: Effect, quote: Quote) -> Effect:
         """Send the bytes. Nobody sees them before the completing call, so whatever goes wrong here may be repeated."""
-        content = await asyncio.to_thread(self._adapters.artefacts.get, effect.payload["sha256"])
+        content = await self._pdf_of(effect, quote)
         try:
             ticket = await self._adapters.slack.upload_url(filename=f"{quote.quote_id}-v{quote.version}.pdf", length=len(content))
             effect = await self._ledger.record_step(effect, TICKET, {"file_id": ticket.file_id})
@@ -196,6 +210,17 @@ class QuotePerformer:
             error.possibly_applied = False
             raise
         return await self._ledger.record_step(effect, UPLOADED, {"bytes": len(content)})
+
+    async def _pdf_of(self, effect: Effect, quote: Quote) -> bytes:
+        """Return the stored PDF, rendered again when the store has lost it: the same document, so the same bytes."""
+        try:
+            return await asyncio.to_thread(self._adapters.artefacts.get, effect.payload["sha256"])
+        except AdapterError as error:
+            if error.failure is not Failure.NOT_FOUND:
+                raise
+        rendered = await self._adapters.pdf.render(quote_document(quote, self._seller, quote.requester_name))
+        await asyncio.to_thread(self._adapters.artefacts.put, rendered.content)
+        return rendered.content
 
     async def _create_in_crm(self, effect: Effect) -> Delivered:
         if self._adapters.salesforce is None:

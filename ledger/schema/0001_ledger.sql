@@ -105,6 +105,7 @@ CREATE TABLE effects (
   state TEXT NOT NULL DEFAULT 'pending'
     CHECK (state IN ('pending', 'in_flight', 'uncertain', 'delivered', 'failed', 'superseded', 'discarded')),
   next_attempt_at INTEGER,
+  not_before INTEGER, -- owed for later: until then it holds no lane
   expires_at INTEGER,
   claims INTEGER NOT NULL DEFAULT 0,
   attempts INTEGER NOT NULL DEFAULT 0,
@@ -130,7 +131,7 @@ CREATE TABLE effects (
   CHECK (state <> 'uncertain' OR uncertain_since IS NOT NULL),
   CHECK ((state IN ('delivered', 'failed', 'superseded', 'discarded')) = (finished_at IS NOT NULL))
 ) STRICT;
-CREATE INDEX effects_due ON effects (next_attempt_at, id) WHERE next_attempt_at IS NOT NULL;
+CREATE INDEX effects_due ON effects (class, next_attempt_at, id) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX effects_lane ON effects (class, target, id) WHERE state IN ('pending', 'in_flight', 'uncertain');
 CREATE UNIQUE INDEX effects_one_in_flight ON effects (class, target) WHERE state = 'in_flight';
 CREATE INDEX effects_held ON effects (epoch) WHERE epoch IS NOT NULL;
@@ -199,7 +200,7 @@ SELECT
     WHEN e.state IN ('delivered', 'superseded') THEN 'replayed' ELSE 'replaying'
   END AS status
 FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
-WHERE e.state = 'failed' OR e.cycle > 1
+WHERE e.state IN ('failed', 'discarded') OR e.cycle > 1
 UNION ALL
 SELECT
   'operation', o.id, o.operation_key, o.source, o.source_request_id, o.action_kind, o.aggregate_id, o.correlation_id, o.payload,
@@ -210,4 +211,4 @@ SELECT
     WHEN o.state = 'completed' THEN 'replayed' ELSE 'replaying'
   END
 FROM operations AS o
-WHERE o.state = 'failed_terminal' OR o.cycle > 1;
+WHERE o.state IN ('failed_terminal', 'discarded') OR o.cycle > 1;

@@ -168,10 +168,10 @@ def _table(pricing: Pricing) -> str:
 
 def _row(line: PricedLine, currency: str) -> str:
     name = words.escape(clipped(words.one_line(line.name), NAME_CHARACTERS_MAX))
-    months = "once" if line.billing == "one_time" else f"× {line.months} {'month' if line.months == 1 else 'months'}"
+    months = "once" if line.billing == "one_time" else f"× {line.months} {'month' if line.months == 1 else 'months'}"  # noqa: RUF001 -- a product
     unit_price = money.format_unit_price(line.unit_price, currency)
     before = f"{money.format_number(line.list_amount, currency)} → " if line.discount_amount else ""
-    return f"• {line.quantity:,} × *{name}* · {unit_price} {months}: {before}*{money.format_amount(line.net_amount, currency)}*"
+    return f"• {line.quantity:,} × *{name}* · {unit_price} {months}: {before}*{money.format_amount(line.net_amount, currency)}*"  # noqa: RUF001 -- a product
 
 
 def _approval_text(quote: Quote, approvers: tuple[str, ...], decision: PolicyDecision | None) -> str | None:

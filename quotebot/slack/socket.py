@@ -7,6 +7,7 @@ that failed is thrown away.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient
 
 PING_SECONDS: Final = 3.0
-CONNECT_SECONDS: Final = 2.5  # shorter than the client's own pause between tries on a ticket that is already dead
+HANDSHAKE_SECONDS: Final = 2.5  # shorter than the client's own pause between tries on a ticket that is already dead
+TICKET_PAUSE_SECONDS: Final = 1.0
+CLOSE_SECONDS: Final = 1.5  # a half-open connection does not answer its closing
 OK: Final = 200
 
 Ack = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
@@ -40,12 +43,17 @@ class RecoveringClient(SocketModeClient):
     """Slack's own client, made to drop a refused ticket and ask for a new one."""
 
     async def connect(self) -> None:
-        """Connect, however often it takes, each try bounded and with a ticket of its own."""
+        """Connect, however often it takes. Asking for a ticket takes as long as Slack wants; the handshake alone is bounded."""
         while not self.closed:
             try:
-                await asyncio.wait_for(super().connect(), CONNECT_SECONDS)  # type: ignore[no-untyped-call] # the SDK has no types here
+                self.wss_uri = self.wss_uri or await self.issue_new_wss_url()
+                await asyncio.wait_for(super().connect(), HANDSHAKE_SECONDS)  # type: ignore[no-untyped-call] # the SDK has no types here
             except TimeoutError:
                 self.wss_uri = None
+            except Exception as error:  # noqa: BLE001 -- whatever the ticket's refusal is, the only way is to ask again
+                log.warning("socket.no_ticket", error=type(error).__name__)
+                self.wss_uri = None
+                await asyncio.sleep(TICKET_PAUSE_SECONDS)
             else:
                 return
 
@@ -82,7 +90,8 @@ class SocketReceiver(AsyncBaseSocketModeHandler):
         self._closing = True
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=seconds)
-        await self.close_async()  # type: ignore[no-untyped-call] # the SDK has no types here
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.close_async(), CLOSE_SECONDS)  # type: ignore[no-untyped-call] # the SDK has no types here
 
     async def _process(self, client: Any, request: SocketModeRequest) -> None:
         bolt_request = AsyncBoltRequest(mode="socket_mode", body=request.payload, context={"envelope_id": request.envelope_id})

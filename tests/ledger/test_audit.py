@@ -177,7 +177,7 @@ async def walk(steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]], 
         await database.close()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(STEPS)
 def test_on_any_walk_every_move_of_a_row_has_its_audit_row_in_the_same_commit(
     steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]],

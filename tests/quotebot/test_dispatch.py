@@ -122,7 +122,7 @@ async def test_a_throttled_class_is_never_tried_before_retry_after(bench: Bench)
     assert await play.step() == 0
     play.bench.clock.advance(1)
     assert await play.step() == 2
-    assert (play.state("t"), play.state("u")) == (("delivered", 2), ("delivered", 1))
+    assert (play.state("t"), play.state("u")) == (("delivered", 1), ("delivered", 1))  # the refused attempt is not counted
 
 
 async def test_the_longer_of_two_holds_counts(bench: Bench) -> None:
@@ -139,7 +139,15 @@ async def test_throttling_without_a_time_waits_as_any_failure_does(play: Round) 
     await play.owe("slack.post")
     play.performer.sends.append(throttled(None))
     await play.step()
-    assert (play.state(), play.delay()) == (("pending", 1), 250)
+    assert (play.state(), play.delay()) == (("pending", 0), 250)
+
+
+async def test_throttling_alone_never_makes_a_dead_letter(play: Round) -> None:
+    await play.owe("slack.post")
+    play.performer.sends.extend([throttled(1.0)] * 20)
+    for _ in range(20):
+        assert await play.next_step() == 1
+    assert play.state() == ("pending", 0)
 
 
 async def test_our_own_backoff_counts_where_it_is_longer_than_retry_after(play: Round) -> None:
@@ -148,7 +156,7 @@ async def test_our_own_backoff_counts_where_it_is_longer_than_retry_after(play: 
     await play.step()
     for _ in range(3):
         await play.next_step()
-    assert play.delay() == 4_000
+    assert (play.state(), play.delay()) == (("pending", 3), 2_000)
 
 
 async def test_an_auth_failure_pauses_the_class_and_burns_nothing(play: Round) -> None:

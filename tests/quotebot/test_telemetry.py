@@ -29,7 +29,8 @@ from quotebot.telemetry import configure_logs
 
 configure_logs(json_lines=sys.argv[1] == "json", secrets=("planted-value", ""))
 log = structlog.get_logger("test")
-log.info("said.xoxb-1-planted", url="https://hooks.slack.com/commands/T/1/planted", many=["xapp-1-planted"], deep={"a": {"b": "x planted-value y"}})
+log.info("said.xoxb-1-planted", url="https://hooks.slack.com/commands/T/1/planted")
+log.info("nested", many=["xapp-1-planted"], deep={"a": {"b": "x planted-value y"}})
 log.info("kept", count=7, nothing=None, text="unremarkable")
 logging.getLogger("library").warning("token %s", "xoxb-1-planted")
 try:
