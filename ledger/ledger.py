@@ -152,7 +152,8 @@ class Ledger:
                 self.audit.of_operation(
                     tx, now, event.event_type, operation, aggregate_id=event.aggregate_id, before=event.before, after=event.after
                 )
-            self.audit.of_operation(tx, now, f"operation.{outcome.kind}", operation, after=outcome.response)
+            answered = {name: value for name, value in outcome.response.items() if name != "text"}  # no free text in the audit
+            self.audit.of_operation(tx, now, f"operation.{outcome.kind}", operation, after=answered)
             self._owe(tx, now, outcome.effects, operation_id=operation.id, parent_key=operation.operation_key)
             return done
 

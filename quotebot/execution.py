@@ -140,7 +140,9 @@ class Executor:
     def _change(self, tx: Tx, asked: handlers.Asked, payload: SubmitQuote | DecideApproval, quote_id: str) -> Outcome:
         quote = store.load(tx, quote_id)
         if quote is None:
-            return Outcome("refused", {"code": "unknown_quote", "quote_id": quote_id, "text": words.unknown_quote(quote_id)})
+            text = words.unknown_quote(quote_id)
+            answer = effects.reply(quote_id, asked.actor, None, text, asked.received_at)
+            return Outcome("refused", {"code": "unknown_quote", "quote_id": quote_id, "text": text}, (answer,))
         root = store.root_effect_key(tx, quote_id)
         if isinstance(payload, SubmitQuote):
             decision = handlers.submit(asked, quote, root, store.approval_count(tx, quote_id, quote.version), self._rules)

@@ -115,7 +115,7 @@ def root_key(operation_key: str) -> str:
 
 def submit(asked: Asked, quote: Quote, root: str, requests: int, rules: Rules) -> Decision:
     """Ask for the approval the policy wants; a quote that needs nobody is approved at once. `requests`: earlier requests."""
-    if refusal := _seen_another_version(asked, quote) or _foreign(asked, quote):
+    if refusal := _foreign(asked, quote) or _seen_another_version(asked, quote):
         return refusal
     if quote.state is not QuoteState.PRICED:
         return _refused(asked, quote.quote_id, quote.channel, "wrong_state", words.wrong_state(quote, "submit"))
@@ -150,18 +150,12 @@ def submit(asked: Asked, quote: Quote, root: str, requests: int, rules: Rules) -
 
 def decide(asked: Asked, command: DecideApproval, quote: Quote, root: str, rules: Rules) -> Decision:
     """Approve or reject, if this person may, now, on the version they saw. The first valid decision wins."""
-    if refusal := _seen_another_version(asked, quote):
-        return refusal
+    verdict = _verdict(asked, command, quote, rules)
+    if isinstance(verdict, Decision):
+        return verdict
     approval = quote.approval
-    if approval is None or approval.approval_id != command.approval_id:
-        return _refused(asked, quote.quote_id, quote.channel, "stale", words.wrong_state(quote, command.decision))
-    verdict = may_decide(approval, quote, asked.actor, rules.roles_of(asked.actor), asked.team_id, received_at=asked.received_at)
-    if not isinstance(verdict, DecidingRole):
-        event = AuditEvent("approval.refused", quote.quote_id, after={"code": verdict.code, "actor": asked.actor})
-        return replace(_refused(asked, quote.quote_id, quote.channel, verdict.code, words.refusal(verdict)), events=(event,))
+    assert approval is not None  # noqa: S101 -- nobody may decide where nothing is asked
     rejecting = command.decision == "reject"
-    if rejecting and not (command.reason or "").strip():
-        return _refused(asked, quote.quote_id, quote.channel, "reason_needed", words.reason_needed())
     decided = replace(
         approval,
         state=ApprovalState.REJECTED if rejecting else ApprovalState.APPROVED,
@@ -173,16 +167,37 @@ def decide(asked: Asked, command: DecideApproval, quote: Quote, root: str, rules
     after = replace(quote, state=QuoteState.REJECTED if rejecting else QuoteState.APPROVED, approval=decided)
     if not rejecting:
         return _approved(asked, after, root, (AuditEvent("approval.approved", quote.quote_id, _facts(quote), _facts(after)),))
+    notice = words.decided_notice(after, decided)
     return Decision(
         "applied",
-        {"code": "rejected", "quote_id": quote.quote_id, "text": words.decided_notice(after, decided)},
+        {"code": "rejected", "quote_id": quote.quote_id, "text": notice},
         after,
-        (
-            effects.card(quote.quote_id, root),
-            effects.notice(quote.quote_id, root, words.decided_notice(after, decided)),
-        ),
+        (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, notice)),
         (AuditEvent("approval.rejected", quote.quote_id, _facts(quote), _facts(after)),),
     )
+
+
+def _verdict(asked: Asked, command: DecideApproval, quote: Quote, rules: Rules) -> DecidingRole | Decision:
+    """Return the role that lets the person decide, or the refusal. Strangers learn nothing of the quote, not even its version."""
+    if refusal := _foreign(asked, quote):
+        return replace(refusal, events=(_refused_event(asked, quote, "foreign_team"),))
+    if refusal := _seen_another_version(asked, quote):
+        return refusal
+    approval = quote.approval
+    if approval is None or approval.approval_id != command.approval_id:
+        return _stale_request(asked, command, quote)
+    roles = rules.roles_of(asked.actor)
+    verdict = may_decide(approval, quote, asked.actor, roles, asked.team_id, received_at=asked.received_at)
+    if not isinstance(verdict, DecidingRole):
+        refusal = _refused(asked, quote.quote_id, quote.channel, verdict.code, words.refusal(verdict))
+        return replace(refusal, events=(_refused_event(asked, quote, verdict.code),))
+    if command.decision == "reject" and not (command.reason or "").strip():
+        return _refused(asked, quote.quote_id, quote.channel, "reason_needed", words.reason_needed())
+    return verdict
+
+
+def _stale_request(asked: Asked, command: DecideApproval, quote: Quote) -> Decision:
+    return _refused(asked, quote.quote_id, quote.channel, "stale", words.wrong_state(quote, command.decision))
 
 
 def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, ...]) -> Decision:
@@ -213,6 +228,10 @@ def _foreign(asked: Asked, quote: Quote) -> Decision | None:
     if asked.team_id == quote.team_id:
         return None
     return _refused(asked, quote.quote_id, quote.channel, "foreign_team", words.foreign_team(quote))
+
+
+def _refused_event(asked: Asked, quote: Quote, code: str) -> AuditEvent:
+    return AuditEvent("approval.refused", quote.quote_id, after={"code": code, "actor": asked.actor})
 
 
 def _refused(asked: Asked, aggregate_id: str, channel: str, code: str, text: str) -> Decision:

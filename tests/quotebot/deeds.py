@@ -42,6 +42,7 @@ class Scripted:
         self.looks: deque[Delivered | Exception | None] = deque()
         self.sent: list[str] = []
         self.looked: list[str] = []
+        self.started_over: list[str] = []
         self.visible = True
 
     async def perform(self, effect: Effect) -> Delivered:
@@ -61,6 +62,9 @@ class Scripted:
     def may_have_happened(self, effect: Effect) -> bool:
         del effect
         return self.visible
+
+    async def start_over(self, effect: Effect) -> None:
+        self.started_over.append(effect.target)
 
     def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
         del tx, effect

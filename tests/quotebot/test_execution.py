@@ -91,7 +91,6 @@ async def test_an_unknown_quote_is_refused_and_answered(bench: Bench, executor: 
     assert (row["outcome"], json.loads(row["response"])["code"]) == ("refused", "unknown_quote")
 
 
-@pytest.mark.xfail(strict=True, reason="execution.py _change: Outcome for an unknown quote carries no effect, so nobody is told")
 async def test_a_click_on_an_unknown_quote_owes_a_reply(bench: Bench, executor: Executor) -> None:
     row = await done(bench, executor, request_for(SubmitQuote(), "1", quote_id="Q-2026-0099", version=1))
     assert owed(bench, row["id"]) == [("slack.reply", "pending")]
@@ -200,9 +199,6 @@ async def test_the_same_request_again_executes_nothing(bench: Bench, executor: E
     assert after["audit_events"] == before["audit_events"] + 1  # the sighting itself
 
 
-@pytest.mark.xfail(
-    strict=True, reason="ledger.execute audits the whole response: its text names the customer and quotes the reason"
-)
 async def test_no_audit_event_names_the_customer_or_quotes_a_reason(bench: Bench, executor: Executor) -> None:
     await created(bench, executor)
     await done(bench, executor, request_for(SubmitQuote(), "2", quote_id="Q-2026-0001", version=1))

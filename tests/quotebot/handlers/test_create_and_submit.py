@@ -195,9 +195,6 @@ def test_the_audit_keeps_figures_and_ids_and_no_customer_name() -> None:
     }
 
 
-@pytest.mark.xfail(
-    strict=True, reason="handlers.submit and decide look at the version before the workspace, and the answer names the state"
-)
 def test_somebody_of_another_workspace_learns_nothing_from_a_stale_button_either() -> None:
     decision = submit(asked(actor="U0STRANGER", team_id="T0OTHER"), example_quote(version=2), ROOT, 0, RULES)
     check_refused(decision, "foreign_team", "U0STRANGER")
