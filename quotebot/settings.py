@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, AnyHttpUrl, Field, SecretStr, ValidationError
+from pydantic import AliasChoices, AnyHttpUrl, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 LEASE_SECONDS_MIN = 90  # longer than the longest call of the retry matrix
@@ -49,6 +49,23 @@ class Settings(BaseSettings):
     settle_delay_seconds: Annotated[float, Field(ge=0.0, le=600.0)] = 30.0
     lease_seconds: Annotated[int, Field(ge=LEASE_SECONDS_MIN, le=3600)] = 120
     drain_seconds: Annotated[float, Field(ge=0.0, le=60.0)] = 8.0
+
+    @model_validator(mode="after")
+    def _salesforce_is_whole(self) -> Self:
+        """Half a Salesforce configuration is a mistake, not a choice: without any of it CRM writes wait, paused."""
+        given = {
+            "SALESFORCE_INSTANCE_URL": self.salesforce_instance_url,
+            "SALESFORCE_CLIENT_ID": self.salesforce_client_id,
+            "SALESFORCE_CLIENT_SECRET": self.salesforce_client_secret,
+        }
+        missing = [name for name, value in given.items() if not value]
+        if missing and len(missing) < len(given):
+            raise ValueError(f"Salesforce is configured in part: {', '.join(missing)} missing")
+        if self.salesforce_instance_url and urlsplit(self.salesforce_instance_url).scheme != "https":
+            raise ValueError("SALESFORCE_INSTANCE_URL must be an https address, such as https://acme.my.salesforce.com")
+        if self.salesforce_ca_file and not Path(self.salesforce_ca_file).is_file():
+            raise ValueError(f"SALESFORCE_CA_FILE names no file: {self.salesforce_ca_file}")
+        return self
 
     @property
     def ledger_path(self) -> Path:

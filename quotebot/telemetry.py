@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping
 
 _SHAPES: Final = re.compile(
-    r"xox[abeprs]-[\w-]+|xapp-[\w-]+|Bearer\s+[\w.~+/=-]+|\bsk-[\w-]{8,}|\b00D\w{12,15}![\w.]+|https?://[^\s\"']*/(?:hooks|commands|actions)/[^\s\"']+"
+    r"xox[abeprs]-[\w-]+|xapp-[\w-]+|Bearer\s+[\w.~+/=-]+|Basic\s+[A-Za-z0-9+/=]{8,}|\bsk-[\w-]{8,}|\b00D\w{12,15}![\w.]+"
+    r"|https?://[^\s\"']*/(?:hooks|commands|actions|upload)/[^\s\"']+|wss?://[^\s\"']+"
 )
 REDACTED: Final = "[redacted]"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ def slash_command(body: Mapping[str, Any], payload: CreateQuote, received_at: in
         actor_type="user",
         actor_name=body.get("user_name", ""),
         team_id=_home_team(body, team_id),
-        fingerprint=keys.digest([body["command"], body["text"], body["user_id"], body["channel_id"]]),
+        fingerprint=_fingerprint([body["command"], body["text"], body["user_id"], body["channel_id"]]),
         received_at=received_at,
         response_url=body.get("response_url"),
     )
@@ -90,7 +91,7 @@ def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: 
         return None
     who = gesture(body)
     fingerprint = [view["callback_id"], view["private_metadata"], view["state"]["values"], who.user]
-    request_id = f"{body['team']['id']}:{view['id']}:{view['hash']}:{keys.digest(fingerprint)[:16]}"
+    request_id = f"{body['team']['id']}:{view['id']}:{view['hash']}:{_fingerprint(fingerprint)[:16]}"
     payload = DecideApproval(approval_id=value.approval_id or "", decision="reject", reason=reason)
     return _interactive(who, request_id, value, payload, fingerprint, received_at)
 
@@ -108,10 +109,15 @@ def _interactive(
         actor_type="user",
         actor_name=who.user_name,
         team_id=who.team_id,
-        fingerprint=keys.digest(fingerprint),
+        fingerprint=_fingerprint(fingerprint),
         received_at=received_at,
         response_url=who.response_url,
     )
+
+
+def _fingerprint(raw: Any) -> str:
+    """Hash raw input as Slack sent it. JSON text is ASCII, so that half a character cannot stop a request from being recorded."""
+    return keys.digest(json.dumps(raw, sort_keys=True))
 
 
 def _container_request_id(body: Mapping[str, Any]) -> str:

@@ -57,7 +57,8 @@ def parse_rejection(view_state_values: Any) -> str | None:
         found = found.get(key) if isinstance(found, dict) else None
     if not isinstance(found, str):
         return None
-    lines = (words.one_line(line) for line in found.splitlines())
+    whole = found.encode("utf-8", "ignore").decode()  # without halves of characters
+    lines = (words.one_line(line) for line in whole.splitlines())
     reason = "\n".join(line for line in lines if line)
     return reason if 1 <= len(reason) <= REASON_CHARACTERS_MAX else None
 
