@@ -332,4 +332,4 @@ WHERE id = :id AND state = 'in_flight' AND fence = :fence
 RETURNING *;
 
 -- name: lift_own_pauses
-DELETE FROM pauses WHERE paused_by = :paused_by RETURNING *;
+DELETE FROM pauses WHERE paused_by = :paused_by AND until_at IS NULL RETURNING *;

@@ -56,8 +56,8 @@ async def take_back(ledger: Ledger, *, answer: AnswerDecision = no_answer, follo
     """Release what dead epochs held: operations to reserved; effects by their semantics, appends into doubt.
 
     A row claimed POISON_CLAIMS times without a settle is buried as poison instead, so that its lane moves on; `answer` says what
-    the person of a buried operation is told, `follow` what a buried effect entails. Pauses that the bot set itself are lifted: what
-    caused them may have been mended meanwhile, and if not, one attempt sets them again.
+    the person of a buried operation is told, `follow` what a buried effect entails. Endless pauses that the bot set itself are
+    lifted: what caused them may have been mended meanwhile, and if not, one attempt sets them again.
     """
     now = ledger.clock.now_ms()
 

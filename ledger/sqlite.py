@@ -278,7 +278,8 @@ class SqliteDatabase:
 
 def _is_disk_trouble(error: Exception) -> bool:
     """Tell a full disk, an I/O error or a foreign lock, which pass, from a bug in the work, which does not."""
-    return isinstance(error, sqlite3.OperationalError) and (error.sqlite_errorcode & 0xFF) in _DISK_TROUBLE
+    code = getattr(error, "sqlite_errorcode", 0)  # the driver's own errors have none
+    return isinstance(error, sqlite3.OperationalError) and (code & 0xFF) in _DISK_TROUBLE
 
 
 def hold_instance_lock(path: Path) -> int | None:

@@ -120,14 +120,19 @@ class Desk:
         await self.ledger.execute(operation, applied(*effects))
         return [self.effect(row["id"]) for row in self.rows("SELECT id FROM effects WHERE operation_id = ?", operation.id)]
 
+    async def claim_each(self) -> list[Effect]:
+        """Claim everything that is due, the class owed first first."""
+        classes = self.rows("SELECT class FROM effects GROUP BY class ORDER BY min(id)")
+        return await self.ledger.claim_effects({row["class"]: 100 for row in classes})
+
     async def claim(self) -> Effect:
         """Claim the only due effect."""
-        (effect,) = await self.ledger.claim_effects(100)
+        (effect,) = await self.claim_each()
         return effect
 
     async def claimed_ids(self) -> list[int]:
         """Claim everything that is due; return the ids in order of claim."""
-        return [effect.id for effect in await self.ledger.claim_effects(100)]
+        return [effect.id for effect in await self.claim_each()]
 
     def rows(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
         """Read from the shell."""

@@ -80,8 +80,8 @@ class Walk:
         operation = await self.desk.ledger.claim_operation()
         self.operations += [] if operation is None else [operation]
 
-    async def claim_effects(self, number: int) -> None:
-        self.effects += await self.desk.ledger.claim_effects(1 + number % 3)
+    async def claim_some(self, number: int) -> None:
+        self.effects += await self.desk.ledger.claim_effects({owed.effect_class: number % 2 + 1 for owed in OWED[number % 3 :]})
 
     async def execute(self, number: int) -> None:
         def fail(_: Tx) -> Outcome:
@@ -138,7 +138,7 @@ class Walk:
 
 VERBS: tuple[Callable[[Walk, int], Awaitable[None]], ...] = (
     *(Walk.reserve, Walk.claim_operation, Walk.execute, Walk.execute, Walk.give_up_operation),
-    *(Walk.claim_effects, Walk.claim_effects, Walk.settle, Walk.settle, Walk.die, Walk.replay, Walk.wait),
+    *(Walk.claim_some, Walk.claim_some, Walk.settle, Walk.settle, Walk.die, Walk.replay, Walk.wait),
 )
 STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 60)), min_size=20, max_size=60)
 

@@ -178,7 +178,7 @@ async def test_what_is_delivered_is_said_to_be_there_and_is_not_done_again(desk:
 
 async def test_only_dead_letters_can_be_replayed(desk: Desk, letters: DeadLetters) -> None:
     await desk.owe(intent(), intent("slack.card", "convergent"), intent("slack.file"))
-    post, card, _ = await desk.ledger.claim_effects(3)
+    post, card, _ = await desk.claim_each()
     await desk.ledger.settle(post, Doubt(SENT, 1_000))
     await desk.ledger.settle(card, Drop(TROUBLE))
     before = desk.snapshot()
@@ -206,7 +206,7 @@ async def test_a_replay_owes_what_the_product_says_in_its_own_transaction(desk: 
     await bury(desk)
     for _ in range(2):
         await letters.replay("1", actor="ops", reason=None, follow=show)
-        await desk.ledger.settle(next(e for e in await desk.ledger.claim_effects(9) if e.id == 1), Bury(MAPPING))
+        await desk.ledger.settle(next(e for e in await desk.claim_each() if e.id == 1), Bury(MAPPING))
     assert desk.value("SELECT count(*) FROM effects WHERE parent_id = 1") == 2
 
 

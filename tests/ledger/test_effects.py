@@ -40,9 +40,33 @@ async def test_lanes_do_not_wait_for_each_other(desk: Desk) -> None:
     assert await desk.claimed_ids() == [effect.id for effect in owed]
 
 
-async def test_no_more_are_claimed_than_asked_for(desk: Desk) -> None:
-    owed = await desk.owe(*(intent(target=f"Q-{number}") for number in range(5)))
-    assert [effect.id for effect in await desk.ledger.claim_effects(3)] == [effect.id for effect in owed[:3]]
+async def test_each_class_has_slots_of_its_own_and_a_class_without_any_is_left_alone(desk: Desk) -> None:
+    posts = await desk.owe(*(intent(target=f"Q-{number}") for number in range(5)), request_id="r1")
+    crm, pdf, _ = await desk.owe(intent("crm.create", "keyed"), render(), intent("llm.dream", "pure"), request_id="r2")
+    claimed = await desk.ledger.claim_effects({"crm.create": 9, "slack.post": 3, "pdf.render": 0})
+    assert [effect.id for effect in claimed] == [crm.id, *(effect.id for effect in posts[:3])]
+    claimed = await desk.ledger.claim_effects({"slack.post": 9, "pdf.render": 1})
+    assert [effect.id for effect in claimed] == [*(effect.id for effect in posts[3:]), pdf.id]
+    assert await desk.ledger.claim_effects({}) == []
+
+
+async def test_an_effect_owed_for_later_waits_for_its_time_and_holds_no_lane_before(desk: Desk) -> None:
+    later, now = await desk.owe(intent(not_before=START_MS + 60_000), intent())
+    assert later.next_attempt_at == START_MS + 60_000
+    effect = await desk.claim()
+    assert effect.id == now.id
+    desk.clock.advance(60_000)
+    assert await desk.claimed_ids() == [], "its lane is busy with the younger one"
+    await desk.ledger.settle(effect, DONE)
+    assert await desk.claimed_ids() == [later.id]
+
+
+async def test_an_effect_owed_for_later_holds_its_lane_once_its_time_has_come(desk: Desk) -> None:
+    await desk.owe(intent(not_before=START_MS + 60_000), intent())
+    younger = await desk.claim()
+    await desk.ledger.settle(younger, Retry(TROUBLE, 60_000))
+    desk.clock.advance(60_000)
+    assert (await desk.claim()).id == 1
 
 
 async def test_a_claim_is_fenced_leased_counted_and_remembered_as_an_attempt(desk: Desk) -> None:
@@ -120,7 +144,7 @@ async def test_a_card_under_way_is_not_superseded(desk: Desk) -> None:
 
 async def test_a_paused_class_claims_nothing_until_somebody_resumes_it(desk: Desk) -> None:
     crm, post, later = await desk.owe(intent("crm.create", "keyed"), intent(), intent("crm.create", "keyed", OTHER))
-    (claimed, _) = await desk.ledger.claim_effects(2)
+    (claimed, _) = await desk.ledger.claim_effects({"crm.create": 1, "slack.post": 1})
     await desk.ledger.settle(claimed, Hold(TROUBLE))
     desk.clock.advance(86_400_000)
     assert await desk.claimed_ids() == []
@@ -138,7 +162,7 @@ async def test_resuming_a_class_that_is_not_paused_says_so_and_is_not_audited(de
 
 async def test_a_class_asked_to_wait_by_the_other_side_waits_to_the_millisecond(desk: Desk) -> None:
     _, elsewhere, post = await desk.owe(intent("crm.create", "keyed"), intent("crm.create", "keyed", OTHER), intent())
-    (claimed,) = await desk.ledger.claim_effects(1)
+    (claimed,) = await desk.ledger.claim_effects({"crm.create": 1})
     await desk.ledger.settle(claimed, Retry(TROUBLE, delay_ms=100, hold_until=START_MS + 2_000))
     assert await desk.claimed_ids() == [post.id]
     assert await desk.ledger.next_effect_due_at() == START_MS + 100
@@ -150,9 +174,19 @@ async def test_a_class_asked_to_wait_by_the_other_side_waits_to_the_millisecond(
     assert desk.value("SELECT count(*) FROM pauses") == 0
 
 
+async def test_a_look_up_told_to_wait_makes_its_class_wait_too(desk: Desk) -> None:
+    await desk.owe(intent(), intent(target=OTHER))
+    looking, other = await desk.claim_each()
+    await desk.ledger.settle(other, Retry(TROUBLE, 0))
+    await desk.ledger.settle(looking, Doubt(TROUBLE, 0, hold_until=START_MS + 500))
+    assert await desk.claimed_ids() == []
+    desk.clock.advance(500)
+    assert sorted(await desk.claimed_ids()) == [looking.id, other.id]
+
+
 async def test_a_wait_never_shortens_a_longer_one_and_never_ends_a_pause(desk: Desk) -> None:
     await desk.owe(*(intent("crm.create", "keyed", f"Q-{number}") for number in range(4)))
-    first, second, third, fourth = await desk.ledger.claim_effects(4)
+    first, second, third, fourth = await desk.claim_each()
     for effect, hold_until in ((first, START_MS + 9_000), (second, START_MS + 1_000)):
         await desk.ledger.settle(effect, Retry(TROUBLE, 0, hold_until=hold_until))
     assert desk.value("SELECT until_at FROM pauses") == START_MS + 9_000
@@ -165,7 +199,7 @@ async def test_the_next_wake_up_is_the_earliest_that_time_alone_brings(desk: Des
     assert await desk.ledger.next_effect_due_at() is None
     await desk.owe(intent(), intent(), intent(target=OTHER))
     assert await desk.ledger.next_effect_due_at() is None, "what is due already needs no alarm"
-    first, other = await desk.ledger.claim_effects(2)
+    first, other = await desk.claim_each()
     await desk.ledger.settle(first, Retry(TROUBLE, 5_000))
     await desk.ledger.settle(other, Retry(TROUBLE, 4_000))
     assert await desk.ledger.next_effect_due_at() == START_MS + 4_000
@@ -192,6 +226,16 @@ async def test_a_recorded_step_is_durable_at_once_and_steps_add_up(desk: Desk) -
     assert effect.steps == json.loads(desk.value("SELECT steps FROM effects")) == steps
     await desk.ledger.settle(effect, Retry(TROUBLE, 0))
     assert (await desk.claim()).steps == steps
+
+
+async def test_the_steps_of_an_effect_can_be_started_over_by_the_one_who_holds_it(desk: Desk) -> None:
+    await desk.owe(intent("slack.file"))
+    effect = await desk.ledger.record_step(await desk.claim(), "ticket", {"file_id": "F1"})
+    assert (await desk.ledger.forget_steps(effect)).steps == {}
+    await desk.ledger.settle(effect, Retry(TROUBLE, 0))
+    with pytest.raises(StaleFenceError):
+        await desk.ledger.forget_steps(effect)
+    assert (await desk.claim()).steps == {}
 
 
 async def test_a_step_of_a_lost_claim_is_not_recorded(desk: Desk) -> None:

@@ -188,7 +188,7 @@ async def test_a_ledger_keeps_its_id(desk: Desk) -> None:
 
 async def test_a_refused_statement_leaves_no_trace_in_a_finished_deal(desk: Desk) -> None:
     posted, failed = await desk.owe(intent(), intent("crm.create", "keyed"))
-    for effect in await desk.ledger.claim_effects(2):
+    for effect in await desk.claim_each():
         await desk.ledger.settle(effect, Delivered("ts", {}) if effect.id == posted.id else Bury(TROUBLE))
     before = desk.snapshot()
     for effect_id in (posted.id, failed.id):

@@ -118,7 +118,7 @@ async def test_a_float_in_a_payload_is_refused_before_anything_is_written(desk: 
 async def test_only_a_process_with_an_epoch_may_claim(database: SqliteDatabase, clock: ManualClock) -> None:
     outsider = Ledger(database, clock, Audit(frozenset()))
     await outsider.reserve(request())
-    for claim in (outsider.claim_operation(), outsider.claim_effects(1)):
+    for claim in (outsider.claim_operation(), outsider.claim_effects({"slack.post": 1})):
         with pytest.raises(RuntimeError, match="may claim"):
             await claim
 
@@ -210,6 +210,12 @@ async def test_an_execution_writes_its_change_its_answer_its_events_and_its_effe
         keys.effect_key(operation.operation_key, "slack.card", 1),
     ]
     assert desk.value("SELECT outcome FROM attempts") == "completed"
+
+
+async def test_what_a_person_is_told_is_stored_but_not_audited(desk: Desk) -> None:
+    said = Outcome("applied", {"code": "ok", "text": "Sent to the manager."})
+    done = await desk.ledger.execute(await desk.claim_operation(), lambda _: said)
+    assert (done.response, desk.last_event("operation.applied")["after"]) == (said.response, {"code": "ok"})
 
 
 def write_and_fail(tx: Tx) -> Outcome:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.ledger import StaleFenceError
-from ledger.records import Bury, Delivered, Doubt, Retry
+from ledger.records import Bury, Delivered, Doubt, FollowUps, Hold, Retry
 from ledger.recovery import POISON_CLAIMS, Recovered, give_back, take_back
 from tests.ledger.parts import START_MS, TROUBLE, applied, intent, restart, sure
 
 if TYPE_CHECKING:
-    from ledger.records import Effect, Operation, Semantics
+    from ledger.database import Tx
+    from ledger.records import Effect, EffectIntent, Operation, Semantics
+    from ledger.sqlite import SqliteDatabase
     from tests.ledger.parts import Desk
 
 
@@ -91,7 +93,7 @@ async def test_a_look_up_cut_off_by_a_death_is_a_look_up_again_with_the_old_doub
 
 async def test_what_lives_or_rests_is_not_taken_back(desk: Desk) -> None:
     await desk.owe(intent(), intent("crm.create", "keyed"), intent("pdf.render", "pure"))
-    settled, retried, held = await desk.ledger.claim_effects(3)
+    settled, retried, held = await desk.claim_each()
     await desk.ledger.settle(settled, Delivered("ts", {}))
     await desk.ledger.settle(retried, Retry(TROUBLE, 1_000))
     await desk.claim_operation("r2")
@@ -103,7 +105,7 @@ async def test_what_lives_or_rests_is_not_taken_back(desk: Desk) -> None:
 
 async def test_taking_back_twice_is_taking_back_once(desk: Desk) -> None:
     await desk.owe(intent(), intent("crm.create", "keyed"))
-    await desk.ledger.claim_effects(2)
+    await desk.claim_each()
     await desk.claim_operation("r2")
     desk = await restart(desk)
     assert await take_back(desk.ledger) == Recovered(1, 2, 0)
@@ -145,6 +147,45 @@ async def test_an_effect_that_kills_its_dispatcher_three_times_is_poison_and_fre
     assert await desk.claimed_ids() == [second.id]
 
 
+async def test_the_person_and_the_card_of_a_poisoned_row_hear_of_it_in_the_same_commit(
+    desk: Desk, database: SqliteDatabase
+) -> None:
+    def answer(_: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
+        return (intent("slack.reply", "repeat_once", operation.actor),)
+
+    def follow(_: Tx, buried: Effect) -> FollowUps:
+        assert (buried.state, buried.category) == ("failed", "poison")
+        return FollowUps((intent("slack.card", "convergent"),))
+
+    await desk.owe(intent("crm.create", "keyed"))
+    await desk.reserve("r2")
+    for _ in range(POISON_CLAIMS):
+        await take_back(desk.ledger)
+        await desk.claim()
+        await desk.ledger.claim_operation()
+        desk = await restart(desk)
+    before = database.commits
+    assert await take_back(desk.ledger, answer=answer, follow=follow) == Recovered(1, 1, 2)
+    assert database.commits == before + 1
+    owed = desk.rows("SELECT class, state, operation_id, parent_id FROM effects ORDER BY id")[1:]
+    assert [tuple(row) for row in owed] == [("slack.reply", "pending", 2, None), ("slack.card", "pending", 1, 1)]
+
+
+async def test_a_start_lifts_the_pauses_of_the_bot_and_keeps_the_waits_others_asked_for(desk: Desk) -> None:
+    await desk.owe(intent("crm.create", "keyed"), intent())
+    crm, post = await desk.claim_each()
+    await desk.ledger.settle(crm, Hold(TROUBLE))
+    await desk.ledger.settle(post, Retry(TROUBLE, 0, hold_until=START_MS + 2_000))
+    by_hand = {"class": "pdf.render", "reason": "printer", "paused_by": "ops", "until_at": None, "now": START_MS}
+    await desk.ledger.database.write("pause", lambda tx: tx.one("pause_class", **by_hand))
+    desk = await restart(desk)
+    await take_back(desk.ledger)
+    assert [row["class"] for row in desk.rows("SELECT class FROM pauses ORDER BY class")] == ["pdf.render", "slack.post"]
+    event = desk.last_event("class.resumed")
+    assert (event["actor"], event["after"]) == ("quotebot", {"class": "crm.create", "why": "restart"})
+    assert await desk.claimed_ids() == [crm.id]
+
+
 async def test_a_settle_between_two_deaths_starts_the_count_anew(desk: Desk) -> None:
     await desk.owe(intent("crm.create", "keyed"))
     desk, dead = await killed_while_delivering(desk, POISON_CLAIMS - 1)
@@ -172,7 +213,7 @@ async def test_the_late_results_of_the_dead_are_audited_and_change_nothing(desk:
 
 async def test_a_shutdown_gives_back_what_it_holds_and_says_so(desk: Desk) -> None:
     await desk.owe(intent(), intent("crm.create", "keyed"))
-    post, crm = await desk.ledger.claim_effects(2)
+    post, crm = await desk.claim_each()
     operation = await desk.claim_operation("r2")
     await give_back(desk.ledger)
     assert [desk.effect(effect.id).state for effect in (post, crm)] == ["uncertain", "pending"]

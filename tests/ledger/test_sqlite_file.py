@@ -199,7 +199,7 @@ async def test_a_failed_commit_is_of_unknown_outcome_and_the_last_thing_that_con
     answers = told["answers"]
     assert {name: kind for name, (kind, _) in answers.items()} == {
         **dict.fromkeys(("big", "beside", "held"), "OutcomeUnknown"),
-        **dict.fromkeys(("queued", "later"), "NotRecorded"),
+        **dict.fromkeys(("queued", "later"), "WritesRefused"),
     }
     assert "COMMIT failed (disk I/O error); whether it was recorded is not known" in answers["beside"][1]
     assert "later was not recorded: the ledger takes no writes until a restart" in answers["later"][1]

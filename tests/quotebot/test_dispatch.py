@@ -1,20 +1,14 @@
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from adapters.failures import AdapterError, Failure
 from adapters.policies import POLICIES
-from quotebot.commands import SubmitQuote
-from quotebot.dispatch import POLL_SECONDS
 from tests.quotebot.deeds import DONE, Round, lost, transient
-from tests.quotebot.parts import request_for
-from tests.rig import eventually
 
 if TYPE_CHECKING:
-    from ledger.records import Delivered, Effect
     from tests.quotebot.parts import Bench
 
 CRM_MS = [500, 1_000, 2_000, 4_000, 8_000, 16_000]
@@ -226,76 +220,3 @@ async def test_an_answer_nobody_can_receive_any_more_is_dropped_and_no_dead_lett
     await play.step()
     assert play.row()["state"] == "superseded"
     assert play.bench.rows("SELECT 1 FROM dead_letters") == []
-
-
-# ------------------------------------------------------------------------------------------------- claims, lanes, drain
-
-
-async def test_one_lane_is_served_in_order_and_lanes_run_side_by_side(play: Round) -> None:
-    gate = asyncio.Event()
-
-    async def wait(_: Effect) -> Delivered:
-        await gate.wait()
-        return DONE
-
-    for target in ("t", "u"):
-        await play.owe("crm.create", target)
-    play.performer.sends.extend([wait, wait])
-    assert await play.dispatcher.step() == 2
-    gate.set()
-    await play.dispatcher.drain(5.0)
-    assert (play.state("t")[0], play.state("u")[0]) == ("delivered", "delivered")
-
-
-async def test_a_drain_waits_for_what_is_under_way(play: Round) -> None:
-    gate = asyncio.Event()
-
-    async def wait(_: Effect) -> Delivered:
-        await gate.wait()
-        return DONE
-
-    await play.owe("crm.create")
-    play.performer.sends.append(wait)
-    await play.dispatcher.step()
-    draining = asyncio.create_task(play.dispatcher.drain(5.0))
-    gate.set()
-    await draining
-    assert play.state() == ("delivered", 1)
-
-
-async def test_what_is_still_under_way_after_the_drain_is_left_to_the_next_start(play: Round) -> None:
-    async def never(_: Effect) -> Delivered:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    await play.owe("crm.create")
-    play.performer.sends.append(never)
-    await play.dispatcher.step()
-    await play.dispatcher.drain(0.0)
-    assert play.state() == ("in_flight", 0)
-
-
-async def test_it_works_until_it_is_cancelled_and_wakes_up_for_what_is_owed_meanwhile(play: Round) -> None:
-    working = asyncio.create_task(play.dispatcher.run())
-    play.performer.sends.append(DONE)
-    await play.owe("crm.create")
-    await eventually(lambda: play.state()[0] == "delivered", "the delivery", 5.0)
-    working.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await working
-
-
-async def test_the_nap_ends_when_the_next_effect_is_due(play: Round) -> None:
-    assert await play.dispatcher._nap_seconds() == POLL_SECONDS
-    await play.owe("crm.create")
-    play.performer.sends.append(transient())
-    await play.step()
-    assert await play.dispatcher._nap_seconds() == 0.5
-    play.bench.clock.advance(300)
-    assert await play.dispatcher._nap_seconds() == pytest.approx(0.2)
-
-
-async def test_a_command_waiting_behind_another_does_not_keep_the_dispatcher_awake(play: Round) -> None:
-    await play.bench.ledger.reserve(request_for(SubmitQuote(), "1", quote_id="Q-2026-0001", version=1))
-    play.bench.clock.advance(1)
-    assert await play.dispatcher._nap_seconds() == POLL_SECONDS

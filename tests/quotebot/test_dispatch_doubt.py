@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from adapters.failures import AdapterError, Failure
 from ledger import recovery
-from ledger.database import NotRecorded
 from ledger.ledger import no_follow_ups
 from ledger.records import Delivered, Effect, FollowUps
 from tests.quotebot.deeds import DONE, SETTLE_SECONDS, Round, Scripted, lost, transient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ledger.database import Database, Tx
+    from ledger.database import Tx
     from ledger.ledger import Ledger
     from tests.quotebot.parts import Bench
 
 SETTLE_MS = round(SETTLE_SECONDS * 1000)
-T = TypeVar("T")
 FOUND = Delivered("17.5", {"ts": "17.5"}, already_there=True)
 
 
@@ -258,31 +254,3 @@ async def test_when_what_follows_cannot_be_decided_the_effect_is_a_dead_letter_a
     await play.step()
     row = play.row()
     assert (row["state"], row["category"], row["maybe_sent"]) == ("failed", "internal", 1)
-
-
-async def test_a_result_outlives_a_ledger_that_cannot_be_written(play: Round) -> None:
-    """Nothing new is claimed meanwhile, and nothing is sent twice."""
-
-    class Busy:
-        def __init__(self, database: Database) -> None:
-            self._database = database
-            self.refusals = 0
-
-        async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
-            if name == "settle" and self.refusals == 0:
-                self.refusals += 1
-                raise NotRecorded("the disk is full; nothing was recorded.")
-            return await self._database.write(name, work, urgent=urgent, deadline=deadline)
-
-        async def read(self, work: Callable[[Tx], T]) -> T:
-            return await self._database.read(work)
-
-        async def close(self) -> None:
-            await self._database.close()
-
-    busy = Busy(play.bench.ledger.database)
-    play.bench.ledger.database = busy
-    await play.owe("crm.create")
-    play.performer.sends.append(DONE)
-    await play.step()
-    assert (play.state(), busy.refusals, len(play.performer.sent)) == (("delivered", 1), 1, 1)

@@ -89,10 +89,6 @@ async def test_a_creation_that_fails_after_taking_its_number_leaves_no_gap(bench
 async def test_an_unknown_quote_is_refused_and_answered(bench: Bench, executor: Executor) -> None:
     row = await done(bench, executor, request_for(SubmitQuote(), "1", quote_id="Q-2026-0099", version=1))
     assert (row["outcome"], json.loads(row["response"])["code"]) == ("refused", "unknown_quote")
-
-
-async def test_a_click_on_an_unknown_quote_owes_a_reply(bench: Bench, executor: Executor) -> None:
-    row = await done(bench, executor, request_for(SubmitQuote(), "1", quote_id="Q-2026-0099", version=1))
     assert owed(bench, row["id"]) == [("slack.reply", "pending")]
 
 

@@ -71,6 +71,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], DecideApproval, Quote]] = {
     "another request was seen": ("stale", {"actor": "U0MANAGER"}, replace(APPROVE, approval_id="A-2026-0042-v1-9"), PENDING),
     "nothing was ever asked for": ("stale", {"actor": "U0MANAGER"}, APPROVE, example_quote()),
     "another workspace": ("foreign_team", {"actor": "U0MANAGER", "team_id": "T0OTHER"}, APPROVE, PENDING),
+    "another workspace, on an older card": ("foreign_team", {"actor": "U0MANAGER", "team_id": "T0OTHER"}, APPROVE, SECOND),
     "no workspace at all": ("foreign_team", {"actor": "U0MANAGER", "team_id": ""}, APPROVE, PENDING),
     "one's own request": ("own_request", {"actor": "U0REP"}, APPROVE, PENDING),
     "one's own request, rejected": ("own_request", {"actor": "U0REP"}, REJECT, PENDING),
@@ -103,7 +104,10 @@ def test_a_decision_is_refused_for(case: str) -> None:
     check_refused(decide(asked(**changes), command, quote, ROOT, RULES), code, changes["actor"])
 
 
-@pytest.mark.parametrize("case", ["another workspace", "one's own request", "no role", "decided before", "expired"])
+@pytest.mark.parametrize(
+    "case",
+    ["another workspace", "another workspace, on an older card", "one's own request", "no role", "decided before", "expired"],
+)
 def test_a_refused_authority_is_audited_with_code_and_person(case: str) -> None:
     code, changes, command, quote = REFUSALS[case]
     (event,) = decide(asked(**changes), command, quote, ROOT, RULES).events

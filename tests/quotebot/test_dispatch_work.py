@@ -1,0 +1,148 @@
+"""How the dispatcher works: lanes, naps, wake-ups, drains, one class never holding up another."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from ledger.database import NotRecorded
+from quotebot.commands import SubmitQuote
+from quotebot.dispatch import PER_CLASS, POLL_SECONDS
+from tests.quotebot.deeds import DONE, Round, transient
+from tests.quotebot.parts import request_for
+from tests.rig import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ledger.database import Database, Tx
+    from ledger.records import Delivered, Effect
+    from tests.quotebot.parts import Bench
+
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def play(bench: Bench) -> Round:
+    return Round(bench)
+
+
+async def test_one_lane_is_served_in_order_and_lanes_run_side_by_side(play: Round) -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: Effect) -> Delivered:
+        await gate.wait()
+        return DONE
+
+    for target in ("t", "u"):
+        await play.owe("crm.create", target)
+    play.performer.sends.extend([wait, wait])
+    assert await play.dispatcher.step() == 2
+    gate.set()
+    await play.dispatcher.drain(5.0)
+    assert (play.state("t")[0], play.state("u")[0]) == ("delivered", "delivered")
+
+
+async def test_a_drain_waits_for_what_is_under_way(play: Round) -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: Effect) -> Delivered:
+        await gate.wait()
+        return DONE
+
+    await play.owe("crm.create")
+    play.performer.sends.append(wait)
+    await play.dispatcher.step()
+    draining = asyncio.create_task(play.dispatcher.drain(5.0))
+    gate.set()
+    await draining
+    assert play.state() == ("delivered", 1)
+
+
+async def test_what_is_still_under_way_after_the_drain_is_left_to_the_next_start(play: Round) -> None:
+    async def never(_: Effect) -> Delivered:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    await play.owe("crm.create")
+    play.performer.sends.append(never)
+    await play.dispatcher.step()
+    await play.dispatcher.drain(0.0)
+    assert play.state() == ("in_flight", 0)
+
+
+async def test_it_works_until_it_is_cancelled_and_wakes_up_for_what_is_owed_meanwhile(play: Round) -> None:
+    working = asyncio.create_task(play.dispatcher.run())
+    play.performer.sends.append(DONE)
+    await play.owe("crm.create")
+    await eventually(lambda: play.state()[0] == "delivered", "the delivery", 5.0)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+
+async def test_the_nap_ends_when_the_next_effect_is_due(play: Round) -> None:
+    assert await play.dispatcher._nap_seconds() == POLL_SECONDS
+    await play.owe("crm.create")
+    play.performer.sends.append(transient())
+    await play.step()
+    assert await play.dispatcher._nap_seconds() == 0.5
+    play.bench.clock.advance(300)
+    assert await play.dispatcher._nap_seconds() == pytest.approx(0.2)
+
+
+async def test_a_command_waiting_behind_another_does_not_keep_the_dispatcher_awake(play: Round) -> None:
+    await play.bench.ledger.reserve(request_for(SubmitQuote(), "1", quote_id="Q-2026-0001", version=1))
+    play.bench.clock.advance(1)
+    assert await play.dispatcher._nap_seconds() == POLL_SECONDS
+
+
+async def test_a_class_that_hangs_never_holds_up_another(play: Round) -> None:
+    gate = asyncio.Event()
+
+    async def hang(_: Effect) -> Delivered:
+        await gate.wait()
+        return DONE
+
+    play.performer.sends.extend([hang] * PER_CLASS)
+    for number in range(PER_CLASS + 1):
+        await play.owe("crm.create", f"c{number}")
+    assert await play.dispatcher.step() == PER_CLASS
+    await play.owe("slack.post", "p")
+    play.performer.sends.append(DONE)
+    assert await play.dispatcher.step() == 1
+    await eventually(lambda: play.state("p")[0] == "delivered", "the post", 5.0)
+    assert play.state(f"c{PER_CLASS}") == ("pending", 0)
+    gate.set()
+    await play.dispatcher.drain(5.0)
+
+
+async def test_a_result_outlives_a_ledger_that_cannot_be_written(play: Round) -> None:
+    """Nothing new is claimed meanwhile, and nothing is sent twice."""
+
+    class Busy:
+        def __init__(self, database: Database) -> None:
+            self._database = database
+            self.refusals = 0
+
+        async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
+            if name == "settle" and self.refusals == 0:
+                self.refusals += 1
+                raise NotRecorded("the disk is full; nothing was recorded.")
+            return await self._database.write(name, work, urgent=urgent, deadline=deadline)
+
+        async def read(self, work: Callable[[Tx], T]) -> T:
+            return await self._database.read(work)
+
+        async def close(self) -> None:
+            await self._database.close()
+
+    busy = Busy(play.bench.ledger.database)
+    play.bench.ledger.database = busy
+    await play.owe("crm.create")
+    play.performer.sends.append(DONE)
+    await play.step()
+    assert (play.state(), busy.refusals, len(play.performer.sent)) == (("delivered", 1), 1, 1)
