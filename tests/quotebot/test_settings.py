@@ -9,7 +9,12 @@ from pydantic import ValidationError
 from quotebot.settings import ConfigurationError, Settings, load_settings, slack_tokens
 
 BOT, APP = "xoxb-planted-bot", "xapp-planted-app"
-SECRETS = {"SLACK_BOT_TOKEN": BOT, "SLACK_APP_TOKEN": APP, "SALESFORCE_CLIENT_SECRET": "planted-secret"}
+CRM = {
+    "SALESFORCE_INSTANCE_URL": "https://acme.my.salesforce.com",
+    "SALESFORCE_CLIENT_ID": "client",
+    "SALESFORCE_CLIENT_SECRET": "planted-secret",
+}
+SECRETS = {"SLACK_BOT_TOKEN": BOT, "SLACK_APP_TOKEN": APP, **CRM}
 
 
 def settings(**values: Any) -> Settings:
@@ -72,6 +77,27 @@ def test_a_file_gives_what_the_environment_does_not(monkeypatch: pytest.MonkeyPa
 def test_values_out_of_bounds_are_refused(name: str, value: object) -> None:
     with pytest.raises(ValidationError):
         settings(**{name: value})
+
+
+@pytest.mark.parametrize("missing", CRM)
+def test_half_a_salesforce_configuration_is_a_mistake_and_its_secret_stays_hidden(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    for name, value in CRM.items():
+        if name != missing:
+            monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings()
+    assert f"Salesforce is configured in part: {missing} missing" in str(refused.value)
+    assert "planted" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("SALESFORCE_INSTANCE_URL", "http://acme.example"), ("SALESFORCE_CA_FILE", "none.pem")]
+)
+def test_what_salesforce_could_not_be_reached_with_safely_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        settings(**{**CRM, name: value})
 
 
 def test_settings_do_not_change_once_read() -> None:

@@ -86,6 +86,12 @@ def test_equal_triggers_of_two_workspaces_never_meet() -> None:
     assert slash().source_request_id != slash(changed(SLASH, "team_id", "T0OTHER")).source_request_id
 
 
+def test_half_a_character_stops_no_request() -> None:
+    assert slash(changed(SLASH, "text", "new for Acme \ud83d")).fingerprint != slash().fingerprint
+    broken = {"values": {"reason": {"reason": {"type": "plain_text_input", "value": "too \ud83d deep"}}}}
+    assert form(changed(FORM, "view.state", broken)).payload == DecideApproval("A-2026-0042-v3-1", "reject", "too deep")
+
+
 @pytest.mark.parametrize("name", ["text", "user_id", "channel_id", "command"])
 def test_the_fingerprint_of_a_slash_command_covers(name: str) -> None:
     assert slash().fingerprint != slash(changed(SLASH, name, "other")).fingerprint
