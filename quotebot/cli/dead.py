@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
@@ -230,6 +229,8 @@ def _duration_ms(text: str | None) -> int | None:
 
 async def _settled(ledger: Ledger, result: ReplayResult) -> ReplayResult:
     """Follow one queued replay until it is settled. The bot does the work; without one running this waits for it."""
+    import asyncio  # noqa: PLC0415 -- see root.py
+
     from ledger.dead_letters import Replay  # noqa: PLC0415 -- see root.py
     from quotebot.app import dead_letters  # noqa: PLC0415 -- see root.py
 
