@@ -34,7 +34,7 @@ from quotebot.performer import Adapters, QuotePerformer, follow_ups
 from quotebot.settings import ConfigurationError, Settings, slack_tokens
 from quotebot.slack.desk import FrontDesk
 from quotebot.slack.listeners import Surface, register
-from quotebot.slack.socket import Ack, SocketReceiver, send_ack
+from quotebot.slack.socket import Ack, SocketReceiver, TokenRefusedError, send_ack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -174,7 +174,10 @@ async def run_bot(settings: Settings, stop: asyncio.Event, ports: Ports | None =
         connecting = asyncio.create_task(receiver.connect())
         stack.callback(connecting.cancel)
         log.info("bot.started", team_id=identity.team_id, epoch=epoch)
-        await workers.until(stop)
+        await workers.until(stop, connecting)
+        if connecting.done():
+            _connected(connecting)
+            await workers.until(stop)
         log.info("bot.stopping")
 
 
@@ -225,6 +228,15 @@ async def _identify(slack: SlackApi) -> Identity:
                 ) from error
             log.warning("slack.unreachable", code=error.code)
             await asyncio.sleep(error.retry_after_seconds or IDENTIFY_PAUSE_SECONDS)
+
+
+def _connected(connecting: asyncio.Task[None]) -> None:
+    try:
+        connecting.result()
+    except TokenRefusedError as error:
+        raise ConfigurationError(
+            f"Slack refused the app-level token ({error}). Nothing was received. Check SLACK_APP_TOKEN: it needs connections:write."
+        ) from error
 
 
 def _poison_answer(clock: Clock) -> recovery.AnswerDecision:

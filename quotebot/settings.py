@@ -25,7 +25,9 @@ class ConfigurationError(Exception):
 class Settings(BaseSettings):
     """Everything that may differ between two installations. Secrets never print."""
 
-    model_config = SettingsConfigDict(env_prefix="QUOTEBOT_", env_file=".env", extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="QUOTEBOT_", env_file=".env", extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     data_dir: Path = Path("var")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -21,6 +21,7 @@ app = App(name="dead", help="Look at what was given up (dead letters).")
 ROW_ID_MAX = 2**63 - 1
 SINCE_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 WAIT_POLL_SECONDS = 0.2
+WAIT_POLLS = 3_000
 REDACTED = "[redacted: --show-payload shows it, and that is audited]"
 
 
@@ -228,7 +229,7 @@ def _duration_ms(text: str | None) -> int | None:
 
 
 async def _settled(ledger: Ledger, result: ReplayResult) -> ReplayResult:
-    """Follow one queued replay until it is settled. The bot does the work; without one running this waits for it."""
+    """Follow one queued replay until it is settled, for ten minutes at most: the bot does the work, if one is running."""
     import asyncio  # noqa: PLC0415 -- see root.py
 
     from ledger.dead_letters import Replay  # noqa: PLC0415 -- see root.py
@@ -236,11 +237,12 @@ async def _settled(ledger: Ledger, result: ReplayResult) -> ReplayResult:
 
     if result.outcome not in (Replay.QUEUED, Replay.UNDER_WAY):
         return result
-    while True:
+    for _ in range(WAIT_POLLS):
         standing = await dead_letters(ledger).standing(result)
         if standing is not None:
             return standing
         await asyncio.sleep(WAIT_POLL_SECONDS)
+    return replace(result, outcome=Replay.UNDER_WAY)
 
 
 def _report(results: list[ReplayResult], *, waited: bool, json_output: bool) -> int:

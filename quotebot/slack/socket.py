@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from slack_bolt.adapter.socket_mode.async_base_handler import AsyncBaseSocketModeHandler
 from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.errors import SlackApiError
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.response import SocketModeResponse
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 PING_SECONDS: Final = 3.0
 HANDSHAKE_SECONDS: Final = 2.5  # shorter than the client's own pause between tries on a ticket that is already dead
 TICKET_PAUSE_SECONDS: Final = 1.0
+REFUSED_TOKEN: Final = frozenset({"invalid_auth", "not_authed", "not_allowed_token_type", "account_inactive", "token_revoked"})
 CLOSE_SECONDS: Final = 1.5  # a half-open connection does not answer its closing
 OK: Final = 200
 
@@ -39,23 +41,51 @@ async def send_ack(envelope_id: str, send: Callable[[], Awaitable[None]]) -> Non
     await send()
 
 
+class TokenRefusedError(Exception):
+    """Slack refused the app-level token before the first connection. The text is Slack's code."""
+
+
 class RecoveringClient(SocketModeClient):
-    """Slack's own client, made to drop a refused ticket and ask for a new one."""
+    """Slack's own client, made to drop a refused ticket and to replace a connection once, not twice."""
+
+    def __init__(self, *, app_token: str, web_client: AsyncWebClient, ping_interval: float) -> None:
+        super().__init__(app_token=app_token, web_client=web_client, ping_interval=ping_interval)
+        self._replacing = asyncio.Lock()
 
     async def connect(self) -> None:
-        """Connect, however often it takes. Asking for a ticket takes as long as Slack wants; the handshake alone is bounded."""
+        """Connect, however often it takes. Asking for a ticket takes as long as Slack wants; the handshake alone is bounded.
+
+        Raises TokenRefusedError before the first connection only: later a token may be mended while the bot waits.
+        """
         while not self.closed:
             try:
                 self.wss_uri = self.wss_uri or await self.issue_new_wss_url()
                 await asyncio.wait_for(super().connect(), HANDSHAKE_SECONDS)  # type: ignore[no-untyped-call] # the SDK has no types here
             except TimeoutError:
                 self.wss_uri = None
-            except Exception as error:  # noqa: BLE001 -- whatever the ticket's refusal is, the only way is to ask again
-                log.warning("socket.no_ticket", error=type(error).__name__)
+            except Exception as error:
+                code = _code_of(error)
+                if code in REFUSED_TOKEN and self.current_session is None:
+                    raise TokenRefusedError(code) from error
+                log.warning("socket.no_ticket", error=type(error).__name__, code=code)
                 self.wss_uri = None
                 await asyncio.sleep(TICKET_PAUSE_SECONDS)
             else:
                 return
+
+    async def connect_to_new_endpoint(self, force: bool = False) -> None:  # noqa: FBT001, FBT002 -- the SDK's signature
+        """Replace the connection once: Slack's disconnect frame and the closing that follows it both ask for that."""
+        replaced = self.current_session
+        async with self._replacing:
+            if self.current_session is replaced or not await self.is_connected():
+                await super().connect_to_new_endpoint(force)
+
+
+def _code_of(error: Exception) -> str | None:
+    if not isinstance(error, SlackApiError):
+        return None
+    code = error.response.get("error") if hasattr(error.response, "get") else None
+    return code if isinstance(code, str) else None
 
 
 class SocketReceiver(AsyncBaseSocketModeHandler):

@@ -152,14 +152,18 @@ async def test_the_bot_ends_with_status_0_on_sigterm(tmp_path: Path) -> None:
         assert epoch["end_reason"] == "stopped"
 
 
-async def test_a_bot_token_that_slack_refuses_ends_the_process_with_words(tmp_path: Path) -> None:
-    async with (
-        World(tmp_path / "world").serve() as world,
-        bot_process(world, tmp_path, SLACK_BOT_TOKEN="xoxb-refused-by-slack") as (bot, _),
-    ):
+@pytest.mark.parametrize(
+    ("name", "token", "said"),
+    [
+        ("SLACK_BOT_TOKEN", "xoxb-refused-by-slack", "Slack refused the bot token (invalid_auth)"),
+        ("SLACK_APP_TOKEN", "xapp-refused-by-slack", "Slack refused the app-level token (invalid_auth)"),
+    ],
+)
+async def test_a_token_that_slack_refuses_ends_the_process_with_words(tmp_path: Path, name: str, token: str, said: str) -> None:
+    async with World(tmp_path / "world").serve() as world, bot_process(world, tmp_path, **{name: token}) as (bot, _):
         await bot.start()
         assert await bot.stop() == 78
     log = (tmp_path / "bot.log").read_text()
-    assert "Slack refused the bot token (invalid_auth)" in log
-    assert "xoxb-refused" not in log
+    assert said in log
+    assert token not in log
     assert "Traceback" not in log

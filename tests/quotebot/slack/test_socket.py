@@ -58,7 +58,6 @@ async def test_a_refused_ticket_is_thrown_away_and_a_new_one_asked_for(world: Wo
     assert await deal.cards()
 
 
-@pytest.mark.xfail(strict=False, reason="the SDK replaces the connection twice: for the disconnect frame and for the closing")
 async def test_a_disconnect_costs_one_new_connection(world: World, deal: Deal) -> None:
     await deal.arm("socket", "disconnect")
     await reconnected(world, deal)
