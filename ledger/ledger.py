@@ -12,31 +12,27 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
+from ledger import settlement as settlements
+from ledger.outbox import Cause, owe
 from ledger.records import (
-    Bury,
-    Delivered,
-    Doubt,
-    Drop,
     Effect,
     EffectIntent,
     FollowUps,
-    Hold,
     Operation,
     Outcome,
     Request,
     Reservation,
-    Retry,
     Settlement,
     Sighting,
     Trouble,
 )
+from ledger.settlement import QUOTEBOT
 
 if TYPE_CHECKING:
     from ledger.audit import Audit
     from ledger.clock import Clock
     from ledger.database import Database, Tx
 
-QUOTEBOT: Final = "quotebot"
 ANSWERS_PER_BURIAL: Final = 1000  # they are numbered apart from what an execution owes, and apart by cycle: a replay may succeed
 
 FollowUpDecision = Callable[["Tx", Effect], FollowUps]
@@ -154,7 +150,7 @@ class Ledger:
                 )
             answered = {name: value for name, value in outcome.response.items() if name != "text"}  # no free text in the audit
             self.audit.of_operation(tx, now, f"operation.{outcome.kind}", operation, after=answered)
-            self._owe(tx, now, outcome.effects, operation_id=operation.id, parent_key=operation.operation_key)
+            owe(tx, self.audit, now, Cause(operation.id, operation.operation_key, operation.correlation_id), outcome.effects)
             return done
 
         try:
@@ -244,14 +240,13 @@ class Ledger:
 
     def owe_for(self, tx: Tx, now: int, operation: Operation, intents: Iterable[EffectIntent]) -> None:
         """Owe what a buried operation's person is told, inside an open transaction; each burial has keys of its own."""
-        self._owe(
-            tx,
-            now,
-            intents,
-            operation_id=operation.id,
-            parent_key=operation.operation_key,
+        cause = Cause(
+            operation.id,
+            operation.operation_key,
+            operation.correlation_id,
             first_ordinal=operation.cycle * ANSWERS_PER_BURIAL,
         )
+        owe(tx, self.audit, now, cause, intents)
 
     # --------------------------------------------------------------------------------------------------------- effects
 
@@ -315,12 +310,12 @@ class Ledger:
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> Effect | None:
-            row = _SETTLE[type(settlement)](tx, now, effect, settlement)
+            row = settlements.move(tx, now, effect, settlement)
             if row is None:
                 self.audit.of_effect(tx, now, "effect.late_result", effect)
                 return None
             settled = Effect.of(row)
-            self._record_settlement(tx, now, settled, settlement)
+            settlements.record(tx, self.audit, now, settled, settlement)
             follow_ups = decide(tx, settled)
             for event in follow_ups.events:
                 self.audit.of_effect(
@@ -337,16 +332,8 @@ class Ledger:
         """Owe what follows from an effect, inside an open transaction."""
         counted = tx.one("count_children", operation_id=parent.operation_id, parent_id=parent.id)
         assert counted is not None  # noqa: S101 -- an aggregate always answers
-        self._owe(
-            tx,
-            now,
-            intents,
-            operation_id=parent.operation_id,
-            parent_key=parent.effect_key,
-            parent_id=parent.id,
-            first_ordinal=counted["children"],
-            correlation_id=parent.correlation_id,
-        )
+        cause = Cause(parent.operation_id, parent.effect_key, parent.correlation_id, parent.id, counted["children"])
+        owe(tx, self.audit, now, cause, intents)
 
     async def resume(self, effect_class: str, actor: str) -> bool:
         """Let a paused class work again; false when it was not paused."""
@@ -419,52 +406,6 @@ class Ledger:
         self.audit.of_operation(tx, now, event, operation)
         return Reservation(sighting, operation)
 
-    def _owe(
-        self,
-        tx: Tx,
-        now: int,
-        intents: Iterable[EffectIntent],
-        *,
-        operation_id: int,
-        parent_key: str,
-        parent_id: int | None = None,
-        first_ordinal: int = 0,
-        correlation_id: str | None = None,
-    ) -> None:
-        for ordinal, intent in enumerate(intents, start=first_ordinal):
-            row = tx.one(
-                "insert_effect",
-                effect_key=keys.effect_key(parent_key, intent.effect_class, ordinal),
-                operation_id=operation_id,
-                parent_id=parent_id,
-                **{"class": intent.effect_class},
-                semantics=intent.semantics,
-                target=intent.target,
-                aggregate_id=intent.aggregate_id,
-                correlation_id=correlation_id or keys.correlation_id(parent_key),
-                after_id=self._id_of(tx, intent.after),
-                supersede_key=intent.supersede_key,
-                payload=json.dumps(intent.payload, sort_keys=True),
-                expires_at=intent.expires_at,
-                not_before=intent.not_before,
-                now=now,
-            )
-            assert row is not None  # noqa: S101 -- a key that exists raises instead
-            effect = Effect.of(row)
-            self.audit.of_effect(tx, now, "effect.owed", effect, after={"class": intent.effect_class, "target": intent.target})
-            if intent.supersede_key is not None:
-                for older in tx.all("supersede_pending", supersede_key=intent.supersede_key, keep_id=effect.id, now=now):
-                    self.audit.of_effect(tx, now, "effect.superseded", Effect.of(older), after={"by": effect.id})
-
-    def _id_of(self, tx: Tx, effect_key: str | None) -> int | None:
-        if effect_key is None:
-            return None
-        row = tx.one("effect_by_key", effect_key=effect_key)
-        if row is None:
-            raise LookupError(f"an effect waits for one that was never owed: {effect_key}")
-        found: int = row["id"]
-        return found
-
     def _start_attempt(
         self, tx: Tx, now: int, kind: str, *, operation: Operation | None = None, effect: Effect | None = None
     ) -> None:
@@ -495,46 +436,6 @@ class Ledger:
             now=now,
         )
 
-    def _record_settlement(self, tx: Tx, now: int, effect: Effect, settlement: Settlement) -> None:
-        trouble = None if isinstance(settlement, Delivered) else settlement.trouble
-        delay_ms = settlement.delay_ms if isinstance(settlement, Retry | Doubt) else None
-        tx.one(
-            "end_effect_attempt",
-            id=effect.id,
-            fence=effect.fence,
-            outcome=type(settlement).__name__.lower(),
-            http_status=None if trouble is None else trouble.http_status,
-            category=None if trouble is None else trouble.category,
-            error=None if trouble is None else trouble.error,
-            retry_after_ms=None if trouble is None else trouble.retry_after_ms,
-            delay_ms=delay_ms,
-            now=now,
-        )
-        event_type, recovery = _SETTLED_AS[type(settlement)]
-        self.audit.of_effect(
-            tx,
-            now,
-            event_type,
-            effect,
-            retry_count=effect.attempts,
-            failure_category=None if trouble is None else trouble.category,
-            recovery_action=recovery,
-            after={
-                "class": effect.effect_class,
-                "external_ref": effect.external_ref,
-                "next_attempt_at": effect.next_attempt_at,
-                "error": None if trouble is None else trouble.error,
-            },
-        )
-        if isinstance(settlement, Hold):
-            self._pause(tx, now, effect, settlement.trouble, None)
-            self.audit.of_effect(tx, now, "class.paused", effect, after={"reason": settlement.trouble.error})
-        elif isinstance(settlement, Retry | Doubt) and settlement.hold_until is not None:
-            self._pause(tx, now, effect, settlement.trouble, settlement.hold_until)
-
-    def _pause(self, tx: Tx, now: int, effect: Effect, trouble: Trouble, until: int | None) -> None:
-        tx.one("pause_class", **{"class": effect.effect_class}, reason=trouble.error, paused_by=QUOTEBOT, until_at=until, now=now)
-
     async def _audit_late_operation(self, operation: Operation) -> None:
         now = self.clock.now_ms()
         await self.database.write(
@@ -545,90 +446,3 @@ class Ledger:
 def _earliest(tx: Tx, now: int, *statements: str) -> int | None:
     rows = [tx.one(statement, now=now) for statement in statements]
     return min((row["due"] for row in rows if row is not None and row["due"] is not None), default=None)
-
-
-def _deliver(tx: Tx, now: int, effect: Effect, settlement: Delivered) -> Any:
-    result = {**settlement.result, "already_there": settlement.already_there}
-    return tx.one(
-        "deliver_effect",
-        id=effect.id,
-        fence=effect.fence,
-        external_ref=settlement.external_ref,
-        result=json.dumps(result, sort_keys=True),
-        now=now,
-    )
-
-
-def _retry(tx: Tx, now: int, effect: Effect, settlement: Retry) -> Any:
-    return tx.one(
-        "retry_effect",
-        id=effect.id,
-        fence=effect.fence,
-        spent=int(settlement.spent),
-        maybe_sent=int(settlement.trouble.maybe_sent),
-        next_attempt_at=now + settlement.delay_ms,
-        category=settlement.trouble.category,
-        last_error=settlement.trouble.error,
-        now=now,
-    )
-
-
-def _hold(tx: Tx, now: int, effect: Effect, settlement: Hold) -> Any:
-    if effect.reconciling:  # the doubt outlives the pause: it must still look before it sends
-        return _doubt(tx, now, effect, Doubt(settlement.trouble, delay_ms=0, spent=False))
-    return _retry(tx, now, effect, Retry(settlement.trouble, delay_ms=0, spent=False))
-
-
-def _doubt(tx: Tx, now: int, effect: Effect, settlement: Doubt) -> Any:
-    return tx.one(
-        "doubt_effect",
-        id=effect.id,
-        fence=effect.fence,
-        spent=int(settlement.spent),
-        next_attempt_at=now + settlement.delay_ms,
-        category=settlement.trouble.category,
-        last_error=settlement.trouble.error,
-        now=now,
-    )
-
-
-def _bury(tx: Tx, now: int, effect: Effect, settlement: Bury) -> Any:
-    return tx.one(
-        "bury_effect",
-        id=effect.id,
-        fence=effect.fence,
-        maybe_sent=int(settlement.trouble.maybe_sent),
-        category=settlement.trouble.category,
-        last_error=settlement.trouble.error,
-        now=now,
-    )
-
-
-def _drop(tx: Tx, now: int, effect: Effect, settlement: Drop) -> Any:
-    return tx.one(
-        "drop_effect",
-        id=effect.id,
-        fence=effect.fence,
-        category=settlement.trouble.category,
-        last_error=settlement.trouble.error,
-        now=now,
-    )
-
-
-_SETTLE: Final[Mapping[type, Callable[[Tx, int, Effect, Any], Any]]] = {
-    Delivered: _deliver,
-    Retry: _retry,
-    Doubt: _doubt,
-    Bury: _bury,
-    Drop: _drop,
-    Hold: _hold,
-}
-
-_SETTLED_AS: Final[Mapping[type, tuple[str, str | None]]] = {
-    Delivered: ("effect.delivered", None),
-    Retry: ("effect.retry_scheduled", "retry"),
-    Doubt: ("effect.uncertain", "reconcile"),
-    Bury: ("system.error", "replay"),
-    Drop: ("effect.superseded", None),
-    Hold: ("effect.released", "resume"),
-}

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger.ledger import QUOTEBOT, no_follow_ups
+from ledger.ledger import no_follow_ups
 from ledger.records import Effect, EffectIntent, Operation, Trouble
+from ledger.settlement import QUOTEBOT
 
 if TYPE_CHECKING:
     from ledger.audit import Audit
