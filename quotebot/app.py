@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -301,7 +302,8 @@ def _bolt(client: AsyncWebClient, bot_token: str, identity: Identity, surface: S
             bot_user_id=identity.bot_user_id,
         )
 
-    app = AsyncApp(client=client, authorize=authorize, process_before_response=True)
+    bolt_log = logging.getLogger("slack_bolt")  # its children take this one's level only when it is handed over
+    app = AsyncApp(client=client, authorize=authorize, process_before_response=True, logger=bolt_log)
     register(app, surface)
     return app
 
