@@ -15,7 +15,7 @@ from adapters.failures import AdapterError, Failure
 from adapters.pdf import render_key
 from adapters.salesforce import SalesforceLine, SalesforceQuote
 from ledger import keys
-from ledger.records import Delivered, Effect, FollowUps
+from ledger.records import Delivered, Effect, EffectIntent, FollowUps
 from quotebot import effects, words
 from quotebot.documents import Seller, quote_document
 from quotebot.domain import money
@@ -249,6 +249,8 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     if effect.effect_class == effects.POST and effect.state == "delivered" and effect.payload["what"] == "root":
         assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
         store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
+    if effect.effect_class == effects.POST and effect.state == "failed" and effect.payload["what"] == "root":
+        return FollowUps((_card_not_posted(tx, effect, now_ms),))
     if effect.effect_class not in _LABELS or _looks_the_same(effect):
         return FollowUps()
     root = store.root_effect_key(tx, effect.aggregate_id)
@@ -263,6 +265,14 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
         assert effect.result is not None  # noqa: S101 -- delivered
         owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
     return FollowUps(tuple(owed))
+
+
+def _card_not_posted(tx: Tx, effect: Effect, now_ms: int) -> EffectIntent:
+    """Without its card the thread does not exist: the requester is told over the response_url of the creating command."""
+    quote = store.load(tx, effect.aggregate_id)
+    assert quote is not None  # noqa: S101 -- it owes this effect
+    text = words.card_not_posted(quote, effect.correlation_id, effect.last_error or "Slack refused it")
+    return effects.reply(quote.quote_id, quote.requester, quote.channel, text, now_ms)
 
 
 def _looks_the_same(effect: Effect) -> bool:

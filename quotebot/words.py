@@ -231,6 +231,14 @@ def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:
     )
 
 
+def card_not_posted(quote: Quote, ref: str, reason: str) -> str:
+    """Tell the requester, privately, that the quote exists but its card could not be posted."""
+    return (
+        f"{title(quote)} was created ({_net(quote)}), but its card could not be posted here, ref {ref}: {_detail(reason)}. "
+        f"Invite the bot to this channel and give the ref to an operator, or see `/quote status {quote.quote_id}`."
+    )
+
+
 def quoted(text: str) -> str:
     """Return typed text as an mrkdwn quotation, so that none of its lines can pass for the bot's own."""
     lines = (one_line(line) for line in text.splitlines())

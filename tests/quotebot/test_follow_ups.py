@@ -109,6 +109,17 @@ async def test_a_card_whose_earlier_update_got_lost_is_drawn_once_more_after_the
     assert approved
 
 
+async def test_a_card_that_cannot_be_posted_is_told_to_the_requester_alone(bench: Bench) -> None:
+    executor = Executor(bench.ledger, RULES, lambda low, _: low)
+    await bench.ledger.reserve(request_for(create_command(), "1"))
+    await executor.step()
+    await settle(bench, effects.POST, Bury(Trouble("not_found", "Slack refused chat.postMessage (not_in_channel).")))
+    (told,) = bench.rows("SELECT target, payload FROM effects WHERE class = 'slack.reply'")
+    assert told["target"] == "U0REP"
+    assert "could not be posted here" in told["payload"]
+    assert "Invite the bot to this channel" in told["payload"]
+
+
 async def test_a_poisoned_crm_write_is_shown_and_told(bench: Bench, approved: str) -> None:
     ledger = bench.ledger
     for _ in range(recovery.POISON_CLAIMS):
