@@ -175,7 +175,8 @@ def test_help_answers_before_a_person_notices(checkout: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert "sandbox" in done.stdout
 
-    assert min(seconds(show_help) for _ in range(5)) < HELP_SECONDS_MAX
+    # The quickest of many counts: whatever else the machine does at the moment only ever adds to it.
+    assert any(seconds(show_help) < HELP_SECONDS_MAX for _ in range(20))
 
 
 def test_help_imports_no_slack_http_pdf_crm_or_llm_library(checkout: Path) -> None:
