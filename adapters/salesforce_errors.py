@@ -152,7 +152,8 @@ def refused(
     doubtful = target.writes and not rolled_back and _is_doubtful(refusal)
     state = "It may have been written; repeating it under the same key is safe." if doubtful else "Nothing was written."
     about = f" {target.key}" if target.key else ""
-    sentence = f"Salesforce refused to {target.deed}{about}{_where(refusal, target)} ({refusal.code})."
+    verb = "failed when asked to" if failure is Failure.TRANSIENT else "refused to"
+    sentence = f"Salesforce {verb} {target.deed}{about}{_where(refusal, target)} ({refusal.code})."
     if refusal.code in _TELLING and refusal.message:
         sentence += f" It says: {_one_line(refusal.message)}."
     if target.writes:
@@ -183,7 +184,8 @@ def login_refused(status: int, content: object, *, retry_after_seconds: float | 
     failure = BY_STATUS.get(status, Failure.AUTH)
     if status >= _SERVER_ERROR or code in LOGIN_TRANSIENT:
         failure = Failure.TRANSIENT
-    message = f"Salesforce refused to log in ({code}). Nothing was written. {_ADVICE[failure]}"
+    verb = "failed when asked to" if failure is Failure.TRANSIENT else "refused to"
+    message = f"Salesforce {verb} log in ({code}). Nothing was written. {_ADVICE[failure]}"
     return AdapterError(failure, code, message, http_status=status, retry_after_seconds=retry_after_seconds)
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -105,7 +106,7 @@ async def show(
         _print_json({"schema_version": 1, "dead_letter": public})
         return exits.OK
     for name, value in public.items():
-        print(f"{name:20} {value if isinstance(value, str | int | None) else json.dumps(value)}")
+        print(f"{name:20} {_for_people(name, value)}")
     exits.complain(f"\nTo try it again: quotebot replay {letter.reference}")
     return exits.OK
 
@@ -290,6 +291,14 @@ def _public(letter: DeadLetter, *, show_payload: bool) -> dict[str, Any]:
     if not show_payload:
         fields["payload"] = REDACTED
     return fields
+
+
+def _for_people(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name.endswith("_at"):
+        return f"{datetime.fromtimestamp(value / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return str(value) if isinstance(value, str | int) else json.dumps(value)
 
 
 def _print_json(value: dict[str, Any]) -> None:
