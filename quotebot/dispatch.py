@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 1.0  # the poll guarantees progress; wake-ups only make it quick
 PER_CLASS: Final = 4  # calls of one class at once: what hangs in one never holds up another
+ONE_AT_A_TIME: Final = frozenset({"pdf.render"})  # one renderer: a claim that only waits for it would count as a death in a crash
 OVERRUN_SECONDS: Final = 5.0  # an adapter keeps its own deadline; this one only guards against an adapter that does not
 THROTTLE_SECONDS_MIN: Final = 1.0  # after a 429 that names no wait
 
@@ -89,7 +90,8 @@ class Dispatcher:
     async def step(self) -> int:
         """Claim what is due and start it; returns how many were started."""
         busy = Counter(self._running.values())
-        slots = {name: PER_CLASS - busy[name] for name in POLICIES if busy[name] < PER_CLASS}
+        limits = {name: 1 if name in ONE_AT_A_TIME else PER_CLASS for name in POLICIES}
+        slots = {name: limit - busy[name] for name, limit in limits.items() if busy[name] < limit}
         effects = await self._ledger.claim_effects(slots)
         for effect in effects:
             task = asyncio.create_task(self._attempt(effect))

@@ -146,3 +146,21 @@ async def test_a_result_outlives_a_ledger_that_cannot_be_written(play: Round) ->
     play.performer.sends.append(DONE)
     await play.step()
     assert (play.state(), busy.refusals, len(play.performer.sent)) == (("delivered", 1), 1, 1)
+
+
+async def test_what_waits_for_the_one_renderer_is_not_claimed_meanwhile(play: Round) -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: Effect) -> Delivered:
+        await gate.wait()
+        return DONE
+
+    for target in ("t", "u"):
+        await play.owe("pdf.render", target)
+    play.performer.sends.extend([wait, DONE])
+    assert await play.dispatcher.step() == 1
+    assert await play.dispatcher.step() == 0
+    assert play.row("u")["claims"] == 0
+    gate.set()
+    await play.dispatcher.drain(5.0)
+    assert await play.step() == 1
