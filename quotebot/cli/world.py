@@ -15,6 +15,7 @@ from quotebot.sandbox.world import World
 
 BOT_CONNECT_SECONDS = 20.0
 BOT_STOP_SECONDS = 12.0
+RESTART_PAUSE_SECONDS = 1.0
 
 
 async def serve_world(*, port: int, data: Path | None, with_bot: bool, headless: bool) -> int:
@@ -52,7 +53,7 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
         print(f"Sandbox ready: {world.url} (without a bot)", flush=True)
         await stop.wait()
         return exits.OK
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "quotebot", "run", env={**os.environ, **environment})
+    process = await _start_bot(environment)
     try:
         await _until_connected(world, process, stop)
         if process.returncode is not None:
@@ -64,14 +65,26 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
             import webbrowser  # noqa: PLC0415 -- only on a terminal
 
             webbrowser.open(world.url)
-        ended = asyncio.create_task(process.wait())
-        await asyncio.wait([ended, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
-        if ended.done() and not stop.is_set():
-            exits.complain(f"The bot ended with status {process.returncode}; the world stays up. Ctrl-C ends it.")
-            await stop.wait()
+        while await _died(process, stop):
+            exits.complain(f"The bot (process {process.pid}) ended with status {process.returncode}; starting it again.")
+            await asyncio.sleep(RESTART_PAUSE_SECONDS)
+            process = await _start_bot(environment)
     finally:
         await _end(process)
     return exits.OK
+
+
+async def _start_bot(environment: dict[str, str]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(sys.executable, "-m", "quotebot", "run", env={**os.environ, **environment})
+
+
+async def _died(process: asyncio.subprocess.Process, stop: asyncio.Event) -> bool:
+    """Wait until the bot ends or the sandbox is asked to stop; tell whether the bot ended by itself, as under a real supervisor."""
+    waits = [asyncio.create_task(process.wait()), asyncio.create_task(stop.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for task in waits:
+        task.cancel()
+    return process.returncode is not None and not stop.is_set()
 
 
 async def _until_connected(world: World, process: asyncio.subprocess.Process, stop: asyncio.Event) -> None:
