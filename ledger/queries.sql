@@ -131,9 +131,6 @@ SELECT * FROM effects WHERE id = :id;
 -- name: effects_of_aggregate
 SELECT * FROM effects WHERE aggregate_id = :aggregate_id ORDER BY id;
 
--- name: effects_of_operation
-SELECT * FROM effects WHERE operation_id = :operation_id ORDER BY id;
-
 -- name: supersede_pending
 -- pending -> superseded
 UPDATE effects
@@ -169,9 +166,6 @@ RETURNING *;
 UPDATE effects SET steps = :steps, updated_at = :now
 WHERE id = :id AND state = 'in_flight' AND fence = :fence
 RETURNING *;
-
--- name: mark_maybe_sent
-UPDATE effects SET maybe_sent = 1 WHERE id = :id AND state = 'in_flight' AND fence = :fence;
 
 -- name: deliver_effect
 -- in_flight -> delivered
@@ -256,9 +250,6 @@ UPDATE attempts
 SET ended_at = :now, outcome = :outcome, category = :category, error = :error, delay_ms = :delay_ms
 WHERE operation_id = :id AND fence = :fence;
 
--- name: attempts_of_effect
-SELECT * FROM attempts WHERE effect_id = :id ORDER BY id;
-
 -- -------------------------------------------------------------------------------------------------------------- pauses
 
 -- name: pause_class
@@ -289,9 +280,6 @@ INSERT INTO audit_events (
 VALUES (
   :at, :event_type, :operation_key, :effect_id, :correlation_id, :aggregate_id, :actor, :actor_type, :retry_count,
   :failure_category, :recovery_action, :before, :after);
-
--- name: audit_of_aggregate
-SELECT * FROM audit_events WHERE aggregate_id = :aggregate_id ORDER BY id;
 
 -- -------------------------------------------------------------------------------------------------------- dead letters
 

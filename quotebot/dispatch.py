@@ -7,7 +7,6 @@ of effects: retry, look again first, pause the class, drop, or give up.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
@@ -19,12 +18,12 @@ from adapters.policies import POLICIES, Policy, Verdict, policy_for, verdict
 from ledger.database import NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import Bury, Delivered, Doubt, Drop, Effect, FollowUps, Hold, Retry, Settlement, Trouble
+from quotebot.polling import POLL_SECONDS, one_round
 
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
 
-POLL_SECONDS: Final = 1.0  # the poll guarantees progress; wake-ups only make it quick
 PER_CLASS: Final = 4  # calls of one class at once: what hangs in one never holds up another
 ONE_AT_A_TIME: Final = frozenset({"pdf.render"})  # one renderer: a claim that only waits for it would count as a death in a crash
 OVERRUN_SECONDS: Final = 5.0  # an adapter keeps its own deadline; this one only guards against an adapter that does not
@@ -72,20 +71,13 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Work until cancelled; the attempts under way are left to `drain`. Raises what makes going on unsafe."""
+        ledger = self._ledger
         while self._failure is None:
-            self._ledger.effects_changed.clear()
-            try:
-                if not self._unwritten and await self.step():
-                    continue
-                nap = await self._nap_seconds()
-            except WritesRefused:
-                raise
-            except NotRecorded as error:
-                log.warning("ledger.busy", error=str(error))
-                nap = POLL_SECONDS
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ledger.effects_changed.wait(), nap)
+            await one_round(ledger.effects_changed, self._step_when_written, ledger.next_effect_due_at, ledger.clock)
         raise self._failure
+
+    async def _step_when_written(self) -> int:
+        return 0 if self._unwritten else await self.step()
 
     async def step(self) -> int:
         """Claim what is due and start it; returns how many were started."""
@@ -115,12 +107,6 @@ class Dispatcher:
             log.error("effect.unsettled", error=repr(error))
             self._failure = self._failure or error  # half a bot is worse than none: `run` raises it
         self._ledger.effects_changed.set()
-
-    async def _nap_seconds(self) -> float:
-        due = await self._ledger.next_effect_due_at()
-        if due is None:
-            return POLL_SECONDS
-        return min(POLL_SECONDS, max(0.0, (due - self._ledger.clock.now_ms()) / 1000))
 
     async def _attempt(self, effect: Effect) -> None:
         with structlog.contextvars.bound_contextvars(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -17,6 +16,7 @@ from ledger.records import EffectIntent, Operation, Outcome, Trouble
 from quotebot import effects, words
 from quotebot.commands import REGISTRY, CreateQuote, DecideApproval, SubmitQuote
 from quotebot.handlers import quotes as handlers
+from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
 
-POLL_SECONDS: Final = 1.0  # the poll is what guarantees progress; wake-ups only make it quick
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
 
 T = TypeVar("T")
@@ -42,25 +41,9 @@ class Executor:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        ledger = self._ledger
         while True:
-            self._ledger.operations_changed.clear()
-            try:
-                if await self.step():
-                    continue
-                nap = await self._nap_seconds()
-            except WritesRefused:
-                raise
-            except NotRecorded as error:
-                log.warning("ledger.busy", error=str(error))
-                nap = POLL_SECONDS
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ledger.operations_changed.wait(), nap)
-
-    async def _nap_seconds(self) -> float:
-        due = await self._ledger.next_operation_due_at()
-        if due is None:
-            return POLL_SECONDS
-        return min(POLL_SECONDS, (due - self._ledger.clock.now_ms()) / 1000)
+            await one_round(ledger.operations_changed, self.step, ledger.next_operation_due_at, ledger.clock)
 
     async def step(self) -> bool:
         """Execute one due operation; false when none was due."""

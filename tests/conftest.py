@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from quotebot.sandbox.world import World
+from tests.rig import Deal, bot_in
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 # No deadline per example: the machine is shared with the other workers, so slowness would be noise. The number stays low enough
 # for the whole suite to be run before every change.
@@ -17,3 +24,17 @@ settings.load_profile("quotebot")
 def checkout() -> Path:
     """The root of the checkout."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A local world that is being served."""
+    async with World(tmp_path / "world").serve() as served:
+        yield served
+
+
+@pytest.fixture
+async def deal(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
+    """The real bot in that world, in this process, and the hands to drive it with."""
+    async with bot_in(world, tmp_path / "bot") as running:
+        yield running

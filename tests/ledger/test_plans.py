@@ -46,7 +46,6 @@ INDEXES = {
     "effects_of_epoch": {"effects_held"},
     "end_effect_attempt": {"sqlite_autoindex_attempts_1"},
     "end_operation_attempt": {"sqlite_autoindex_attempts_2"},
-    "audit_of_aggregate": {"audit_aggregate"},
 }
 
 

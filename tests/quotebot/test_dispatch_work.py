@@ -9,7 +9,8 @@ import pytest
 
 from ledger.database import NotRecorded
 from quotebot.commands import SubmitQuote
-from quotebot.dispatch import PER_CLASS, POLL_SECONDS
+from quotebot.dispatch import PER_CLASS
+from quotebot.polling import POLL_SECONDS, nap_seconds
 from tests.quotebot.deeds import DONE, Round, transient
 from tests.quotebot.parts import request_for
 from tests.rig import eventually
@@ -84,20 +85,25 @@ async def test_it_works_until_it_is_cancelled_and_wakes_up_for_what_is_owed_mean
         await working
 
 
+async def nap(play: Round) -> float:
+    """How long the dispatcher would sleep now."""
+    return await nap_seconds(play.bench.ledger.next_effect_due_at, play.bench.clock)
+
+
 async def test_the_nap_ends_when_the_next_effect_is_due(play: Round) -> None:
-    assert await play.dispatcher._nap_seconds() == POLL_SECONDS
+    assert await nap(play) == POLL_SECONDS
     await play.owe("crm.create")
     play.performer.sends.append(transient())
     await play.step()
-    assert await play.dispatcher._nap_seconds() == 0.5
+    assert await nap(play) == 0.5
     play.bench.clock.advance(300)
-    assert await play.dispatcher._nap_seconds() == pytest.approx(0.2)
+    assert await nap(play) == pytest.approx(0.2)
 
 
 async def test_a_command_waiting_behind_another_does_not_keep_the_dispatcher_awake(play: Round) -> None:
     await play.bench.ledger.reserve(request_for(SubmitQuote(), "1", quote_id="Q-2026-0001", version=1))
     play.bench.clock.advance(1)
-    assert await play.dispatcher._nap_seconds() == POLL_SECONDS
+    assert await nap(play) == POLL_SECONDS
 
 
 async def test_a_class_that_hangs_never_holds_up_another(play: Round) -> None:

@@ -141,6 +141,27 @@ async def test_the_sandbox_starts_a_world_with_a_bot_in_it_and_ends_on_sigterm(t
     assert b"Traceback" not in log
 
 
+async def test_a_bot_killed_inside_the_sandbox_is_started_again(tmp_path: Path, checkout: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "quotebot", "sandbox", "--port", "0", "--headless", "--data", str(tmp_path / "kept")),
+        cwd=tmp_path,
+        env=clean_environment(tmp_path, PYTHONPATH=str(checkout)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    await asyncio.wait_for(process.stdout.readline(), SECONDS)
+    lock = tmp_path / "kept" / "bot" / "ledger.db.lock"
+    first = int(lock.read_text())
+    os.kill(first, signal.SIGKILL)
+    await eventually(lambda: lock.read_text().strip() not in ("", str(first)), "another bot to take the lock")
+    process.send_signal(signal.SIGTERM)
+    _, log = await asyncio.wait_for(process.communicate(), SECONDS)
+    assert process.returncode == 0
+    assert f"The bot (process {first}) ended with status -9; starting it again.".encode() in log
+
+
 async def test_the_bot_ends_with_status_0_on_sigterm(tmp_path: Path) -> None:
     async with World(tmp_path / "world").serve() as world, bot_process(world, tmp_path) as (bot, deal):
         await bot.start()
