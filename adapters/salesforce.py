@@ -21,6 +21,7 @@ import requests
 import urllib3
 
 from adapters.failures import AdapterError, Failure
+from adapters.retry_after import asked_wait_seconds
 from adapters.salesforce_errors import Refusal, Target, login_refused, lost, refused
 from adapters.salesforce_graph import (
     HASH_FIELD,
@@ -248,7 +249,7 @@ class Salesforce:
             return self._guarded(ask, request.target, call)
         except SalesforceError as error:
             refusal = Refusal.read(error.status, error.content)
-            raise refused(refusal, request.target, retry_after_seconds=_retry_after(call)) from error
+            raise refused(refusal, request.target, retry_after_seconds=asked_wait_seconds(call.answer_headers)) from error
 
     def _log_in(self, call: LiveCall) -> str:
         """Get a token by client credentials, in a worker thread. Raises AdapterError."""
@@ -266,7 +267,7 @@ class Salesforce:
         except (ValueError, RecursionError):
             content = None
         if response.status_code >= _MULTIPLE_CHOICES:
-            raise login_refused(response.status_code, content, retry_after_seconds=_retry_after(call))
+            raise login_refused(response.status_code, content, retry_after_seconds=asked_wait_seconds(call.answer_headers))
         token = content.get("access_token") if isinstance(content, dict) else None
         if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
             raise lost("unreadable", "its answer holds no token", target, sent=True)
@@ -307,9 +308,3 @@ def _shut_down() -> AdapterError:
 
 def _header_value(correlation_id: str) -> str:
     return re.sub(r"[^\x21-\x7e]", "_", correlation_id)[:_CORRELATION_CHARACTERS_MAX]
-
-
-def _retry_after(call: LiveCall) -> float | None:
-    """Return the vendor's own wait in seconds; the date form is not used by Salesforce."""
-    value = call.answer_headers.get("Retry-After", "")
-    return float(value) if re.fullmatch(r"\d{1,6}", value) else None

@@ -139,18 +139,21 @@ class SlackApi:
             "chat.update", body={**_content(channel, text, blocks), "ts": ts}, headers={"X-Request-Id": correlation_id}
         )
 
-    async def ephemeral(self, *, channel: str, user: str, text: str, thread_ts: str | None = None) -> None:
+    async def ephemeral(
+        self, *, channel: str, user: str, text: str, blocks: Sequence[Json] = (), thread_ts: str | None = None
+    ) -> None:
         """Tell one person something in a channel; it cannot be read back or updated."""
         thread = {"thread_ts": thread_ts} if thread_ts else {}
-        await self._call("chat.postEphemeral", body={**_content(channel, text, ()), **thread, "user": user})
+        await self._call("chat.postEphemeral", body={**_content(channel, text, blocks), **thread, "user": user})
 
-    async def respond(self, response_url: str, *, text: str) -> None:
+    async def respond(self, response_url: str, *, text: str, blocks: Sequence[Json] = ()) -> None:
         """Answer the person through the address their gesture brought. NOT_FOUND: the address has expired or is used up."""
         target = _address(response_url, "response_url")
         if target.host_port_subcomponent not in self._response_url_hosts or not _private(target):
             raise _refused_host("response_url")
-        content = json.dumps({"text": text, "response_type": "ephemeral", "replace_original": False}).encode()
-        await self._send("response_url", target, content, "application/json", self._timeout_seconds)
+        message = {"text": text, **({"blocks": list(blocks)} if blocks else {})}
+        content = {**message, "response_type": "ephemeral", "replace_original": False}
+        await self._send("response_url", target, json.dumps(content).encode(), "application/json", self._timeout_seconds)
 
     async def open_view(self, *, trigger_id: str, view: Json) -> None:
         """Open a modal for the gesture of `trigger_id`. EXPIRED: more than three seconds ago, or already used."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
 from contextlib import contextmanager
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -15,6 +13,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from adapters.failures import AdapterError, Failure
+from adapters.retry_after import asked_wait_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -96,7 +95,7 @@ def refusal(method: str, status: int, headers: Mapping[str, str], answer: object
     code = answer.get("error") if isinstance(answer, dict) else None
     named = isinstance(code, str) and CODE.fullmatch(code) is not None
     if status == HTTPStatus.TOO_MANY_REQUESTS or (named and ERRORS.get(str(code)) is Failure.THROTTLED):
-        return _throttled(method, str(code) if named else "http_429", status, _retry_after_seconds(headers))
+        return _throttled(method, str(code) if named else "http_429", status, asked_wait_seconds(headers))
     if status == HTTPStatus.OK and not named:
         return unreadable(method, status)
     failure = ERRORS.get(str(code), Failure.VALIDATION) if named else statuses.get(status, Failure.VALIDATION)
@@ -130,16 +129,3 @@ def _where(answer: object) -> str:
         str(message).rpartition("json-pointer:")[2].rstrip("]") for message in messages or () if "json-pointer:" in str(message)
     ]
     return f" at {', '.join(places[:3])}" if places else ""
-
-
-def _retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from a number or from a date counted against the answer's own Date."""
-    value = headers.get("Retry-After", "")
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = (parsedate_to_datetime(value) - parsedate_to_datetime(headers.get("Date", ""))).total_seconds()
-        except (TypeError, ValueError):
-            return None
-    return max(seconds, 0.0) if math.isfinite(seconds) else None

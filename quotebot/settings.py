@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, AnyHttpUrl, Field, SecretStr, ValidationError, model_validator
+from pydantic import AliasChoices, AnyHttpUrl, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from adapters.policies import OverridesError, RetryOverride, read_overrides
 
 LEASE_SECONDS_MIN = 90  # longer than the longest call of the retry matrix
 
@@ -20,6 +23,22 @@ HINTS = {
 
 class ConfigurationError(Exception):
     """The configuration cannot be used. The message lists every problem; nothing was started or changed."""
+
+
+def _retry_overrides(given: object) -> object:
+    """Read the overrides of the retry matrix, one error for each bad item; what is no table at all is left to the field's type."""
+    if not isinstance(given, dict):
+        return given
+    try:
+        return read_overrides(given)
+    except OverridesError as error:
+        problems = [
+            InitErrorDetails(
+                type=PydanticCustomError("retry_override", "{reason}", {"reason": misfit.reason}), loc=misfit.place, input=None
+            )
+            for misfit in error.misfits
+        ]
+        raise ValidationError.from_exception_data("Settings", problems, hide_input=True) from error
 
 
 class Settings(BaseSettings):
@@ -51,6 +70,8 @@ class Settings(BaseSettings):
     settle_delay_seconds: Annotated[float, Field(ge=0.0, le=600.0)] = 30.0
     lease_seconds: Annotated[int, Field(ge=LEASE_SECONDS_MIN, le=3600)] = 120
     drain_seconds: Annotated[float, Field(ge=0.0, le=60.0)] = 8.0
+    # class -> what differs from the retry matrix, as JSON: {"crm.create": {"retries": 8, "cap_seconds": 120}}
+    retry: Annotated[dict[str, RetryOverride], BeforeValidator(_retry_overrides)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _salesforce_is_whole(self) -> Self:

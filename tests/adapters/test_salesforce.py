@@ -236,6 +236,14 @@ async def test_a_session_that_stays_expired_costs_one_login_and_two_requests(wor
     assert [sighting.method for sighting in world.seen()[before:]] == [GRAPH, LOGIN, GRAPH]
 
 
+async def test_a_login_that_is_throttled_names_the_wait_too(world: World) -> None:
+    world.weather.arm("salesforce", "429", method=LOGIN, retry_after=7)
+    async with world.client() as client:
+        error = await failure_of(client, a_quote())
+    assert (error.failure, error.retry_after_seconds, error.possibly_applied) == (Failure.THROTTLED, 7, False)
+    assert [sighting.method for sighting in world.seen()] == [LOGIN]
+
+
 async def test_many_calls_with_an_expired_session_share_one_login(world: World) -> None:
     async with world.client() as client:
         await client.create_quote(a_quote("k0"), correlation_id="op-0")

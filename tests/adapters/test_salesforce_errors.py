@@ -173,6 +173,24 @@ async def test_an_answer_is_read_by_status_and_code_after_exactly_one_request(
     assert len(script.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ("Retry-After: 1.5", 1.5),
+        ("Retry-After: Sat, 21 Nov 2026 10:00:30 GMT\r\nDate: Sat, 21 Nov 2026 10:00:00 GMT", 30),
+        ("Retry-After: Sat, 21 Nov 2026 09:00:00 GMT\r\nDate: Sat, 21 Nov 2026 10:00:00 GMT", 0),
+        ("Retry-After: -5", None),
+        ("Retry-After: soon", None),
+    ],
+)
+async def test_the_wait_salesforce_asks_for_is_read_as_seconds_or_as_a_date(
+    tmp_path: Path, headers: str, seconds: float | None
+) -> None:
+    async with talking_to(Scripted(http(429, b"", headers)), tmp_path) as client:
+        error = await failure_of(client)
+    assert (error.failure, error.retry_after_seconds) == (Failure.THROTTLED, seconds)
+
+
 async def test_a_dripping_server_is_cut_at_the_deadline_and_the_thread_is_free_again(tmp_path: Path) -> None:
     script = Scripted(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", drip=True)
     async with talking_to(script, tmp_path, timeout_seconds=1.0) as client:

@@ -82,7 +82,13 @@ async def test_more_than_can_be_read_is_uncertain_not_absent(api: SlackApi, worl
 async def test_an_ephemeral_is_seen_by_one_person(api: SlackApi, world: World) -> None:
     await api.ephemeral(channel=CHANNEL, user="U0REP", text="Only you")
     (message,) = posted(world)
-    assert (message.text, message.ephemeral_for) == ("Only you", "U0REP")
+    assert (message.text, message.ephemeral_for, message.blocks) == ("Only you", "U0REP", [])
+
+
+async def test_an_ephemeral_and_an_answer_may_have_blocks(api: SlackApi, world: World) -> None:
+    await api.ephemeral(channel=CHANNEL, user="U0REP", text="Only you", blocks=BLOCKS)
+    await api.respond(response_url(world), text="Done", blocks=BLOCKS)
+    assert [(message.ephemeral_for, message.blocks[0]["text"]) for message in posted(world)] == [("U0REP", BLOCKS[0]["text"])] * 2
 
 
 async def test_an_answer_through_a_response_url_is_seen_by_the_person_who_asked(api: SlackApi, world: World) -> None:
