@@ -1,0 +1,1 @@
+"""The three-commit lifecycle of a command, written in several ways, run side by side and checked."""

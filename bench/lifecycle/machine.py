@@ -1,0 +1,73 @@
+"""What the numbers were measured on: processors, load, file system, versions, and what one flush costs there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from bench.lifecycle.measure import percentile
+
+PROBE_SECONDS: Final = 0.5
+_PAGE: Final = b"\0" * 4096
+_MOUNTS: Final = Path("/proc/mounts")
+
+
+def describe(folder: Path, pragmas: dict[str, object], probe_seconds: float = PROBE_SECONDS) -> dict[str, object]:
+    """Return the header of a report, JSON-ready."""
+    flushes = probe_flush(folder, probe_seconds)
+    return {
+        "cpus": os.cpu_count(),
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "file_system": file_system(folder),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "pragmas": pragmas,
+        "fdatasync_p50_ms": percentile(flushes, 50) * 1000,
+        "fdatasync_p99_ms": percentile(flushes, 99) * 1000,
+    }
+
+
+def file_system(folder: Path) -> str:
+    """Return the type of the file system that holds `folder`; `unknown` where the kernel does not list mounts."""
+    try:
+        mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
+    except OSError:
+        return "unknown"
+    place = folder.resolve()
+    holding = [(len(point), kind) for point, kind in mounts if place == Path(point) or Path(point) in place.parents]
+    return max(holding, default=(0, "unknown"))[1]
+
+
+def in_memory(folder: Path) -> bool:
+    """Say whether flushing costs nothing there, so that no ratio would hold."""
+    return file_system(folder) in ("tmpfs", "ramfs")
+
+
+def disk_folder() -> Path:
+    """Return a place for files on a disk: the temporary folder, or the current one where that is kept in memory."""
+    temporary = Path(tempfile.gettempdir())
+    return Path.cwd() if in_memory(temporary) else temporary
+
+
+def count(text: str) -> int:
+    """Read a number as people write it: 1M, 100k, 64."""
+    return int(text.rstrip("kM")) * {"k": 1_000, "M": 1_000_000}.get(text[-1:], 1)
+
+
+def probe_flush(folder: Path, seconds: float) -> list[float]:
+    """Overwrite one page and flush it, again and again; return seconds per flush. A reused WAL costs the same."""
+    flush = getattr(os, "fdatasync", os.fsync)
+    times: list[float] = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        stop = time.perf_counter() + seconds
+        while not times or time.perf_counter() < stop:
+            started = time.perf_counter()
+            os.pwrite(file.fileno(), _PAGE, 0)
+            flush(file.fileno())
+            times.append(time.perf_counter() - started)
+    return times

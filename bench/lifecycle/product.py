@@ -1,0 +1,78 @@
+"""The product itself: clients that reserve and wait, and one executor loop that claims what is due and executes it at once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from typing import TYPE_CHECKING, Final
+
+from bench.lifecycle.deed import decide, open_ledger, request
+from bench.lifecycle.measure import Run, loop_lag
+from ledger.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ledger.ledger import Ledger
+    from ledger.records import Operation
+
+CLAIM_LIMIT: Final = 256
+
+
+class Workshop:
+    """Clients and an executor around one ledger, in one event loop."""
+
+    def __init__(self, ledger: Ledger, first_ordinal: int) -> None:
+        self._ledger = ledger
+        self._ordinals = itertools.count(first_ordinal)
+        self._completions: dict[int, asyncio.Future[None]] = {}
+        self.latencies: list[float] = []
+
+    async def client(self, stop: float) -> None:
+        """Ask for one thing after another until `stop` (perf_counter), each time waiting until it is completed."""
+        while time.perf_counter() < stop:
+            started = time.perf_counter()
+            reservation = await self._ledger.reserve(request(next(self._ordinals), self._ledger.clock.now_ms()))
+            await self._completion(reservation.operation.id)
+            del self._completions[reservation.operation.id]
+            self.latencies.append(time.perf_counter() - started)
+
+    async def execute(self) -> None:
+        """Work as the product's executor does until cancelled."""
+        ledger = self._ledger
+        while True:
+            ledger.operations_changed.clear()
+            claimed = await ledger.claim_operations(CLAIM_LIMIT)
+            if claimed:
+                await asyncio.gather(*(self._execute_one(operation) for operation in claimed))
+            else:
+                await ledger.operations_changed.wait()
+
+    async def _execute_one(self, operation: Operation) -> None:
+        await self._ledger.execute(operation, decide(operation, self._ledger.clock.now_ms()))
+        self._completion(operation.id).set_result(None)
+
+    def _completion(self, operation_id: int) -> asyncio.Future[None]:
+        return self._completions.setdefault(operation_id, asyncio.get_running_loop().create_future())
+
+
+async def run_product(path: Path, seconds: float, clients: int, first_ordinal: int) -> Run:
+    """Let `clients` work through the ledger's own verbs for `seconds`."""
+    ledger, database = await open_ledger(path, SystemClock())
+    workshop = Workshop(ledger, first_ordinal)
+    run = Run(0, 0.0, workshop.latencies, 0)
+    executor = asyncio.create_task(workshop.execute())
+    commits = database.commits
+    try:
+        async with loop_lag() as run.lags:
+            started, computed = time.perf_counter(), time.process_time()
+            await asyncio.gather(*(workshop.client(started + seconds) for _ in range(clients)))
+            run.seconds, run.cpu = time.perf_counter() - started, time.process_time() - computed
+    finally:
+        executor.cancel()
+        await asyncio.gather(executor, return_exceptions=True)
+        run.commits = database.commits - commits
+        await database.close()
+    run.submitted = len(run.latencies)
+    return run

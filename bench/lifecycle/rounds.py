@@ -1,0 +1,97 @@
+"""The interleaved run: every variant once per round, in a process of its own, the order turned by one each round."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SECONDS_MAX: Final = 120
+PEERS: Final = {"dbos": "dbos", "huey": "huey"}  # variant: module
+NOT_INSTALLED: Final = "not installed: pip install -r bench/requirements-peers.txt"
+
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is run: which variants at which sizes (finished commands in the file), how often and how long."""
+
+    variants: tuple[str, ...]
+    sizes: tuple[int, ...]
+    rounds: int
+    seconds: float
+    folder: Path
+    peers_python: str
+
+    @property
+    def cells(self) -> tuple[tuple[int, str], ...]:
+        """Every (size, variant); peers and the bare minimum know no history."""
+        return tuple(
+            (size, variant)
+            for size in self.sizes
+            for variant in self.variants
+            if size == 0 or (variant.split()[0] not in PEERS and variant != "bare")
+        )
+
+
+def run_rounds(plan: Plan, files: dict[int, Path], say: Callable[[str], None]) -> list[dict[tuple[int, str], Summary]]:
+    """Run everything; `files` names the grown file of each size that has one. A run that failed is a summary with problems."""
+    missing = {peer for peer, module in PEERS.items() if not _installed(plan.peers_python, module)}
+    rounds = []
+    for number in range(plan.rounds):
+        done = {}
+        start = number * 3 % len(plan.cells)  # by three: neighbours change too
+        for size, variant in (*plan.cells[start:], *plan.cells[:start]):
+            say(f"round {number + 1} of {plan.rounds}: {variant}, {size:,} commands in the file")
+            peer = variant.split()[0]
+            if peer in missing:
+                done[size, variant] = {"problems": [NOT_INSTALLED]}
+            else:
+                done[size, variant] = _run(plan, files.get(size), variant)
+        rounds.append(done)
+    return rounds
+
+
+def _run(plan: Plan, grown: Path | None, variant: str) -> Summary:
+    with _file(plan, grown) as path:
+        kind, _, clients = variant.partition(" c=")
+        if kind in PEERS:
+            command = [plan.peers_python, "-m", f"bench.peers.with_{kind}", str(path.parent), str(plan.seconds), clients]
+        else:
+            command = [sys.executable, "-m", "bench.lifecycle.child", variant, str(path), str(plan.seconds)]
+        try:
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+            summary: Summary = json.loads(done.stdout.splitlines()[-1])
+        except subprocess.TimeoutExpired:
+            return {"problems": [f"did not end within {SECONDS_MAX} s"]}
+        except (ValueError, IndexError):
+            last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+            return {"problems": [f"failed with status {done.returncode}: {' '.join(last)}"]}
+    return summary
+
+
+@contextlib.contextmanager
+def _file(plan: Plan, grown: Path | None) -> Iterator[Path]:
+    """Yield the file of one run: the grown one as it is, else a new one that is deleted afterwards."""
+    if grown is not None:
+        yield grown
+        return
+    with tempfile.TemporaryDirectory(dir=plan.folder) as folder:
+        yield Path(folder, "ledger.db")
+
+
+def _installed(python: str, module: str) -> bool:
+    probe: Sequence[str] = [python, "-c", f"import {module}"]
+    with contextlib.suppress(OSError):
+        return subprocess.run(probe, cwd="/", capture_output=True, check=False).returncode == 0
+    return False
