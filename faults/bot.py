@@ -16,7 +16,7 @@ from quotebot.telemetry import configure_logs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ledger.database import Database, Tx
+    from ledger.database import Database, Health, Tx
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class MortalDatabase:
         """Write through the windows."""
         self._reaper.passes(f"write:{name}", "before")
         result = await self._database.write(name, work, urgent=urgent, deadline=deadline)
-        if result is not None and result != []:  # a poll that found nothing to claim is no window
+        if not _is_nothing(result):  # a poll that found nothing to claim is no window
             self._reaper.passes(f"write:{name}", "after")
         return result
 
@@ -56,9 +56,23 @@ class MortalDatabase:
         """Read; no window, nothing changes."""
         return await self._database.read(work)
 
+    @property
+    def health(self) -> Health:
+        """How the real database is doing."""
+        return self._database.health
+
+    async def tend(self) -> None:
+        """Tend the real database."""
+        await self._database.tend()
+
     async def close(self) -> None:
         """Close the real database."""
         await self._database.close()
+
+
+def _is_nothing(result: object) -> bool:
+    """Tell the result of a write that changed nothing: None, nothing claimed, or nothing of several kinds."""
+    return result is None or result == [] or (isinstance(result, tuple) and not any(result))
 
 
 def main() -> None:

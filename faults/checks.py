@@ -6,6 +6,8 @@ from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from faults.wakeups import ASLEEP_FOR_GOOD
+
 if TYPE_CHECKING:
     from faults.rig import Deal
 
@@ -20,6 +22,7 @@ async def exactly_once(deal: Deal) -> None:
     await every_quote_in_crm_once(deal)
     await every_pdf_once(deal)
     await attempts_have_claims(deal)
+    assert await deal.rows(ASLEEP_FOR_GOOD) == []
     assert await deal.rows("PRAGMA integrity_check") == [{"integrity_check": "ok"}]
     assert await deal.rows("PRAGMA foreign_key_check") == []
 

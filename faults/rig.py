@@ -42,6 +42,7 @@ class Deal:
         self.url = url
         self.data_dir = data_dir
         self._session = session
+        self._golden_deals = 0
 
     async def post(self, name: str, **body: Any) -> Any:
         """Call the control API; an answer other than 200 fails the test."""
@@ -69,8 +70,14 @@ class Deal:
         async with self._session.delete(f"{self.url}/_sandbox/faults") as response:
             assert response.status == 200
 
-    async def slash(self, text: str = GOLDEN, *, user: str = "U0REP", channel: str = "C0DEALS") -> Json:
-        """Type a /quote command; returns request_id, ack and ack_ms."""
+    async def slash(self, text: str | None = None, *, user: str = "U0REP", channel: str = "C0DEALS") -> Json:
+        """Type a /quote command; returns request_id, ack and ack_ms.
+
+        Without a text it is the golden deal: for Acme, then for Acme 2, ...: the same content twice would be asked back.
+        """
+        if text is None:
+            self._golden_deals += 1
+            text = GOLDEN if self._golden_deals == 1 else GOLDEN.replace("Acme", f"Acme {self._golden_deals}")
         answer: Json = await self.post("slash", user=user, channel=channel, command="/quote", text=text)
         return answer
 
@@ -80,6 +87,13 @@ class Deal:
         answer: Json = await self.post(
             "action", user=user, channel=card["channel"], message_ts=card["ts"], action_id=action_id, **more
         )
+        return answer
+
+    async def click_whisper(self, action_id: str, *, user: str = "U0REP", **more: Any) -> Json:
+        """Click a button on the newest message that only this person sees and that has buttons."""
+        seen = [m for m in await self.messages() if m["ephemeral_for"] == user and m["blocks"]]
+        where = {"channel": seen[-1]["channel"], "message_ts": seen[-1]["ts"]}
+        answer: Json = await self.post("action", user=user, **where, action_id=action_id, **more)
         return answer
 
     async def redeliver(self, request_id: str, kind: str, times: int) -> list[Json]:

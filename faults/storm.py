@@ -78,12 +78,23 @@ class Storm:
         while True:
             self.sent += 1
             customer = f"Customer {self.sent}"
-            answer = await self.deal.slash(f"new for {customer}: {self.sent} pro; discount {self.sent % 20}%")
+            answer = await self._type(customer)
             if answer["ack"]:
                 self.acked.append(customer)
             if self.plan.random() < 0.3:
                 await self._redeliver(answer)
+            if not answer["ack"] or self.plan.random() < 0.2:  # nobody answered: people type it again, and some do anyway
+                await self._retype(customer)
             await asyncio.sleep(self.plan.random() * 0.3)
+
+    async def _retype(self, customer: str) -> None:
+        """Type the last command again. Whichever of the two is executed second is asked back: there is one quote."""
+        answer = await self._type(customer)
+        if answer["ack"]:
+            self.acked.append(customer)
+
+    async def _type(self, customer: str) -> Json:
+        return await self.deal.slash(f"new for {customer}: {self.sent} pro; discount {self.sent % 20}%")
 
     async def _click_buttons(self) -> None:
         while True:

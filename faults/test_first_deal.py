@@ -35,7 +35,7 @@ async def finish_after_restart(bot: BotProcess, deal: Deal, last_step: str) -> N
     [
         KillPlan("ack", "before"),
         KillPlan("ack", "after"),
-        KillPlan("write:claim_operation", "after"),
+        KillPlan("write:claim_operations", "after"),
         KillPlan("write:execute", "after"),
         KillPlan("write:claim_effects", "after"),
         KillPlan("write:settle", "before"),
@@ -130,7 +130,7 @@ async def test_reset_after_on_the_root_leaves_one_message(rig: tuple[BotProcess,
     assert len(await deal.cards()) == 1
     await checks.exactly_once(deal)
     (found,) = await deal.rows("SELECT result FROM effects WHERE class = 'slack.post'")
-    assert '"already_there": true' in found["result"]
+    assert '"already_there":true' in found["result"]
 
 
 async def test_reset_after_on_a_reply_leaves_one_message(rig: tuple[BotProcess, Deal]) -> None:

@@ -1,27 +1,44 @@
-"""Dead letters and replay: the same row, the same key, a new cycle. Replay itself touches nothing outside the ledger."""
+"""Dead letters: what was given up, found again. Nothing here changes a row but by replay.py and resolution.py."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ledger.records import Effect, Operation
+from ledger import replay as replays
+from ledger import resolution
+from ledger.replay import Expectation, Foresight, Order, Replay, ReplayResult
+from ledger.resolution import Ruling, Word, any_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ledger.database import Row, Tx
     from ledger.ledger import FollowUpDecision, Ledger
+    from ledger.records import Effect
 
-HISTORY_INLINE: Final = 20  # older cycles stay in `attempts`
+__all__ = [
+    "DeadLetter",
+    "DeadLetters",
+    "Expectation",
+    "Filters",
+    "Foresight",
+    "Replay",
+    "ReplayResult",
+    "Ruling",
+    "Word",
+    "parse_reference",
+]
+
 Kind = Literal["effect", "operation"]
+Status = Literal["pending", "replaying", "replayed", "discarded", "uncertain"]
+NO_LIMIT: Final = 2**62  # more rows than a file can hold
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One row that failed at least once for good. Times are Unix milliseconds."""
+    """One row that failed at least once for good, or that is in doubt. Times are Unix milliseconds."""
 
     kind: Kind
     id: int
@@ -29,6 +46,9 @@ class DeadLetter:
     source: str
     source_request_id: str
     effect_class: str
+    target: str
+    semantics: str | None  # None for an operation
+    maybe_sent: bool
     aggregate_id: str
     correlation_id: str
     payload: dict[str, Any]
@@ -39,19 +59,23 @@ class DeadLetter:
     last_attempt_at: int | None
     created_at: int
     updated_at: int
+    cycle: int
     prior_replay_count: int
+    handler_version: str | None  # the build its last replay runs with
+    replayed_by: str | None
     state: str
-    status: str  # pending | replaying | replayed | discarded
+    status: str  # pending | replaying | replayed | discarded | uncertain
     external_ref: str | None
     failure_history: list[dict[str, Any]]
 
     @classmethod
     def of(cls, row: Row) -> DeadLetter:
         """Read one row of the `dead_letters` view."""
-        special = ("effect_class", "payload", "failure_history")
+        special = ("effect_class", "payload", "failure_history", "maybe_sent")
         return cls(
             **{name: row[name] for name in cls.__slots__ if name not in special},
             effect_class=row["class"],
+            maybe_sent=bool(row["maybe_sent"]),
             payload=json.loads(row["payload"]),
             failure_history=json.loads(row["failure_history"]),
         )
@@ -62,27 +86,34 @@ class DeadLetter:
         return str(self.id) if self.kind == "effect" else f"op{self.id}"
 
 
-class Replay(StrEnum):
-    """What a replay request came to."""
-
-    QUEUED = "queued"
-    ALREADY_THERE = "already there"
-    UNDER_WAY = "under way"
-    CLOSED = "closed"  # superseded or discarded: nothing is owed any more
-    NOT_FOUND = "not found"
-    DELIVERED = "delivered"
-    FAILED_AGAIN = "failed again"
-
-
 @dataclass(frozen=True, slots=True)
-class ReplayResult:
-    """The answer to one replay request. `external_ref` is set when it is already there; `detail` names the other operator."""
+class Filters:
+    """Which letters; what is None does not narrow. `since` is Unix milliseconds.
 
-    reference: str
-    outcome: Replay
-    effect_class: str = ""
-    external_ref: str | None = None
-    detail: str | None = None
+    `operation_key` may also be the short ref that people were told; `request_id` is the source's own id of the request.
+    """
+
+    status: Status | None = "pending"
+    effect_class: str | None = None
+    classes: tuple[str, ...] = field(default=())  # any of them; empty: all
+    category: str | None = None
+    aggregate_id: str | None = None
+    since: int | None = None
+    operation_key: str | None = None
+    request_id: str | None = None
+
+    def parameters(self) -> dict[str, object]:
+        """Return the parameters of the listing statements."""
+        return {
+            "status": self.status,
+            "class": self.effect_class,
+            "classes": f",{','.join(self.classes)}," if self.classes else None,
+            "category": self.category,
+            "aggregate_id": self.aggregate_id,
+            "since": self.since or 0,
+            "operation_key": self.operation_key,
+            "request_id": self.request_id,
+        }
 
 
 def parse_reference(text: str) -> tuple[Kind, int]:
@@ -95,80 +126,121 @@ def parse_reference(text: str) -> tuple[Kind, int]:
 
 
 class DeadLetters:
-    """Reads and replays the dead letters of one ledger."""
+    """Reads, replays and rules on the dead letters of one ledger. `build` is stamped on what is replayed."""
 
     def __init__(self, ledger: Ledger, *, build: str) -> None:
         self._ledger = ledger
         self._build = build
 
-    async def list(
-        self,
-        *,
-        status: str | None = "pending",
-        effect_class: str | None = None,
-        category: str | None = None,
-        aggregate_id: str | None = None,
-        since: int | None = None,
-        limit: int = 100,
-    ) -> list[DeadLetter]:
-        """Return dead letters, oldest first. `since` is Unix milliseconds."""
-
-        def work(tx: Tx) -> list[DeadLetter]:
-            rows = tx.all(
-                "list_dead_letters",
-                status=status,
-                **{"class": effect_class},
-                category=category,
-                aggregate_id=aggregate_id,
-                since=since,
-                limit=limit,
-            )
-            return [DeadLetter.of(row) for row in rows]
-
-        return await self._ledger.database.read(work)
+    async def list(self, filters: Filters | None = None, *, limit: int | None = 100, newest: bool = False) -> list[DeadLetter]:
+        """Return letters, those that wait longest first, or the `newest` first."""
+        chosen = filters or Filters()
+        statement = "newest_dead_letters" if newest else "list_dead_letters"
+        if chosen.status == "uncertain":
+            statement = "list_uncertain"
+        parameters = {**chosen.parameters(), "limit": NO_LIMIT if limit is None else limit}
+        return await self._ledger.database.read(lambda tx: [DeadLetter.of(row) for row in tx.all(statement, **parameters)])
 
     async def show(self, reference: str) -> DeadLetter | None:
         """Return one dead letter, or None."""
-        kind, row_id = parse_reference(reference)
+        return (await self.show_each([reference]))[0]
 
-        def work(tx: Tx) -> DeadLetter | None:
-            row = tx.one("dead_letter", kind=kind, id=row_id)
-            return None if row is None else DeadLetter.of(row)
+    async def show_each(self, references: Sequence[str]) -> Sequence[DeadLetter | None]:
+        """Return the dead letter of each reference, or None."""
+        parsed = [parse_reference(reference) for reference in references]
+
+        def work(tx: Tx) -> list[DeadLetter | None]:
+            rows = [tx.one("dead_letter", kind=kind, id=row_id) for kind, row_id in parsed]
+            return [None if row is None else DeadLetter.of(row) for row in rows]
 
         return await self._ledger.database.read(work)
 
-    async def replay(self, reference: str, *, actor: str, reason: str | None, follow: FollowUpDecision) -> ReplayResult:
-        """Put one dead letter back to work, in one transaction. `follow` decides what else is owed (the quote's card)."""
+    async def replay(
+        self,
+        reference: str,
+        *,
+        actor: str,
+        reason: str | None,
+        follow: FollowUpDecision,
+        cycle_seen: int | None = None,
+        due_at: int | None = None,
+        look_now: bool = False,
+    ) -> ReplayResult:
+        """Put one dead letter back to work, in one transaction; nothing outside the ledger is touched.
+
+        `follow` decides what else is owed (the quote's card). `cycle_seen` is the cycle the operator looked at: when another replay
+        came first, nothing is done. `due_at` (ms) is when it may be claimed. `look_now` also takes what is in doubt: it is looked
+        for at once.
+        """
         kind, row_id = parse_reference(reference)
         now = self._ledger.clock.now_ms()
-
-        def effect(tx: Tx) -> ReplayResult:
-            return self._replay_effect(tx, now, reference, row_id, actor, reason, follow)
-
-        def operation(tx: Tx) -> ReplayResult:
-            return self._replay_operation(tx, now, reference, row_id, actor, reason)
-
-        work: Callable[[Tx], ReplayResult] = effect if kind == "effect" else operation
-        result = await self._ledger.database.write("replay", work)
-        self._ledger.effects_changed.set()
-        self._ledger.operations_changed.set()
+        order = Order(reference, row_id, actor, reason, follow, self._build, now, due_at or now, cycle_seen, look_now=look_now)
+        move = replays.replay_effect if kind == "effect" else replays.replay_operation
+        result = await self._ledger.database.write("replay", lambda tx: move(self._ledger, tx, order))
+        self._wake()
         return result
+
+    async def standings(self, results: Sequence[ReplayResult]) -> Sequence[ReplayResult | None]:
+        """Return how each queued replay ended, or None while it is under way; all of one moment."""
+        parsed = [(result, *parse_reference(result.reference)) for result in results]
+        return await self._ledger.database.read(lambda tx: [replays.standing(tx, *each) for each in parsed])
 
     async def standing(self, result: ReplayResult) -> ReplayResult | None:
         """Return how a queued replay ended, or None while it is under way."""
-        kind, row_id = parse_reference(result.reference)
+        return (await self.standings([result]))[0]
 
-        def work(tx: Tx) -> ReplayResult | None:
-            row = tx.one("effect_by_id" if kind == "effect" else "operation_by_id", id=row_id)
-            assert row is not None  # noqa: S101 -- it was replayed, and rows are not deleted
-            outcome = _ENDED.get(row["state"])
-            if outcome is None:
-                return None
-            delivered_before = kind == "effect" and row["state"] == "delivered" and json.loads(row["result"])["already_there"]
-            external_ref = row["external_ref"] if kind == "effect" else None
-            return replace(result, outcome=Replay.ALREADY_THERE if delivered_before else outcome, external_ref=external_ref)
+    async def foresee(
+        self, references: Sequence[str], ask: Callable[[Effect], Awaitable[Foresight]] | None = None
+    ) -> Sequence[Foresight]:
+        """Say what a replay of each would come to. `ask` may ask the other side about what would have to be looked for."""
+        parsed = [parse_reference(reference) for reference in references]
+        expected = await self._ledger.database.read(lambda tx: [replays.foresee(tx, *each) for each in parsed])
+        if ask is None:
+            return [foresight for foresight, _ in expected]
+        return [
+            foresight if effect is None or foresight.expectation is not Expectation.LOOKED_FOR else await ask(effect)
+            for foresight, effect in expected
+        ]
 
-        return await self._ledger.database.read(work)
+    async def discard(
+        self, reference: str, *, actor: str, reason: str, follow: FollowUpDecision, cycle_seen: int | None = None
+    ) -> Ruling:
+        """Close one dead letter for good. Nothing is deleted; what waited for a discarded effect is superseded."""
+        kind, row_id = parse_reference(reference)
+        word = Word(reference, row_id, actor, reason, follow, self._ledger.clock.now_ms(), self._build, cycle_seen)
+        move = resolution.discard_effect if kind == "effect" else resolution.discard_operation
+        ruling = await self._ledger.database.write("discard", lambda tx: move(self._ledger, tx, word))
+        self._wake()
+        return ruling
+
+    async def resolve(
+        self,
+        reference: str,
+        *,
+        delivered: bool,
+        actor: str,
+        reason: str,
+        follow: FollowUpDecision,
+        external_ref: str | None = None,
+        objection: Callable[[Effect, str | None], str | None] = any_reference,
+    ) -> Ruling:
+        """Decide, on a person's word, what cannot be known: it was delivered, or it is to be sent again.
+
+        `objection` says in words why this effect cannot be taken for delivered with this `external_ref`, or returns None.
+        """
+        kind, row_id = parse_reference(reference)
+        word = Word(reference, row_id, actor, reason, follow, self._ledger.clock.now_ms(), self._build)
+
+        def work(tx: Tx) -> Ruling:
+            if kind == "operation":
+                return resolution.refuse_operation(tx, word)
+            if delivered:
+                return resolution.mark_delivered(self._ledger, tx, word, external_ref, objection)
+            return resolution.send_again(self._ledger, tx, word)
+
+        ruling = await self._ledger.database.write("resolve", work)
+        self._wake()
+        return ruling
 
     async def record_payload_shown(self, letter: DeadLetter, actor: str) -> None:
         """Note in the audit that a person looked at a payload."""
@@ -187,99 +259,6 @@ class DeadLetters:
             ),
         )
 
-    def _replay_effect(
-        self, tx: Tx, now: int, reference: str, row_id: int, actor: str, reason: str | None, follow: FollowUpDecision
-    ) -> ReplayResult:
-        row = tx.one("effect_by_id", id=row_id)
-        if row is None:
-            return ReplayResult(reference, Replay.NOT_FOUND)
-        effect = Effect.of(row)
-        if effect.state != "failed":
-            return ReplayResult(
-                reference, _STANDING[effect.state.value], effect.effect_class, effect.external_ref, _last_replayer(row)
-            )
-        in_doubt = effect.maybe_sent and effect.semantics == "append"
-        replayed = tx.one(
-            "replay_effect_in_doubt" if in_doubt else "replay_effect",
-            id=effect.id,
-            cycle=effect.cycle,
-            failure_history=self._closed_cycle(row, actor, now),
-            now=now,
-        )
-        assert replayed is not None  # noqa: S101 -- read in this very transaction
-        now_pending = Effect.of(replayed)
-        self._ledger.audit.of_effect(
-            tx,
-            now,
-            "effect.replayed",
-            now_pending,
-            actor=actor,
-            recovery_action="reconcile" if in_doubt else "retry",
-            after={"reason": reason, "cycle": now_pending.cycle},
-        )
-        self._ledger.owe_children(tx, now, now_pending, follow(tx, now_pending).effects)
-        return ReplayResult(reference, Replay.QUEUED, effect.effect_class)
-
-    def _replay_operation(self, tx: Tx, now: int, reference: str, row_id: int, actor: str, reason: str | None) -> ReplayResult:
-        row = tx.one("operation_by_id", id=row_id)
-        if row is None:
-            return ReplayResult(reference, Replay.NOT_FOUND)
-        operation = Operation.of(row)
-        if operation.state != "failed_terminal":
-            return ReplayResult(reference, _STANDING[operation.state.value], operation.action_kind, None, _last_replayer(row))
-        tx.one(
-            "replay_operation",
-            id=operation.id,
-            cycle=operation.cycle,
-            failure_history=self._closed_cycle(row, actor, now),
-            now=now,
-        )
-        self._ledger.audit.of_operation(
-            tx, now, "operation.replayed", operation, actor=actor, recovery_action="retry", after={"reason": reason}
-        )
-        return ReplayResult(reference, Replay.QUEUED, operation.action_kind)
-
-    def _closed_cycle(self, row: Row, actor: str, now: int) -> str:
-        history = json.loads(row["failure_history"])
-        history.append(
-            {
-                "cycle": row["cycle"],
-                "attempts": row["attempts"],
-                "first_failed_at": row["first_failed_at"],
-                "failed_at": row["finished_at"],
-                "category": row["category"],
-                "last_error": row["last_error"],
-                "handler_version": self._build,
-                "replayed_by": actor,
-                "replayed_at": now,
-            }
-        )
-        return json.dumps(history[-HISTORY_INLINE:], sort_keys=True)
-
-
-_ENDED: Final = {
-    "delivered": Replay.DELIVERED,
-    "completed": Replay.DELIVERED,
-    "failed": Replay.FAILED_AGAIN,
-    "failed_terminal": Replay.FAILED_AGAIN,
-    "superseded": Replay.CLOSED,
-    "discarded": Replay.CLOSED,
-}
-
-_STANDING: Final = {
-    "delivered": Replay.ALREADY_THERE,
-    "completed": Replay.ALREADY_THERE,
-    "pending": Replay.UNDER_WAY,
-    "in_flight": Replay.UNDER_WAY,
-    "uncertain": Replay.UNDER_WAY,
-    "reserved": Replay.UNDER_WAY,
-    "in_progress": Replay.UNDER_WAY,
-    "failed_retryable": Replay.UNDER_WAY,
-    "superseded": Replay.CLOSED,
-    "discarded": Replay.CLOSED,
-}
-
-
-def _last_replayer(row: Row) -> str | None:
-    history = json.loads(row["failure_history"])
-    return history[-1]["replayed_by"] if history else None
+    def _wake(self) -> None:
+        self._ledger.effects_changed.set()
+        self._ledger.operations_changed.set()

@@ -7,14 +7,19 @@ together with the effects it owes. An effect is claimed, tried, and settled unde
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger import keys
+from ledger import notices
 from ledger import settlement as settlements
+from ledger.claims import Suspects, Taker, take_effects, take_operations
+from ledger.gates import DEFAULT_BREAKER, GateKeeper
+from ledger.jsontext import dumps
+from ledger.machine import EffectState
 from ledger.outbox import Cause, owe
 from ledger.records import (
+    DeadNotice,
     Effect,
     EffectIntent,
     FollowUps,
@@ -26,12 +31,14 @@ from ledger.records import (
     Sighting,
     Trouble,
 )
+from ledger.reservation import Sighted, reserve
 from ledger.settlement import QUOTEBOT
 
 if TYPE_CHECKING:
     from ledger.audit import Audit
     from ledger.clock import Clock
-    from ledger.database import Database, Tx
+    from ledger.database import Database, Row, Tx
+    from ledger.gates import Breaker
 
 ANSWERS_PER_BURIAL: Final = 1000  # they are numbered apart from what an execution owes, and apart by cycle: a replay may succeed
 
@@ -48,17 +55,45 @@ def no_follow_ups(tx: Tx, effect: Effect) -> FollowUps:
     return FollowUps()
 
 
+def no_pin(tx: Tx, aggregate_id: str) -> int | None:
+    """Know no versions."""
+    del tx, aggregate_id
+    return None
+
+
+def tell_nobody(notice: DeadNotice) -> None:
+    """Tell nobody."""
+    del notice
+
+
 class Ledger:
-    """Operations and effects of one database. `epoch` names this process in every claim; None may reserve and read, not claim."""
+    """Operations and effects of one database. `epoch` names this process in every claim; None may reserve and read, not claim.
+
+    `pin` returns the head version of an aggregate: it is stored with a reservation, as what a command without a version is about.
+    `on_dead` is told, after its commit, of everything that is given up: once per cycle.
+    """
 
     def __init__(
-        self, database: Database, clock: Clock, audit: Audit, *, epoch: int | None = None, lease_seconds: int = 120
+        self,
+        database: Database,
+        clock: Clock,
+        audit: Audit,
+        *,
+        epoch: int | None = None,
+        lease_seconds: int = 120,
+        breaker: Breaker | None = None,
+        pin: Callable[[Tx, str], int | None] = no_pin,
+        on_dead: Callable[[DeadNotice], None] = tell_nobody,
     ) -> None:
         self.database = database
         self.clock = clock
         self.audit = audit
         self.epoch = epoch
-        self._lease_ms = lease_seconds * 1000
+        self.gates = GateKeeper(breaker or DEFAULT_BREAKER)
+        self.suspects = Suspects()
+        self.lease_ms = lease_seconds * 1000
+        self._pin = pin
+        self._on_dead = on_dead
         self.operations_changed = asyncio.Event()
         self.effects_changed = asyncio.Event()
 
@@ -69,95 +104,67 @@ class Ledger:
 
         `deadline` is monotonic seconds. Raises NotRecorded or OutcomeUnknown as Database.write does.
         """
-        payload_hash = keys.digest(request.payload)
-        key = keys.operation_key(
-            source=request.source,
-            source_request_id=request.source_request_id,
-            action_kind=request.action_kind,
-            aggregate_id=request.aggregate_id,
-            aggregate_version=request.aggregate_version,
-            payload_hash=payload_hash,
-        )
+        sighted = Sighted.of(request)
         now = self.clock.now_ms()
-
-        def work(tx: Tx) -> Reservation:
-            known = tx.one(
-                "find_delivery",
-                source=request.source,
-                source_request_id=request.source_request_id,
-                action_kind=request.action_kind,
-            )
-            if known is None:
-                return self._reserve_first_sight(tx, now, request, key, payload_hash)
-            row = tx.one("operation_by_id", id=known["operation_id"])
-            assert row is not None  # noqa: S101 -- foreign key
-            operation = Operation.of(row)
-            tx.one("see_delivery_again", id=known["id"], now=now)
-            if known["fingerprint"] != request.fingerprint:
-                self.audit.of_operation(tx, now, "delivery.conflict", operation)
-                return Reservation(Sighting.CONFLICT, operation)
-            self.audit.of_operation(tx, now, "delivery.duplicate", operation)
-            return Reservation(Sighting.DUPLICATE, operation)
-
-        reservation = await self.database.write("reserve", work, urgent=True, deadline=deadline)
+        reservation = await self.database.write(
+            "reserve", lambda tx: reserve(tx, self.audit, self._pin, now, sighted), urgent=True, deadline=deadline
+        )
         if reservation.sighting is Sighting.NEW:
             self.operations_changed.set()
         return reservation
 
+    async def claim_operations(self, limit: int) -> list[Operation]:
+        """Take due operations, at most one per lane (the oldest unfinished one of its quote); empty when nothing is due."""
+        now, taker = self.clock.now_ms(), self._taker()
+
+        def work(tx: Tx) -> list[Operation]:
+            claimed = take_operations(tx, now, taker, self.suspects, limit)
+            for operation in claimed:
+                self.audit.of_operation(tx, now, "operation.claimed", operation, actor=QUOTEBOT, retry_count=operation.attempts)
+            return claimed
+
+        return await self.database.write("claim_operations", work)
+
     async def claim_operation(self) -> Operation | None:
-        """Take the next due operation whose quote has no older unfinished one; None when nothing is due."""
-        now, epoch = self.clock.now_ms(), self._claiming_epoch()
+        """Take the next due operation, if there is one."""
+        return next(iter(await self.claim_operations(1)), None)
 
-        def work(tx: Tx) -> Operation | None:
-            due = tx.one("next_due_operation", now=now)
-            if due is None:
-                return None
-            row = tx.one(
-                "claim_operation", id=due["id"], fence=due["fence"], epoch=epoch, lease_until=now + self._lease_ms, now=now
-            )
-            assert row is not None  # noqa: S101 -- read in this very transaction
-            operation = Operation.of(row)
-            self._start_attempt(tx, now, "execute", operation=operation)
-            self.audit.of_operation(tx, now, "operation.claimed", operation, actor=QUOTEBOT, retry_count=operation.attempts)
-            return operation
-
-        return await self.database.write("claim_operation", work)
-
-    async def execute(self, operation: Operation, decide: Callable[[Tx], Outcome]) -> Operation:
-        """Run the domain change and complete the operation, all or nothing, in one transaction.
+    async def execute(self, operation: Operation, decide: Callable[[Tx], Outcome]) -> Outcome:
+        """Run the domain change and complete the operation, all or nothing, in one transaction; return what was decided.
 
         Raises StaleFenceError when another process took the operation over: nothing is changed, the late result is audited.
         """
         now = self.clock.now_ms()
 
-        def work(tx: Tx) -> Operation:
+        def work(tx: Tx) -> Outcome:
             outcome = decide(tx)
             row = tx.one(
                 "complete_operation",
                 id=operation.id,
                 fence=operation.fence,
                 outcome=outcome.kind,
-                response=json.dumps(outcome.response, sort_keys=True),
+                response=dumps(outcome.response),
+                retain_until=outcome.retain_until,
                 now=now,
             )
             if row is None:
                 raise StaleFenceError(operation.correlation_id)
-            done = Operation.of(row)
-            self._end_operation_attempt(tx, now, operation, "completed")
             for event in outcome.events:
                 self.audit.of_operation(
                     tx, now, event.event_type, operation, aggregate_id=event.aggregate_id, before=event.before, after=event.after
                 )
+            cause = Cause(operation.id, operation.operation_key, operation.correlation_id)
             answered = {name: value for name, value in outcome.response.items() if name != "text"}  # no free text in the audit
+            answered["owes"] = owe(tx, self.audit, now, cause, outcome.effects)
             self.audit.of_operation(tx, now, f"operation.{outcome.kind}", operation, after=answered)
-            owe(tx, self.audit, now, Cause(operation.id, operation.operation_key, operation.correlation_id), outcome.effects)
-            return done
+            return outcome
 
         try:
             done = await self.database.write("execute", work)
         except StaleFenceError:
             await self._audit_late_operation(operation)
             raise
+        self.suspects.clear(operation)
         self.effects_changed.set()
         self.operations_changed.set()
         return done
@@ -179,7 +186,7 @@ class Ledger:
             if row is None:
                 self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
                 return
-            self._end_operation_attempt(tx, now, operation, "retry", trouble, delay_ms)
+            self.record_operation_attempt(tx, now, operation, "retry", trouble, delay_ms)
             self.audit.of_operation(
                 tx,
                 now,
@@ -193,7 +200,27 @@ class Ledger:
             )
 
         await self.database.write("retry_operation", work)
+        self.suspects.clear(operation)
         self.operations_changed.set()
+
+    async def shelve_operation(self, operation: Operation, reason: str, retry_ms: int) -> None:
+        """Put back what this build cannot read: it waits, at the head of its lane, for a build that can. No attempt is burnt."""
+        now = self.clock.now_ms()
+
+        def work(tx: Tx) -> None:
+            row = tx.one(
+                "release_operation",
+                id=operation.id,
+                fence=operation.fence,
+                claims=operation.claims - 1,
+                next_attempt_at=now + retry_ms,
+                category="needs_newer_build",
+                now=now,
+            )
+            event = "operation.late_result" if row is None else "operation.shelved"
+            self.audit.of_operation(tx, now, event, operation, actor=QUOTEBOT, after={"why": reason})
+
+        await self.database.write("shelve_operation", work)
 
     async def bury_operation(
         self, operation: Operation, trouble: Trouble, response: Mapping[str, Any], effects: tuple[EffectIntent, ...]
@@ -201,14 +228,15 @@ class Ledger:
         """Give up on an operation: a dead letter, and the person's answer owed in the same transaction."""
         now = self.clock.now_ms()
 
-        def work(tx: Tx) -> None:
+        def work(tx: Tx) -> list[DeadNotice]:
             if not self.bury_in(tx, now, operation, trouble, response):
                 self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
-                return
-            self._end_operation_attempt(tx, now, operation, "failed", trouble)
+                return []
             self.owe_for(tx, now, operation, effects)
+            return [notices.of_operation(operation, trouble)]
 
-        await self.database.write("bury_operation", work)
+        self.announce(await self.database.write("bury_operation", work))
+        self.suspects.clear(operation)
         self.effects_changed.set()
         self.operations_changed.set()
 
@@ -220,11 +248,12 @@ class Ledger:
             fence=operation.fence,
             category=trouble.category,
             last_error=trouble.error,
-            response=json.dumps(response, sort_keys=True),
+            response=dumps(response),
             now=now,
         )
         if row is None:
             return False
+        self.record_operation_attempt(tx, now, operation, "bury", trouble)
         self.audit.of_operation(
             tx,
             now,
@@ -238,7 +267,7 @@ class Ledger:
         )
         return True
 
-    def owe_for(self, tx: Tx, now: int, operation: Operation, intents: Iterable[EffectIntent]) -> None:
+    def owe_for(self, tx: Tx, now: int, operation: Operation, intents: Sequence[EffectIntent]) -> None:
         """Owe what a buried operation's person is told, inside an open transaction; each burial has keys of its own."""
         cause = Cause(
             operation.id,
@@ -246,36 +275,34 @@ class Ledger:
             operation.correlation_id,
             first_ordinal=operation.cycle * ANSWERS_PER_BURIAL,
         )
-        owe(tx, self.audit, now, cause, intents)
+        for owed in owe(tx, self.audit, now, cause, intents):
+            self.audit.of_operation(tx, now, "effect.owed", operation, actor=QUOTEBOT, after=owed)
 
     # --------------------------------------------------------------------------------------------------------- effects
 
-    async def claim_effects(self, slots: Mapping[str, int]) -> list[Effect]:
-        """Take due effects, up to `slots` of each class named, at most one per lane, none of a paused class.
+    async def claim_effects(
+        self, slots: Mapping[str, int], *, max_age_ms: Mapping[str, int] | None = None, follow: FollowUpDecision = no_follow_ups
+    ) -> list[Effect]:
+        """Take due effects, up to `slots` of each class named, at most one per lane, none of a class that is held.
 
-        A class that is not named is not claimed: this build may not know how to perform it.
+        A class that is not named is not claimed: this build may not know how to perform it. What is older than `max_age_ms` of its
+        class fails as expired instead; `follow` says what that entails.
         """
-        now, epoch = self.clock.now_ms(), self._claiming_epoch()
+        now, taker = self.clock.now_ms(), replace(self._taker(), max_age_ms=max_age_ms or {})
 
-        def work(tx: Tx) -> list[Effect]:
-            tx.one("forget_past_pauses", now=now)
-            claimed = []
-            due_rows = (
-                row for name, free in slots.items() for row in tx.all("due_effects", **{"class": name}, now=now, limit=free)
-            )
-            for due in due_rows:
-                reconciling = due["state"] == "uncertain"
-                row = tx.one(
-                    "claim_effect", id=due["id"], fence=due["fence"], epoch=epoch, lease_until=now + self._lease_ms, now=now
-                )
-                assert row is not None  # noqa: S101 -- read in this very transaction
-                effect = Effect.of(row, reconciling=reconciling)
-                self._start_attempt(tx, now, "reconcile" if reconciling else "send", effect=effect)
+        def work(tx: Tx) -> tuple[list[Effect], int, list[DeadNotice]]:
+            claimed, expired, dropped = take_effects(tx, now, taker, self.suspects, self.gates, self.audit, slots)
+            for effect in claimed:
                 self.audit.of_effect(tx, now, "effect.claimed", effect, retry_count=effect.attempts)
-                claimed.append(effect)
-            return claimed
+            for effect in expired:
+                self.settle_follow_ups(tx, now, effect, follow)
+            return claimed, len(expired) + dropped, [notices.of_effect(tx, effect) for effect in expired]
 
-        return await self.database.write("claim_effects", work)
+        claimed, ended, dead = await self.database.write("claim_effects", work)
+        self.announce(dead)
+        if ended:  # what stood behind them is due now
+            self.effects_changed.set()
+        return claimed
 
     async def record_step(self, effect: Effect, step: str, value: Mapping[str, Any]) -> Effect:
         """Make the result of one step of a multi-call effect durable. Raises StaleFenceError when the claim was lost."""
@@ -283,7 +310,7 @@ class Ledger:
 
         def work(tx: Tx) -> Effect:
             steps = {**effect.steps, step: value}
-            row = tx.one("record_step", id=effect.id, fence=effect.fence, steps=json.dumps(steps, sort_keys=True), now=now)
+            row = tx.one("record_step", id=effect.id, fence=effect.fence, steps=dumps(steps), now=now)
             if row is None:
                 raise StaleFenceError(effect.correlation_id)
             return Effect.of(row, reconciling=effect.reconciling)
@@ -309,129 +336,121 @@ class Ledger:
         """
         now = self.clock.now_ms()
 
-        def work(tx: Tx) -> Effect | None:
-            row = settlements.move(tx, now, effect, settlement)
+        def work(tx: Tx) -> tuple[Effect, list[DeadNotice]] | None:
+            weighed = settlements.weigh(tx, effect, settlement)
+            row = settlements.move(tx, now, effect, weighed)
             if row is None:
                 self.audit.of_effect(tx, now, "effect.late_result", effect)
                 return None
             settled = Effect.of(row)
-            settlements.record(tx, self.audit, now, settled, settlement)
-            follow_ups = decide(tx, settled)
-            for event in follow_ups.events:
-                self.audit.of_effect(
-                    tx, now, event.event_type, settled, aggregate_id=event.aggregate_id, before=event.before, after=event.after
-                )
-            self.owe_children(tx, now, settled, follow_ups.effects)
-            return settled
+            settlements.record(tx, self.audit, self.gates, now, effect, settled, weighed)
+            self.settle_follow_ups(tx, now, settled, decide)
+            return settled, [notices.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
 
-        settled = await self.database.write("settle", work)
+        ended = await self.database.write("settle", work)
+        self.suspects.clear(effect)
         self.effects_changed.set()
+        if ended is None:
+            return None
+        settled, dead = ended
+        self.announce(dead)
         return settled
 
-    def owe_children(self, tx: Tx, now: int, parent: Effect, intents: Iterable[EffectIntent]) -> None:
+    def announce(self, dead: Iterable[DeadNotice]) -> None:
+        """Tell of what was given up, now that it is recorded."""
+        for notice in dead:
+            self._on_dead(notice)
+
+    def settle_follow_ups(self, tx: Tx, now: int, settled: Effect, decide: FollowUpDecision) -> None:
+        """Write down what a settled effect entails, inside an open transaction."""
+        follow_ups = decide(tx, settled)
+        for event in follow_ups.events:
+            self.audit.of_effect(
+                tx, now, event.event_type, settled, aggregate_id=event.aggregate_id, before=event.before, after=event.after
+            )
+        self.owe_children(tx, now, settled, follow_ups.effects)
+
+    def owe_children(self, tx: Tx, now: int, parent: Effect, intents: Sequence[EffectIntent]) -> None:
         """Owe what follows from an effect, inside an open transaction."""
+        if not intents:
+            return
         counted = tx.one("count_children", operation_id=parent.operation_id, parent_id=parent.id)
         assert counted is not None  # noqa: S101 -- an aggregate always answers
         cause = Cause(parent.operation_id, parent.effect_key, parent.correlation_id, parent.id, counted["children"])
-        owe(tx, self.audit, now, cause, intents)
+        for owed in owe(tx, self.audit, now, cause, intents):
+            self.audit.of_effect(tx, now, "effect.owed", parent, after=owed)
 
-    async def resume(self, effect_class: str, actor: str) -> bool:
-        """Let a paused class work again; false when it was not paused."""
+    async def pause(self, name: str, actor: str, reason: str) -> bool:
+        """Hold a class of effects, or a family of classes, until somebody resumes it; false when somebody had paused it already."""
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> bool:
-            row = tx.one("resume_class", **{"class": effect_class})
-            if row is None:
+            before, _ = self.gates.hold(tx, now, name, "operator", reason, actor)
+            if before.state == "held" and before.until_at is None and before.cause == "operator":
                 return False
-            self.audit.append(tx, now, "class.resumed", actor=actor, actor_type="operator", after={"class": effect_class})
+            details = {"class": name, "why": reason}
+            self.audit.append(tx, now, "class.paused", actor=actor, actor_type="operator", after=details)
             return True
 
-        resumed = await self.database.write("resume_class", work)
+        return await self.database.write("pause", work)
+
+    async def resume(self, name: str, actor: str) -> bool:
+        """Let a held class, with its family, or a family, with its classes, work again: one effect first. False: none was held."""
+        now = self.clock.now_ms()
+
+        def work(tx: Tx) -> bool:
+            resumed = self.gates.resume(tx, now, name)
+            for each in resumed:
+                self.audit.append(tx, now, "class.half_open", actor=actor, actor_type="operator", after={"class": each})
+            return bool(resumed)
+
+        resumed = await self.database.write("resume", work)
         self.effects_changed.set()
         return resumed
 
-    async def next_effect_due_at(self) -> int | None:
-        """Return when (ms, in the future) the next sleeping effect is due or a pause ends; None: only a change can wake us.
+    async def next_effect_due_at(self, classes: Sequence[str]) -> int | None:
+        """Return when (ms, in the future) the next sleeping effect is due or a gate opens; None: only a change can wake us.
 
         What is due already and still not claimed waits for another row, so a change of that row is its wake-up.
         """
         now = self.clock.now_ms()
-        return await self.database.read(lambda tx: _earliest(tx, now, "next_effect_due_at", "next_pause_end"))
+
+        def work(tx: Tx) -> int | None:
+            rows = [tx.one("next_effect_due_at", **{"class": name}, now=now) for name in classes]
+            return _earliest(*rows, tx.one("next_gate_change", now=now))
+
+        return await self.database.read(work)
 
     async def next_operation_due_at(self) -> int | None:
         """Return when (ms, in the future) the next sleeping operation is due."""
         now = self.clock.now_ms()
-        return await self.database.read(lambda tx: _earliest(tx, now, "next_operation_due_at"))
+        return await self.database.read(lambda tx: _earliest(tx.one("next_operation_due_at", now=now)))
 
     # --------------------------------------------------------------------------------------------------------- private
 
-    def _claiming_epoch(self) -> int:
+    def _taker(self) -> Taker:
         if self.epoch is None:
             raise RuntimeError("only the process that holds the instance lock and an epoch may claim")
-        return self.epoch
+        return Taker(self.epoch, self.lease_ms)
 
-    def _reserve_first_sight(self, tx: Tx, now: int, request: Request, key: str, payload_hash: str) -> Reservation:
-        row = tx.one(
-            "insert_operation",
-            operation_key=key,
-            source=request.source,
-            source_request_id=request.source_request_id,
-            action_kind=request.action_kind,
-            aggregate_id=request.aggregate_id,
-            aggregate_version=request.aggregate_version,
-            payload_hash=payload_hash,
-            payload=keys.canonical_json(request.payload).decode(),
-            correlation_id=keys.correlation_id(key),
-            actor=request.actor,
-            actor_type=request.actor_type,
-            team_id=request.team_id,
-            received_at=request.received_at,
-            now=now,
-        )
-        sighting = Sighting.NEW if row is not None else Sighting.DUPLICATE
-        row = row or tx.one("operation_by_key", operation_key=key)
-        assert row is not None  # noqa: S101 -- inserted now or before
-        operation = Operation.of(row)
-        tx.one(
-            "insert_delivery",
-            source=request.source,
-            source_request_id=request.source_request_id,
-            action_kind=request.action_kind,
-            operation_id=operation.id,
-            fingerprint=request.fingerprint,
-            transport=json.dumps(request.transport, sort_keys=True),
-            now=now,
-        )
-        event = "operation.reserved" if sighting is Sighting.NEW else "delivery.duplicate"
-        self.audit.of_operation(tx, now, event, operation)
-        return Reservation(sighting, operation)
-
-    def _start_attempt(
-        self, tx: Tx, now: int, kind: str, *, operation: Operation | None = None, effect: Effect | None = None
-    ) -> None:
-        owner = operation or effect
-        assert owner is not None  # noqa: S101 -- every caller names one
-        tx.one(
-            "start_attempt",
-            operation_id=None if operation is None else operation.id,
-            effect_id=None if effect is None else effect.id,
-            cycle=owner.cycle,
-            fence=owner.fence,
-            epoch=self.epoch,
-            kind=kind,
-            now=now,
-        )
-
-    def _end_operation_attempt(
+    def record_operation_attempt(
         self, tx: Tx, now: int, operation: Operation, outcome: str, trouble: Trouble | None = None, delay_ms: int | None = None
     ) -> None:
+        """Write the row of an execution that did not complete; what completed says so itself."""
         tx.one(
-            "end_operation_attempt",
-            id=operation.id,
+            "insert_attempt",
+            operation_id=operation.id,
+            effect_id=None,
+            cycle=operation.cycle,
             fence=operation.fence,
+            epoch=operation.epoch,
+            kind="execute",
+            started_at=operation.claimed_at,
             outcome=outcome,
+            http_status=None,
             category=None if trouble is None else trouble.category,
             error=None if trouble is None else trouble.error,
+            retry_after_ms=None,
             delay_ms=delay_ms,
             now=now,
         )
@@ -443,6 +462,5 @@ class Ledger:
         )
 
 
-def _earliest(tx: Tx, now: int, *statements: str) -> int | None:
-    rows = [tx.one(statement, now=now) for statement in statements]
+def _earliest(*rows: Row | None) -> int | None:
     return min((row["due"] for row in rows if row is not None and row["due"] is not None), default=None)

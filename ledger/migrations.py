@@ -37,15 +37,14 @@ class Migration:
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
-def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], now_ms: int) -> list[str]:
-    """Apply what is missing, in order, and return the names applied.
+def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
+    """Return what is missing from the file, in order. Only reads.
 
     Raises DatabaseError when the file knows a migration this build does not (it is newer) or one whose text has changed.
     """
-    connection.execute(_BOOKKEEPING)
-    known = {(m.component, m.name): m for m in migrations}
+    known = {(migration.component, migration.name): migration for migration in migrations}
     done: set[tuple[str, str]] = set()
-    for component, name, sha256 in connection.execute("SELECT component, name, sha256 FROM schema_migrations"):
+    for component, name, sha256 in _applied(connection):
         migration = known.get((component, name))
         if migration is None:
             raise DatabaseError(
@@ -54,18 +53,32 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], now
         if migration.sha256 != sha256:
             raise DatabaseError(f"Migration {component}/{name} was changed after it was applied. The ledger is unchanged.")
         done.add((component, name))
+    return [migration for migration in migrations if (migration.component, migration.name) not in done]
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], now_ms: int) -> list[str]:
+    """Apply what is missing, in order, and return the names applied.
+
+    Raises DatabaseError as `pending` does, and when a file cannot be applied: then nothing of that file is in the ledger.
+    """
     applied = []
-    for migration in migrations:
-        if (migration.component, migration.name) in done:
-            continue
+    for migration in pending(connection, migrations):
         _apply(connection, migration, now_ms)
         applied.append(f"{migration.component}/{migration.name}")
     return applied
 
 
+def _applied(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    bookkeeping = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'").fetchall()
+    if not bookkeeping:
+        return []
+    return connection.execute("SELECT component, name, sha256 FROM schema_migrations").fetchall()
+
+
 def _apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
+        connection.execute(_BOOKKEEPING)
         for statement in _split(migration.sql):
             connection.execute(statement)
         connection.execute(
@@ -73,10 +86,15 @@ def _apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) ->
             (migration.component, migration.name, migration.sha256, now_ms),
         )
         connection.execute("COMMIT")
-    except BaseException:
+    except BaseException as error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        raise
+        if not isinstance(error, sqlite3.Error):
+            raise
+        raise DatabaseError(
+            f"Migration {migration.component}/{migration.name} could not be applied ({error}). The ledger is as it was before it; "
+            "go back to the build before this one, or free disk space if that is the cause, and start again."
+        ) from error
 
 
 def _split(script: str) -> Iterator[str]:

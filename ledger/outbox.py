@@ -1,20 +1,26 @@
-"""Owing effects: written in the transaction of their cause, under keys that stay the same over attempts and replays."""
+"""Owing effects: written in the transaction of their cause, under keys that stay the same over attempts and replays.
+
+An effect that needs another's result has no due time until that one is delivered; whoever settles the parent wakes or drops it.
+"""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
+from ledger.jsontext import dumps
+from ledger.machine import EffectState
 from ledger.records import Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from ledger.audit import Audit
-    from ledger.database import Tx
+    from ledger.database import Row, Tx
     from ledger.records import EffectIntent
+
+NEEDLESS: Final = frozenset({EffectState.SUPERSEDED, EffectState.DISCARDED})  # what waits for these is never due
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,42 +34,83 @@ class Cause:
     first_ordinal: int = 0
 
 
-def owe(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Iterable[EffectIntent]) -> None:
+def owe(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Sequence[EffectIntent]) -> list[dict[str, Any]]:
     """Write down what is owed, inside an open transaction; an older pending effect with the same supersede key becomes needless.
 
-    Raises LookupError when an intent waits for an effect that was never owed.
+    Returns, for the audit of the cause, what was owed. Raises LookupError when an intent waits for an effect that was never owed.
     """
+    if not intents:
+        return []
+    rows: list[dict[str, Any]] = []  # not written yet
+    owed: list[dict[str, Any]] = []
+    needless = []
+    doubted = []
     for ordinal, intent in enumerate(intents, start=cause.first_ordinal):
-        row = tx.one(
-            "insert_effect",
-            effect_key=keys.effect_key(cause.key, intent.effect_class, ordinal),
-            operation_id=cause.operation_id,
-            parent_id=cause.parent_id,
-            **{"class": intent.effect_class},
-            semantics=intent.semantics,
-            target=intent.target,
-            aggregate_id=intent.aggregate_id,
-            correlation_id=cause.correlation_id,
-            after_id=_id_of(tx, intent.after),
-            supersede_key=intent.supersede_key,
-            payload=json.dumps(intent.payload, sort_keys=True),
-            expires_at=intent.expires_at,
-            not_before=intent.not_before,
-            now=now,
-        )
-        assert row is not None  # noqa: S101 -- a key that exists raises instead
-        effect = Effect.of(row)
-        audit.of_effect(tx, now, "effect.owed", effect, after={"class": intent.effect_class, "target": intent.target})
+        key = keys.effect_key(cause.key, intent.effect_class, ordinal)
         if intent.supersede_key is not None:
-            for older in tx.all("supersede_pending", supersede_key=intent.supersede_key, keep_id=effect.id, now=now):
-                audit.of_effect(tx, now, "effect.superseded", Effect.of(older), after={"by": effect.id})
+            if any(row["supersede_key"] == intent.supersede_key for row in rows):
+                tx.many("insert_effect", rows)
+                rows.clear()
+            for older in tx.all("supersede_pending", supersede_key=intent.supersede_key, now=now):
+                superseded(tx, audit, now, Effect.of(older), {"by": key})
+                doubted += [key] if older["maybe_sent"] else []
+        parent = _parent(tx, rows, intent.after)
+        if parent is not None and parent["state"] in NEEDLESS:
+            needless.append(parent["id"])
+        waits = parent is not None and parent["state"] != EffectState.DELIVERED
+        owed.append({"class": intent.effect_class, "target": intent.target, "key": key})
+        rows.append(
+            {
+                "effect_key": key,
+                "operation_id": cause.operation_id,
+                "parent_id": cause.parent_id,
+                "class": intent.effect_class,
+                "semantics": intent.semantics,
+                "target": intent.target,
+                "aggregate_id": intent.aggregate_id,
+                "correlation_id": cause.correlation_id,
+                "after_id": None if parent is None else parent["id"],
+                "supersede_key": intent.supersede_key,
+                "payload": dumps(intent.payload),
+                "next_attempt_at": None if waits else max(now, intent.not_before or 0),
+                "not_before": intent.not_before,
+                "expires_at": intent.expires_at,
+                "aged_from": max(now, intent.not_before or 0),
+                "now": now,
+            }
+        )
+    tx.many("insert_effect", rows)
+    for key in doubted:
+        tx.one("doubt_owed", effect_key=key)
+    for parent_id in needless:
+        drop_waiting(tx, audit, now, parent_id, "what it waited for will not happen")
+    return owed
 
 
-def _id_of(tx: Tx, effect_key: str | None) -> int | None:
-    if effect_key is None:
+def wake_waiting(tx: Tx, now: int, parent: Effect) -> None:
+    """Make what waited for a delivered effect due."""
+    tx.one("wake_children", id=parent.id, now=now)
+
+
+def drop_waiting(tx: Tx, audit: Audit, now: int, parent_id: int, reason: str) -> None:
+    """Supersede what waits for an effect that will never be delivered, and what waits for those."""
+    for row in tx.all("supersede_children", id=parent_id, reason=reason, now=now):
+        superseded(tx, audit, now, Effect.of(row), {"by": parent_id, "why": reason})
+
+
+def superseded(tx: Tx, audit: Audit, now: int, effect: Effect, after: dict[str, Any]) -> None:
+    """Audit that an effect became needless, and drop what waited for it."""
+    audit.of_effect(tx, now, "effect.superseded", effect, after=after)
+    drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")
+
+
+def _parent(tx: Tx, unwritten: list[dict[str, Any]], key: str | None) -> Row | None:
+    if key is None:
         return None
-    row = tx.one("effect_by_key", effect_key=effect_key)
+    if any(row["effect_key"] == key for row in unwritten):
+        tx.many("insert_effect", unwritten)
+        unwritten.clear()
+    row = tx.one("effect_by_key", effect_key=key)
     if row is None:
-        raise LookupError(f"an effect waits for one that was never owed: {effect_key}")
-    found: int = row["id"]
-    return found
+        raise LookupError(f"an effect waits for one that was never owed: {key}")
+    return row

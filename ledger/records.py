@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
+from ledger.jsontext import loads
+from ledger.keys import correlation_id
 from ledger.machine import EffectState, OperationState
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Request:
     team_id: str
     received_at: int
     transport: Mapping[str, Any] = field(default_factory=dict)
+    replaces_id: int | None = None  # the operation whose payload this one edits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Operation:
     action_kind: str
     aggregate_id: str
     aggregate_version: int | None
+    pinned_version: int | None  # the head when it was reserved: what a typed command, which names no version, was about
     payload: dict[str, Any]
     correlation_id: str
     actor: str
@@ -60,6 +63,8 @@ class Operation:
     claims: int
     attempts: int
     fence: int
+    epoch: int | None
+    claimed_at: int | None
     cycle: int
     category: str | None
     last_error: str | None
@@ -67,12 +72,49 @@ class Operation:
     @classmethod
     def of(cls, row: Row) -> Operation:
         """Read one row of `operations`."""
+        values = dict(zip(row.keys(), row, strict=True))  # a row finds each name by walking its columns: once is enough
+        values["payload"] = loads(values["payload"])
+        values["response"] = None if values["response"] is None else loads(values["response"])
+        values["state"] = OperationState(values["state"])
+        return cls(*[values[name] for name in _OPERATION_FIELDS])
+
+    @classmethod
+    def reserved(cls, row_id: int, key: str, request: Request, pinned_version: int | None, now: int) -> Operation:
+        """Return what was just reserved."""
         return cls(
-            **{name: row[name] for name in cls.__slots__ if name not in ("payload", "response", "state")},
-            payload=json.loads(row["payload"]),
-            response=None if row["response"] is None else json.loads(row["response"]),
-            state=OperationState(row["state"]),
+            row_id,
+            key,
+            request.source,
+            request.source_request_id,
+            request.action_kind,
+            request.aggregate_id,
+            request.aggregate_version,
+            pinned_version,
+            dict(request.payload),
+            correlation_id(key),
+            request.actor,
+            request.actor_type,
+            request.team_id,
+            request.received_at,
+            OperationState.RESERVED,
+            outcome=None,
+            response=None,
+            next_attempt_at=now,
+            claims=0,
+            attempts=0,
+            fence=0,
+            epoch=None,
+            claimed_at=None,
+            cycle=1,
+            category=None,
+            last_error=None,
         )
+
+    @classmethod
+    def remembered(cls, key: str, request: Request, outcome: str | None) -> Operation:
+        """Return what a tombstone still tells of an operation; it has no row any more, so its id is 0."""
+        long_ago = cls.reserved(0, key, request, None, request.received_at)
+        return replace(long_ago, state=OperationState.COMPLETED, outcome=outcome, next_attempt_at=None)
 
 
 class Sighting(StrEnum):
@@ -81,6 +123,7 @@ class Sighting(StrEnum):
     NEW = "new"
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"  # the same request id with another meaning: refused
+    TOMBSTONE = "tombstone"  # done so long ago that only its key and outcome are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +132,7 @@ class Reservation:
 
     sighting: Sighting
     operation: Operation
+    finished_at: int | None = None  # of a tombstone, Unix milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +168,7 @@ class Outcome:
     response: Mapping[str, Any]
     effects: tuple[EffectIntent, ...] = ()
     events: tuple[AuditEvent, ...] = ()
+    retain_until: int | None = None  # ms; None: kept until somebody knows better (its quote is closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +183,19 @@ class Effect:
     target: str
     aggregate_id: str
     correlation_id: str
+    after_id: int | None
+    supersede_key: str | None
     payload: dict[str, Any]
     steps: dict[str, Any]
     state: EffectState
     next_attempt_at: int | None
     expires_at: int | None
+    aged_from: int
     claims: int
     attempts: int
     fence: int
+    epoch: int | None
+    claimed_at: int | None
     uncertain_since: int | None
     maybe_sent: bool
     cycle: int
@@ -161,17 +211,36 @@ class Effect:
     @classmethod
     def of(cls, row: Row, *, reconciling: bool = False) -> Effect:
         """Read one row of `effects`."""
-        special = ("effect_class", "payload", "steps", "state", "maybe_sent", "result", "reconciling")
-        return cls(
-            **{name: row[name] for name in cls.__slots__ if name not in special},
-            effect_class=row["class"],
-            payload=json.loads(row["payload"]),
-            steps=json.loads(row["steps"]),
-            state=EffectState(row["state"]),
-            maybe_sent=bool(row["maybe_sent"]),
-            result=None if row["result"] is None else json.loads(row["result"]),
-            reconciling=reconciling,
-        )
+        values = dict(zip(row.keys(), row, strict=True))  # as in Operation.of
+        values["effect_class"] = values["class"]
+        values["payload"] = loads(values["payload"])
+        values["steps"] = loads(values["steps"])
+        values["state"] = EffectState(values["state"])
+        values["maybe_sent"] = bool(values["maybe_sent"])
+        values["result"] = None if values["result"] is None else loads(values["result"])
+        values["reconciling"] = reconciling
+        return cls(*[values[name] for name in _EFFECT_FIELDS])
+
+
+_OPERATION_FIELDS = tuple(item.name for item in fields(Operation))
+_EFFECT_FIELDS = tuple(item.name for item in fields(Effect))
+
+
+@dataclass(frozen=True, slots=True)
+class DeadNotice:
+    """What is told once, after the commit, when something is given up. `name` is an effect's class or a command's kind."""
+
+    kind: Literal["effect", "operation"]
+    id: int
+    name: str
+    source: str
+    target: str
+    aggregate_id: str
+    correlation_id: str
+    category: str | None
+    last_error: str | None
+    attempts: int
+    cycle: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +252,7 @@ class Trouble:
     http_status: int | None = None
     retry_after_ms: int | None = None
     maybe_sent: bool = False
+    unavailable: bool = False  # the other side did not work at all: counts for its breaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +296,10 @@ class Bury:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """No longer worth doing: superseded by something else or by nothing."""
+    """No longer worth doing: superseded by something else or by nothing. `hold_until` as in Retry."""
 
     trouble: Trouble
+    hold_until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

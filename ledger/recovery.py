@@ -1,28 +1,32 @@
 """What happens at start, before any socket opens: what dead processes held becomes claimable again, under a new epoch.
 
 Re-entrant: a crash in the middle changes nothing or leaves less to do. The caller holds the instance lock, so every other epoch is
-dead by proof, not by time-out.
+dead by proof, not by time-out. Where several bots share a ledger there is no such lock: a lease that ran out is the proof there,
+and the fence keeps a worker that was only slow from doing harm.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ledger import notices
+from ledger.claims import POISON_CLAIMS
+from ledger.gates import Gate
 from ledger.ledger import no_follow_ups
-from ledger.records import Effect, EffectIntent, Operation, Trouble
-from ledger.settlement import QUOTEBOT
+from ledger.records import DeadNotice, Effect, EffectIntent, Operation, Trouble
+from ledger.settlement import QUOTEBOT, record_attempt
 
 if TYPE_CHECKING:
-    from ledger.audit import Audit
     from ledger.database import Database, Tx
     from ledger.ledger import FollowUpDecision, Ledger
 
-POISON_CLAIMS: Final = 3
-AnswerDecision = Callable[["Tx", Operation], tuple[EffectIntent, ...]]
+AnswerDecision = Callable[["Tx", Operation], Sequence[EffectIntent]]
 _DIED: Final = Trouble("transient", "The process died while it worked on this.", maybe_sent=True)
+_STOPPED: Final = Trouble("transient", "The process was stopped while it worked on this.", maybe_sent=True)
+_LAPSED: Final = Trouble("transient", "Its worker gave no sign of life for longer than its claim lasts.", maybe_sent=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,97 +38,203 @@ class Recovered:
     poisoned: int
 
 
-async def begin_epoch(database: Database, now_ms: int, *, role: str, build: str) -> int:
-    """Register this process as the one that may claim, and close the epochs of the dead."""
+async def begin_epoch(database: Database, now_ms: int, *, role: str, build: str, alone: bool = True) -> int:
+    """Register this process as one that may claim. `alone`: it holds the instance lock, so the other epochs are closed as dead."""
 
     def work(tx: Tx) -> int:
         row = tx.one("insert_epoch", role=role, pid=os.getpid(), build=build, now=now_ms)
         assert row is not None  # noqa: S101 -- an insert returns its row
         epoch: int = row["epoch"]
-        tx.one("end_other_epochs", epoch=epoch, now=now_ms)
+        if alone:
+            tx.all("end_other_epochs", epoch=epoch, now=now_ms)
         return epoch
 
     return await database.write("begin_epoch", work)
 
 
-def no_answer(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
+async def deaths_in_a_row(database: Database, now_ms: int, *, within_ms: int, limit: int = 20) -> int:
+    """Count the processes before this one that died young and lately: a boot loop, when there are several."""
+
+    def work(tx: Tx) -> int:
+        count = 0
+        for row in tx.all("last_epochs", limit=limit + 1)[1:]:
+            young = row["ended_at"] is not None and row["ended_at"] - row["started_at"] <= within_ms
+            if row["end_reason"] != "died" or not young or now_ms - row["ended_at"] > limit * within_ms:
+                break
+            count += 1
+        return count
+
+    return await database.read(work)
+
+
+def no_answer(tx: Tx, operation: Operation) -> Sequence[EffectIntent]:
     """Tell nobody."""
     del tx, operation
     return ()
 
 
 async def take_back(ledger: Ledger, *, answer: AnswerDecision = no_answer, follow: FollowUpDecision = no_follow_ups) -> Recovered:
-    """Release what dead epochs held: operations to reserved; effects by their semantics, appends into doubt.
+    """Release what closed epochs held: operations to reserved; effects by their semantics, appends into doubt.
 
     A row claimed POISON_CLAIMS times without a settle is buried as poison instead, so that its lane moves on; `answer` says what
-    the person of a buried operation is told, `follow` what a buried effect entails. Endless pauses that the bot set itself are
-    lifted: what caused them may have been mended meanwhile, and if not, one attempt sets them again.
+    the person of a buried operation is told, `follow` what a buried effect entails. A refused login is tried again with one effect:
+    the secret may have been changed meanwhile.
     """
     now = ledger.clock.now_ms()
+    _epoch(ledger)
 
-    def work(tx: Tx) -> Recovered:
-        poisoned = 0
-        operations = [Operation.of(row) for row in tx.all("operations_of_dead_epochs", epoch=ledger.epoch)]
+    def work(tx: Tx) -> tuple[Recovered, list[DeadNotice]]:
+        alive = {row["epoch"] for row in tx.all("live_epochs")}
+        operations = [Operation.of(row) for row in tx.all("operations_in_progress") if row["epoch"] not in alive]
+        effects = [Effect.of(row) for row in tx.all("effects_in_flight") if row["epoch"] not in alive]
+        recovered = _take(ledger, tx, now, operations, effects, _DIED, answer, follow)
+        _try_logins_again(ledger, tx, now)
+        return recovered
+
+    return await _recover(ledger, "take_back", work)
+
+
+async def take_back_lapsed(
+    ledger: Ledger, *, answer: AnswerDecision = no_answer, follow: FollowUpDecision = no_follow_ups
+) -> Recovered:
+    """Release what other processes claimed and neither settled nor renewed in time. Their late results will meet a newer fence."""
+    now, own = ledger.clock.now_ms(), _epoch(ledger)
+
+    def lapsed(row: Any) -> bool:
+        return bool(row["epoch"] != own and row["lease_until"] < now)
+
+    def work(tx: Tx) -> tuple[Recovered, list[DeadNotice]]:
+        operations = [Operation.of(row) for row in tx.all("operations_in_progress") if lapsed(row)]
+        effects = [Effect.of(row) for row in tx.all("effects_in_flight") if lapsed(row)]
+        return _take(ledger, tx, now, operations, effects, _LAPSED, answer, follow)
+
+    return await _recover(ledger, "take_back_lapsed", work)
+
+
+async def renew_leases(ledger: Ledger) -> bool:
+    """Say that this process lives and still works on what it claimed; false when its epoch was closed by another."""
+    now, own = ledger.clock.now_ms(), _epoch(ledger)
+
+    def work(tx: Tx) -> bool:
+        tx.one("renew_operation_leases", epoch=own, lease_until=now + ledger.lease_ms)
+        tx.one("renew_effect_leases", epoch=own, lease_until=now + ledger.lease_ms)
+        return tx.one("see_epoch", epoch=own, now=now) is not None
+
+    return await ledger.database.write("renew_leases", work)
+
+
+async def give_back(ledger: Ledger) -> None:
+    """Release, at a shutdown's end, what this process still holds: by the same rule, without counting the claim as a death."""
+    now, own = ledger.clock.now_ms(), _epoch(ledger)
+
+    def work(tx: Tx) -> None:
+        operations = [Operation.of(row) for row in tx.all("operations_in_progress") if row["epoch"] == own]
+        effects = [Effect.of(row) for row in tx.all("effects_in_flight") if row["epoch"] == own]
         for operation in operations:
-            if _release_operation(ledger, tx, now, operation):
-                poisoned += 1
-                ledger.owe_for(tx, now, operation, answer(tx, operation))
-        effects = [Effect.of(row) for row in tx.all("effects_of_dead_epochs", epoch=ledger.epoch)]
+            ledger.record_operation_attempt(tx, now, operation, "released", _STOPPED)
+            _release_operation(ledger, tx, now, replace(operation, claims=operation.claims - 1))
         for effect in effects:
-            if _release_effect(ledger.audit, tx, now, effect):
-                poisoned += 1
-                buried = tx.one("effect_by_id", id=effect.id)
-                assert buried is not None  # noqa: S101 -- just updated
-                ledger.owe_children(tx, now, effect, follow(tx, Effect.of(buried)).effects)
-        for pause in tx.all("lift_own_pauses", paused_by=QUOTEBOT):
-            details = {"class": pause["class"], "why": "restart"}
-            ledger.audit.append(tx, now, "class.resumed", actor=QUOTEBOT, actor_type="system", after=details)
-        return Recovered(len(operations), len(effects), poisoned)
+            record_attempt(tx, now, effect, outcome="released", trouble=_STOPPED)
+            _release_effect(ledger, tx, now, replace(effect, claims=effect.claims - 1), _STOPPED)
+        tx.one("end_epoch", epoch=own, reason="stopped", now=now)
 
-    recovered = await ledger.database.write("take_back", work)
+    await ledger.database.write("give_back", work)
+
+
+def _epoch(ledger: Ledger) -> int:
+    if ledger.epoch is None:
+        raise RuntimeError("only a process with an epoch holds claims")
+    return ledger.epoch
+
+
+async def _recover(ledger: Ledger, name: str, work: Callable[[Tx], tuple[Recovered, list[DeadNotice]]]) -> Recovered:
+    recovered, dead = await ledger.database.write(name, work)
+    ledger.announce(dead)
     ledger.operations_changed.set()
     ledger.effects_changed.set()
     return recovered
 
 
-async def give_back(ledger: Ledger) -> None:
-    """Release, at a shutdown's end, what this process still holds: by the same rule, without counting the claim as a death."""
-    now = ledger.clock.now_ms()
+def _take(
+    ledger: Ledger,
+    tx: Tx,
+    now: int,
+    operations: list[Operation],
+    effects: list[Effect],
+    why: Trouble,
+    answer: AnswerDecision,
+    follow: FollowUpDecision,
+) -> tuple[Recovered, list[DeadNotice]]:
+    dead: list[DeadNotice] = []
+    for operation in operations:
+        if _bury_poison_operation(ledger, tx, now, operation):
+            dead.append(notices.of_operation(operation, _poison(operation)))
+            ledger.owe_for(tx, now, operation, answer(tx, operation))
+        else:
+            _release_operation(ledger, tx, now, operation)
+            ledger.record_operation_attempt(tx, now, operation, "died", why)
+    for effect in effects:
+        record_attempt(tx, now, effect, outcome="died", trouble=why)
+        buried = _bury_poison_effect(ledger, tx, now, effect)
+        if buried is not None:
+            dead.append(notices.of_effect(tx, buried))
+            ledger.settle_follow_ups(tx, now, buried, follow)
+        else:
+            _release_effect(ledger, tx, now, effect, why)
+    ledger.suspects.look(tx)
+    return Recovered(len(operations), len(effects), len(dead)), dead
 
-    def work(tx: Tx) -> None:
-        for operation in [Operation.of(row) for row in tx.all("operations_of_epoch", epoch=ledger.epoch)]:
-            tx.one("forget_operation_claim", id=operation.id)
-            _release_operation(ledger, tx, now, replace(operation, claims=operation.claims - 1))
-        for effect in [Effect.of(row) for row in tx.all("effects_of_epoch", epoch=ledger.epoch)]:
-            _release_effect(ledger.audit, tx, now, replace(effect, claims=effect.claims - 1))
-        tx.one("end_epoch", epoch=ledger.epoch, reason="stopped", now=now)
 
-    await ledger.database.write("give_back", work)
+def _bury_poison_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -> bool:
+    if operation.claims < POISON_CLAIMS:
+        return False
+    return ledger.bury_in(tx, now, operation, _poison(operation), {"code": "failed", "category": "poison"})
 
 
-def _release_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -> bool:
-    if operation.claims >= POISON_CLAIMS:
-        trouble = Trouble("poison", f"The process died {operation.claims} times while executing this command.")
-        ledger.bury_in(tx, now, operation, trouble, {"code": "failed", "category": "poison"})
-        return True
-    tx.one("release_operation", id=operation.id, fence=operation.fence, now=now)
-    ledger.audit.of_operation(tx, now, "operation.released", operation, actor="quotebot", recovery_action="retry")
-    return False
+def _poison(operation: Operation) -> Trouble:
+    return Trouble("poison", f"The process died {operation.claims} times while executing this command.")
 
 
-def _release_effect(audit: Audit, tx: Tx, now: int, effect: Effect) -> bool:
+def _bury_poison_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> Effect | None:
+    if effect.claims < POISON_CLAIMS:
+        return None
+    error = f"The process died {effect.claims} times while delivering this."
+    row = tx.one("bury_effect", id=effect.id, fence=effect.fence, now=now, maybe_sent=1, category="poison", last_error=error)
+    assert row is not None  # noqa: S101 -- read in this very transaction
+    buried = Effect.of(row)
+    details = {"class": effect.effect_class, "error": error}
+    ledger.audit.of_effect(tx, now, "system.error", buried, failure_category="poison", recovery_action="replay", after=details)
+    return buried
+
+
+def _release_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -> None:
+    tx.one(
+        "release_operation",
+        id=operation.id,
+        fence=operation.fence,
+        claims=operation.claims,
+        next_attempt_at=now,
+        category=operation.category,
+        now=now,
+    )
+    ledger.audit.of_operation(tx, now, "operation.released", operation, actor=QUOTEBOT, recovery_action="retry")
+
+
+def _release_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect, why: Trouble) -> None:
     guard: dict[str, Any] = {"id": effect.id, "fence": effect.fence, "now": now}
-    if effect.claims >= POISON_CLAIMS:
-        error = f"The process died {effect.claims} times while delivering this."
-        tx.one("bury_effect", **guard, maybe_sent=1, category="poison", last_error=error)
-        audit.of_effect(tx, now, "system.error", effect, failure_category="poison", recovery_action="replay")
-        return True
-    claims = effect.claims
     if effect.semantics in ("append", "repeat_once"):
-        tx.one("doubt_effect", **guard, spent=0, next_attempt_at=now, category=_DIED.category, last_error=_DIED.error)
-        audit.of_effect(tx, now, "effect.uncertain", effect, recovery_action="reconcile")
+        tx.one("doubt_effect", **guard, spent=0, next_attempt_at=now, category=why.category, last_error=why.error)
+        ledger.audit.of_effect(tx, now, "effect.uncertain", effect, recovery_action="reconcile")
     else:
-        tx.one("retry_effect", **guard, spent=0, maybe_sent=1, next_attempt_at=now, category=_DIED.category, last_error=_DIED.error)
-        audit.of_effect(tx, now, "effect.released", effect, recovery_action="retry")
-    tx.one("keep_claims", id=effect.id, claims=claims)
-    return False
+        tx.one("retry_effect", **guard, spent=0, maybe_sent=1, next_attempt_at=now, category=why.category, last_error=why.error)
+        ledger.audit.of_effect(tx, now, "effect.released", effect, recovery_action="retry")
+    tx.one("keep_claims", id=effect.id, claims=effect.claims)
+
+
+def _try_logins_again(ledger: Ledger, tx: Tx, now: int) -> None:
+    for row in tx.all("all_gates"):
+        gate = Gate.of(row)
+        if gate.state == "held" and gate.cause == "auth":
+            ledger.gates.resume(tx, now, gate.name, cause="auth")
+            details = {"class": gate.name, "why": "restart"}
+            ledger.audit.append(tx, now, "class.half_open", actor=QUOTEBOT, actor_type="system", after=details)

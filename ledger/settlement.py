@@ -1,20 +1,25 @@
-"""How an attempt's end is written down: the guarded move, the attempt's row, the audit event, the pause it may cause."""
+"""How an attempt's end is written down: the guarded move, the attempt's row, the audit event, and what it says about its class."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
-from ledger.records import Bury, Delivered, Doubt, Drop, Hold, Retry, Settlement
+from ledger import outbox
+from ledger.gates import family
+from ledger.jsontext import dumps
+from ledger.records import Bury, Delivered, Doubt, Drop, Hold, Retry, Settlement, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ledger.audit import Audit
     from ledger.database import Row, Tx
-    from ledger.records import Effect, Trouble
+    from ledger.gates import GateKeeper
+    from ledger.records import Effect
 
 QUOTEBOT: Final = "quotebot"
+NEWER: Final = Trouble("superseded", "A newer one with the same target is owed.")
 
 _MOVE: Final[Mapping[type, str]] = {Retry: "retry_effect", Doubt: "doubt_effect", Bury: "bury_effect", Drop: "drop_effect"}
 
@@ -28,11 +33,30 @@ _AUDITED_AS: Final[Mapping[type, tuple[str, str | None]]] = {  # event type, rec
 }
 
 
+def weigh(tx: Tx, effect: Effect, settlement: Settlement) -> Settlement:
+    """Return what really has to be recorded, given what the ledger knows and the worker could not.
+
+    A login that was refused before the last resume says nothing about the new one; an update that failed is not repeated when a
+    newer one with the same target waits.
+    """
+    if isinstance(settlement, Hold) and _before_last_resume(tx, effect):
+        again = Doubt if effect.reconciling else Retry
+        return again(settlement.trouble, delay_ms=0, spent=False)
+    if isinstance(settlement, Retry) and effect.supersede_key is not None:
+        newer = tx.one("newer_pending", supersede_key=effect.supersede_key, id=effect.id)
+        if newer is not None:
+            if settlement.trouble.maybe_sent or effect.maybe_sent:
+                tx.one("doubt_newer", id=newer["id"], dropped=effect.id, fence=effect.fence)
+            needless = replace(NEWER, maybe_sent=settlement.trouble.maybe_sent, unavailable=settlement.trouble.unavailable)
+            return Drop(needless, settlement.hold_until)
+    return settlement
+
+
 def move(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> Row | None:
     """Move the effect under the fence of its claim; None when the fence is stale and nothing was changed."""
     guard: dict[str, object] = {"id": effect.id, "fence": effect.fence, "now": now}
     if isinstance(settlement, Delivered):
-        result = json.dumps({**settlement.result, "already_there": settlement.already_there}, sort_keys=True)
+        result = dumps({**settlement.result, "already_there": settlement.already_there})
         return tx.one("deliver_effect", **guard, external_ref=settlement.external_ref, result=result)
     if isinstance(settlement, Hold):  # a doubt outlives the pause: it must still look before it sends
         kind = Doubt if effect.reconciling else Retry
@@ -44,20 +68,16 @@ def move(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> Row | None
     return tx.one(_MOVE[type(settlement)], **guard)
 
 
-def record(tx: Tx, audit: Audit, now: int, effect: Effect, settlement: Settlement) -> None:
-    """Close the attempt and audit the move; `effect` is as it is now."""
+def record(tx: Tx, audit: Audit, gates: GateKeeper, now: int, claimed: Effect, effect: Effect, settlement: Settlement) -> None:
+    """Close the attempt and audit the move. `claimed` is the effect as it was tried, `effect` as it is now."""
     trouble = None if isinstance(settlement, Delivered) else settlement.trouble
-    tx.one(
-        "end_effect_attempt",
-        id=effect.id,
-        fence=effect.fence,
+    record_attempt(
+        tx,
+        now,
+        claimed,
         outcome=type(settlement).__name__.lower(),
-        http_status=None if trouble is None else trouble.http_status,
-        category=None if trouble is None else trouble.category,
-        error=None if trouble is None else trouble.error,
-        retry_after_ms=None if trouble is None else trouble.retry_after_ms,
+        trouble=trouble,
         delay_ms=settlement.delay_ms if isinstance(settlement, Retry | Doubt) else None,
-        now=now,
     )
     event_type, recovery_action = _AUDITED_AS[type(settlement)]
     audit.of_effect(
@@ -75,12 +95,75 @@ def record(tx: Tx, audit: Audit, now: int, effect: Effect, settlement: Settlemen
             "error": None if trouble is None else trouble.error,
         },
     )
+    _tell_waiting(tx, audit, now, effect, settlement)
+    _tell_gates(tx, audit, gates, now, claimed, settlement)
+
+
+def record_attempt(
+    tx: Tx, now: int, claimed: Effect, *, outcome: str, trouble: Trouble | None = None, delay_ms: int | None = None
+) -> None:
+    """Write the row of an attempt that ended."""
+    tx.one(
+        "insert_attempt",
+        operation_id=None,
+        effect_id=claimed.id,
+        cycle=claimed.cycle,
+        fence=claimed.fence,
+        epoch=claimed.epoch,
+        kind="reconcile" if claimed.reconciling else "send",
+        started_at=claimed.claimed_at,
+        outcome=outcome,
+        http_status=None if trouble is None else trouble.http_status,
+        category=None if trouble is None else trouble.category,
+        error=None if trouble is None else trouble.error,
+        retry_after_ms=None if trouble is None else trouble.retry_after_ms,
+        delay_ms=delay_ms,
+        now=now,
+    )
+
+
+def _tell_waiting(tx: Tx, audit: Audit, now: int, effect: Effect, settlement: Settlement) -> None:
+    if isinstance(settlement, Delivered):
+        outbox.wake_waiting(tx, now, effect)
+    elif isinstance(settlement, Drop):
+        outbox.drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")
+
+
+def _tell_gates(tx: Tx, audit: Audit, gates: GateKeeper, now: int, effect: Effect, settlement: Settlement) -> None:
+    """Let the class and its family know what this attempt says about the other side."""
     if isinstance(settlement, Hold):
-        _pause(tx, now, effect, settlement.trouble, None)
-        audit.of_effect(tx, now, "class.paused", effect, after={"reason": settlement.trouble.error})
-    elif isinstance(settlement, Retry | Doubt) and settlement.hold_until is not None:
-        _pause(tx, now, effect, settlement.trouble, settlement.hold_until)
+        before, _ = gates.hold(tx, now, family(effect.effect_class), "auth", settlement.trouble.error, QUOTEBOT)
+        if before.state == "flowing":  # one alert per outage: a trial that fails again is no news
+            _audit_gate(tx, audit, now, effect, "class.paused", family(effect.effect_class), settlement.trouble.error)
+        return
+    if not isinstance(settlement, Delivered) and settlement.trouble.unavailable:
+        opened = gates.failed(tx, now, effect.effect_class, effect.id, settlement.trouble.error, QUOTEBOT)
+        if opened is not None:
+            _audit_gate(tx, audit, now, effect, "class.paused", opened.name, settlement.trouble.error)
+    else:
+        for gate in gates.answered(tx, now, effect.effect_class, effect.claimed_at):
+            _audit_gate(tx, audit, now, effect, "class.resumed", gate.name, "a trial got an answer")
+    if isinstance(settlement, Retry | Doubt | Drop) and settlement.hold_until is not None:
+        gates.hold(tx, now, effect.effect_class, "throttled", settlement.trouble.error, QUOTEBOT, settlement.hold_until)
 
 
-def _pause(tx: Tx, now: int, effect: Effect, trouble: Trouble, until: int | None) -> None:
-    tx.one("pause_class", **{"class": effect.effect_class}, reason=trouble.error, paused_by=QUOTEBOT, until_at=until, now=now)
+def _audit_gate(tx: Tx, audit: Audit, now: int, effect: Effect, event_type: str, name: str, why: str) -> None:
+    details: dict[str, Any] = {"class": name, "why": why}
+    audit.append(
+        tx,
+        now,
+        event_type,
+        actor=QUOTEBOT,
+        actor_type="system",
+        effect_id=effect.id,
+        correlation_id=effect.correlation_id,
+        after=details,
+    )
+
+
+def _before_last_resume(tx: Tx, effect: Effect) -> bool:
+    row = tx.one("gate", name=family(effect.effect_class))
+    if row is None or row["resumed_at"] is None or effect.claimed_at is None:
+        return False
+    began_before: bool = effect.claimed_at < row["resumed_at"]
+    return began_before

@@ -1,117 +1,75 @@
 """SQLite behind the Database protocol: one writer with group commit, readers apart. The only importer of aiosqlite.
 
-Writers of the same moment share one BEGIN IMMEDIATE ... COMMIT, each in a savepoint of its own, so one fsync serves them all. A
-file lock around every write transaction keeps the bot and the CLI fair to each other and commits and checkpoints apart (SQLite's
-busy handler starves, and versions before 3.51.3 can corrupt the WAL when two connections race there).
+Writers of the same moment share one BEGIN IMMEDIATE ... COMMIT, each in a savepoint of its own, so one fsync serves them all (see
+batch.py). A file lock around every write transaction keeps the bot and the CLI fair to each other and commits and checkpoints apart
+(SQLite's busy handler starves, and versions before 3.51.3 can corrupt the WAL when two connections race there).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
-import sqlite3
-import threading
+import queue
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import aiosqlite
 
-from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, Row, WritesRefused
-from ledger.migrations import Migration, migrate
+from ledger.ballast import Ballast
+from ledger.batch import MAX_BATCH, BatchRunner
+from ledger.database import Health, NotRecorded, OutcomeUnknown
+from ledger.locks import WriteGate, hold_instance_lock
+from ledger.members import Member, Ran, tell
+from ledger.sqlite_file import APPLICATION_ID, CACHED_STATEMENTS, Opening, prepare_reader, prepare_writer
+from ledger.sqlite_tx import SqliteTx
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    import sqlite3
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ledger.clock import Clock
+    from ledger.migrations import Migration
+
+__all__ = ["APPLICATION_ID", "MAX_BATCH", "MAX_WAITING", "SqliteDatabase", "hold_instance_lock"]
 
 T = TypeVar("T")
 
-APPLICATION_ID: Final = 0x51424F54  # "QBOT": `file` names it and a stranger's database is refused
-MAX_BATCH: Final = 256
-_DISK_TROUBLE: Final = frozenset(
-    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM}
-)
-WAL_PAGES: Final = 4000
-_PRAGMAS: Final = (
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",  # NORMAL loses acknowledged commits in a power cut
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA busy_timeout = 5000",
-    "PRAGMA temp_store = MEMORY",
-    "PRAGMA cache_size = -16000",
-    "PRAGMA journal_size_limit = 67108864",
-)
-
-
-class SqliteTx:
-    """An open transaction on one connection."""
-
-    __slots__ = ("_connection", "_statements")
-
-    def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, str]) -> None:
-        self._connection = connection
-        self._statements = statements
-
-    def all(self, name: str, /, **parameters: object) -> list[Row]:
-        """Run the named statement and return every row."""
-        if not self._connection.in_transaction:  # a full disk ended it: what follows would commit by itself, statement by statement
-            raise DatabaseError(f"The transaction was rolled back before {name}; nothing of it is recorded.")
-        return self._connection.execute(self._statements[name], parameters).fetchall()
-
-    def one(self, name: str, /, **parameters: object) -> Row | None:
-        """Run the named statement and return its first row, or None."""
-        rows = self.all(name, **parameters)  # fetched whole: a half-read RETURNING statement would keep the transaction open
-        return rows[0] if rows else None
-
-
-class _Member:
-    """One waiting write. Its start and its abandonment exclude each other, so "not recorded" is never a guess."""
-
-    __slots__ = ("_abandoned", "_lock", "_started", "deadline", "error", "future", "name", "result", "work")
-
-    def __init__(self, name: str, work: Callable[[SqliteTx], Any], deadline: float | None, future: asyncio.Future[Any]) -> None:
-        self.name = name
-        self.work = work
-        self.deadline = deadline
-        self.future = future
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self._lock = threading.Lock()
-        self._started = False
-        self._abandoned = False
-
-    def start(self) -> bool:
-        """Tell the writer whether it may run this member. Running it again after a batch was rolled back is allowed."""
-        with self._lock:
-            self._started = not self._abandoned
-            return self._started
-
-    def abandon(self) -> bool:
-        """Tell the caller whether it may give this member up: true means it will never run."""
-        with self._lock:
-            self._abandoned = not self._started
-            return self._abandoned
+MAX_WAITING: Final = 4096
+IDLE_SECONDS: Final = 0.030  # nobody wrote for so long: a good moment for a checkpoint
+LONG_AFTER_SECONDS: Final = 0.5  # a write that had begun at its deadline is waited for at least this much longer
 
 
 class SqliteDatabase:
-    """One ledger file. Open it with `await SqliteDatabase.open(...)`, close it with `close()`."""
+    """One ledger file. Open it with `await SqliteDatabase.open(...)`, close it with `close()`.
+
+    The loop queues writes and hands over one batch at a time; the writer's thread runs it and gives all results back at once. Every
+    attribute here belongs to the loop; what the thread knows is in the runner.
+    """
 
     def __init__(
-        self, writer: aiosqlite.Connection, reader: aiosqlite.Connection, gate: int, statements: Mapping[str, str], clock: Clock
+        self,
+        writer: aiosqlite.Connection,
+        reader: aiosqlite.Connection,
+        runner: BatchRunner,
+        opening: Opening,
+        statements: Mapping[str, str],
     ) -> None:
         self._writer = writer
         self._reader = reader
-        self._gate = gate
+        self._runner = runner
+        self._opening = opening
         self._statements = statements
-        self._clock = clock
-        self._urgent: deque[_Member] = deque()
-        self._waiting: deque[_Member] = deque()
-        self._pump_task: asyncio.Task[None] | None = None
-        self._broken: str | None = None
-        self.commits = 0  # counted by the writer, for tests and metrics
+        self._clock = opening.clock
+        self._loop = asyncio.get_running_loop()
+        self._urgent: deque[Member] = deque()
+        self._waiting: deque[Member] = deque()
+        self._inbox: queue.SimpleQueue[list[Member] | None] = queue.SimpleQueue()
+        self._serving: asyncio.Task[None] | None = None
+        self._under_way: list[Member] = []  # the batch that is on the thread
+        self._kicked = False
+        self._drained: asyncio.Future[None] | None = None  # awaited by close()
 
     @classmethod
     async def open(
@@ -122,41 +80,92 @@ class SqliteDatabase:
         migrations: Sequence[Migration],
         clock: Clock,
         checkpoints: bool = True,
+        may_migrate: bool = True,
+        ballast_bytes: int = 0,
+        finish: Callable[[SqliteTx, Sequence[Any]], None] | None = None,
     ) -> SqliteDatabase:
         """Open or create the ledger at `path` and bring its schema up to date.
 
-        `checkpoints` is false for every process but the bot: a WAL has one checkpoint owner. Raises DatabaseError when the file
-        is not ours, is newer than this build, or does not give the durability asked for.
+        `checkpoints` is false for every process but the bot: a WAL has one checkpoint owner. `may_migrate` is false beside a
+        running bot: a ledger older than this build is then refused instead of changed. `ballast_bytes` of room are kept for a full
+        disk. `finish` is called once per commit, inside its transaction, with what its members emitted, if they did.
+
+        Raises DatabaseError when the file is not ours, is newer than this build, or does not give the durability asked for.
         """
         path = Path(os.path.abspath(path))  # noqa: ASYNC240, PTH100 -- once, at start
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):  # created 0600 before SQLite sees it: the WAL inherits the mode
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        gate = os.open(path.with_name(path.name + ".gate"), os.O_CREAT | os.O_RDWR, 0o600)
-        writer = await aiosqlite.connect(path, isolation_level=None)
+        opening = Opening(path, migrations, clock, checkpoints=checkpoints, may_migrate=may_migrate)
+        opening.create_file()
+        gate = WriteGate(path, "bot" if checkpoints else "cli")
+        ballast = Ballast(path, ballast_bytes)
+        writer: aiosqlite.Connection | None = None
         reader: aiosqlite.Connection | None = None
+        runner: BatchRunner | None = None
         try:
-            await _on_its_thread(writer, _prepare, gate, migrations, clock.now_ms(), WAL_PAGES if checkpoints else 0)
-            reader = await aiosqlite.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
-            await _on_its_thread(reader, _prepare_reader)
+            writer = await aiosqlite.connect(path, isolation_level=None, cached_statements=CACHED_STATEMENTS)
+            witness = await _on_its_thread(writer, prepare_writer, opening, gate, ballast)
+            runner = await _on_its_thread(writer, BatchRunner, witness, gate, ballast, statements, clock, finish)
+            reader = await aiosqlite.connect(
+                f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, cached_statements=CACHED_STATEMENTS
+            )
+            await _on_its_thread(reader, prepare_reader)
         except BaseException:
-            await writer.close()
             if reader is not None:
                 await reader.close()
-            os.close(gate)
+            if writer is not None and runner is not None:
+                await _on_its_thread(writer, runner.close_witness)
+            if writer is not None:
+                await writer.close()
+            gate.close()
             raise
-        return cls(writer, reader, gate, statements, clock)
+        return cls(writer, reader, runner, opening, statements)
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed."""
+        return self._runner.commits
+
+    @property
+    def health(self) -> Health:
+        """How this database is doing right now."""
+        runner = self._runner
+        try:
+            wal_bytes = self._opening.wal.stat().st_size
+        except FileNotFoundError:
+            wal_bytes = 0
+        return Health(
+            broken=runner.broken,
+            full_since=runner.full_since,
+            waiting=len(self._urgent) + len(self._waiting),
+            commits=runner.commits,
+            writes=runner.writes,
+            commit_seconds=runner.commit_seconds,
+            last_commit_seconds=runner.last_commit_seconds,
+            wal_bytes=wal_bytes,
+            ballast=runner.ballast.is_there(),
+        )
 
     async def write(self, name: str, work: Callable[[SqliteTx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
-        """Run `work` in one durable transaction (see Database.write)."""
-        if self._broken is not None:
-            raise self._refusal(name)
-        member = _Member(name, work, deadline, asyncio.get_running_loop().create_future())
+        """Run `work` in one durable transaction (see Database.write). It stands even when its caller is cancelled."""
+        if self._runner.broken is not None:
+            raise self._runner.refusal(name)
+        if self._drained is not None:
+            raise NotRecorded(f"{name} was not recorded: the ledger is closed.")
+        if len(self._urgent) + len(self._waiting) >= MAX_WAITING:
+            raise NotRecorded(f"The ledger is busy: {MAX_WAITING:,} writes are waiting. {name} was not recorded; try again.")
+        # Awaited as it is, no shield: when the caller is cancelled only this future is; the member runs, and nobody is told.
+        future: asyncio.Future[T] = self._loop.create_future()
+        member = Member(name, work, future, urgent=urgent, deadline=deadline)
         (self._urgent if urgent else self._waiting).append(member)
-        if self._pump_task is None or self._pump_task.done():
-            self._pump_task = asyncio.create_task(self._pump())  # starts next tick: writes of this tick share its batch
-        result: T = await self._wait_for(member)
-        return result
+        if not self._under_way:
+            self._kick_soon()
+        if deadline is None:
+            return await future
+        remaining = max(0.0, deadline - self._clock.monotonic())
+        member.timer = self._loop.call_later(remaining, self._expire, member, remaining)
+        try:
+            return await future
+        finally:
+            member.timer.cancel()
 
     async def read(self, work: Callable[[SqliteTx], T]) -> T:
         """Run `work` on the read-only connection, in one snapshot."""
@@ -164,188 +173,135 @@ class SqliteDatabase:
         def run(connection: sqlite3.Connection) -> T:
             connection.execute("BEGIN")
             try:
-                return work(SqliteTx(connection, self._statements))
+                return work(SqliteTx(connection, self._statements, None))
             finally:
                 if connection.in_transaction:  # a disk error may have ended it
                     connection.execute("ROLLBACK")
 
         return await _on_its_thread(self._reader, run)
 
+    async def remake_ballast(self) -> bool:
+        """Keep room for a full disk again, if a minute has passed and there is some; true when it is there. For housekeeping."""
+        return await asyncio.to_thread(self._runner.remake_ballast)
+
+    async def tend(self) -> None:
+        """Keep room for a full disk again, if it was given up and there is some."""
+        await self.remake_ballast()
+
     async def close(self) -> None:
-        """Finish what is queued and close the connections; the last one out checkpoints, inside the gate."""
-        if self._pump_task is not None:
-            await self._pump_task
+        """Finish what is queued and close the connections. The bot copies the WAL into the file, inside the gate."""
+        if self._drained is not None:
+            return
+        self._drained = self._loop.create_future()
+        if self._under_way or self._urgent or self._waiting:
+            await self._drained
+        self._inbox.put(None)
         await self._reader.close()
-        await _on_its_thread(self._writer, self._close_in_gate)
+        await _on_its_thread(self._writer, self._runner.close, checkpoint=self._opening.checkpoints)
         await self._writer.close()
-        os.close(self._gate)
 
-    async def _wait_for(self, member: _Member) -> Any:
-        if member.deadline is None:
-            return await asyncio.shield(member.future)
-        remaining = max(0.0, member.deadline - self._clock.monotonic())
-        try:
-            return await asyncio.wait_for(asyncio.shield(member.future), remaining)
-        except TimeoutError:
-            if member.abandon():
-                raise NotRecorded(f"{member.name} did not start before its deadline; nothing was recorded.") from None
-        # It has begun: its outcome is a matter of one commit. Waiting it out beats guessing.
-        try:
-            return await asyncio.wait_for(asyncio.shield(member.future), max(0.5, remaining))
-        except TimeoutError:
-            raise OutcomeUnknown(f"{member.name} had begun at its deadline; whether it was recorded is not known yet.") from None
+    # ---------------------------------------------------------------------------------------------------- on the loop
 
-    async def _pump(self) -> None:
-        while self._urgent or self._waiting:
-            batch = self._next_batch()
-            if self._broken is not None:  # after a failed COMMIT nothing is written on this connection again
-                for member in batch:
-                    member.error = self._refusal(member.name)
-                    _deliver(member)
-                continue
-            try:
-                rerun = await _on_its_thread(self._writer, self._run_batch, batch)
-            except Exception as error:  # noqa: BLE001 -- whatever the thread raised, every waiting caller must hear of it
-                self._broken = f"the ledger's writer failed: {error}"
-                rerun = []
-                for member in batch:
-                    member.error = OutcomeUnknown(self._broken)
-            self._urgent.extendleft(reversed(rerun))
-            for member in batch:
-                if member not in rerun:
-                    _deliver(member)
+    def _kick_soon(self) -> None:
+        """Hand the next batch over in the next turn of the loop: the writes of this turn, and those they wake, share it."""
+        if not self._kicked:
+            self._kicked = True
+            self._loop.call_soon(self._kick)
 
-    def _next_batch(self) -> list[_Member]:
-        batch: list[_Member] = []
-        for queue in (self._urgent, self._waiting):
-            while queue and len(batch) < MAX_BATCH:
-                batch.append(queue.popleft())
+    def _kick(self) -> None:
+        self._kicked = False
+        if self._under_way:
+            return
+        if self._runner.broken is not None:  # nothing is written on this connection again
+            for member in (*self._urgent, *self._waiting):
+                member.error = self._runner.refusal(member.name)
+                _deliver(member)
+            self._urgent.clear()
+            self._waiting.clear()
+        batch = self._next_batch()
+        if batch:
+            self._under_way = batch
+            self._inbox.put(batch)
+            self._serve_if_needed()
+        elif self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _next_batch(self) -> list[Member]:
+        batch: list[Member] = []
+        for waiting in (self._urgent, self._waiting):
+            while waiting and len(batch) < MAX_BATCH:
+                batch.append(waiting.popleft())
         return batch
 
-    def _refusal(self, name: str) -> WritesRefused:
-        return WritesRefused(f"{name} was not recorded: the ledger takes no writes until a restart. The cause: {self._broken}")
+    def _told(self, ran: Ran) -> None:
+        """Give every caller of a batch its result, in one turn of the loop; what has to run again goes back to the head."""
+        self._under_way = []
+        for member in reversed(ran.again):
+            (self._urgent if member.urgent else self._waiting).appendleft(member)
+        for member in ran.done:
+            _deliver(member)
+        self._kick_soon()
 
-    def _run_batch(self, connection: sqlite3.Connection, batch: list[_Member]) -> list[_Member]:
-        """Run on the writer's thread. Returns the members to run again: another's disk error rolled them back."""
-        with _locked(self._gate):
+    def _expire(self, member: Member, remaining: float) -> None:
+        if member.abandon():
+            member.error = NotRecorded(f"{member.name} did not start before its deadline; nothing was recorded.")
+            _deliver(member)
+            return
+        # It has begun: its outcome is a matter of one commit. Waiting it out beats guessing.
+        member.timer = self._loop.call_later(max(LONG_AFTER_SECONDS, remaining), self._give_up, member)
+
+    def _give_up(self, member: Member) -> None:
+        if member.future.done():
+            return
+        if member.abandon():  # its batch was rolled back, and it is waiting to run again
+            words = f"{member.name} was rolled back and did not start again before its deadline; nothing was recorded."
+            member.future.set_exception(NotRecorded(words))
+            return
+        words = f"{member.name} had begun at its deadline; whether it was recorded is not known yet."
+        member.future.set_exception(OutcomeUnknown(words))
+
+    # -------------------------------------------------------------------------------------------- on the writer's thread
+
+    def _serve_if_needed(self) -> None:
+        if self._serving is None:
+            self._serving = self._loop.create_task(_on_its_thread(self._writer, self._serve))  # type: ignore[arg-type] # a coroutine
+            self._serving.add_done_callback(self._served)
+
+    def _served(self, serving: asyncio.Task[None]) -> None:
+        self._serving = None
+        error = None if serving.cancelled() else serving.exception()
+        if error is not None:
+            self._runner.broken = f"the ledger's writer failed ({error!r})."
+            self._told(Ran(tell(self._under_way, OutcomeUnknown, self._runner.broken), []))
+        elif self._under_way:  # it came while the thread was leaving
+            self._serve_if_needed()
+
+    def _serve(self, connection: sqlite3.Connection) -> None:
+        """Run batch after batch until nobody has written for a while: one trip to the thread per burst, not per batch."""
+        del connection
+        unchecked = False
+        while True:
             try:
-                connection.execute("BEGIN IMMEDIATE")
-            except sqlite3.Error as error:
-                for member in batch:
-                    member.error = NotRecorded(f"the ledger could not be written ({error}); nothing was recorded.")
-                return []
-            ran: list[_Member] = []
-            for member in batch:
-                if member.deadline is not None and self._clock.monotonic() >= member.deadline and member.abandon():
-                    member.error = NotRecorded(f"{member.name} waited past its deadline; nothing was recorded.")
-                    continue
-                if not member.start():
-                    continue
-                self._run_member(connection, member)
-                if not connection.in_transaction:
-                    # SQLITE_FULL and IOERR roll back everybody: the offender fails, the rest run again.
-                    for other in ran:
-                        other.result = other.error = None
-                    return [*ran, *batch[batch.index(member) + 1 :]]
-                ran.append(member)
-            try:
-                connection.execute("COMMIT")
-            except sqlite3.Error as error:
-                self._broken = f"COMMIT failed ({error}); whether it was recorded is not known. Restart to re-read by key."
-                for member in ran:
-                    member.error = OutcomeUnknown(self._broken)
-                return []
-            self.commits += 1
-            return []
-
-    def _run_member(self, connection: sqlite3.Connection, member: _Member) -> None:
-        connection.execute("SAVEPOINT member")
-        try:
-            member.result = member.work(SqliteTx(connection, self._statements))
-        except Exception as error:  # noqa: BLE001 -- handed to the caller who awaits this member
-            member.error = error if not _is_disk_trouble(error) else NotRecorded(f"{member.name} was not recorded ({error}).")
-            if connection.in_transaction:
-                connection.execute("ROLLBACK TO member")
-        if connection.in_transaction:
-            connection.execute("RELEASE member")
-        elif member.error is None:  # it swallowed the error that rolled it back
-            member.error = NotRecorded(f"{member.name} was rolled back by a full disk or an I/O error; nothing was recorded.")
-
-    def _close_in_gate(self, connection: sqlite3.Connection) -> None:
-        with _locked(self._gate):
-            connection.close()
+                batch = self._inbox.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                if unchecked and self._opening.checkpoints:
+                    self._runner.checkpoint("PASSIVE")
+                return
+            if batch is None:
+                return
+            ran = self._runner.run(batch)
+            unchecked = True
+            with contextlib.suppress(RuntimeError):  # the loop was closed under us: nobody is left to be told
+                self._loop.call_soon_threadsafe(self._told, ran)
 
 
-def _is_disk_trouble(error: Exception) -> bool:
-    """Tell a full disk, an I/O error or a foreign lock, which pass, from a bug in the work, which does not."""
-    code = getattr(error, "sqlite_errorcode", 0)  # the driver's own errors have none
-    return isinstance(error, sqlite3.OperationalError) and (code & 0xFF) in _DISK_TROUBLE
-
-
-def hold_instance_lock(path: Path) -> int | None:
-    """Take the lock of the one active bot of the ledger at `path` and return its descriptor, or None when another holds it.
-
-    The kernel frees it at death, never at a pause: a stopped process still holds it, so there is no split brain.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock
-
-
-def _prepare(connection: sqlite3.Connection, gate: int, migrations: Sequence[Migration], now_ms: int, wal_pages: int) -> None:
-    with _locked(gate):
-        connection.row_factory = sqlite3.Row
-        try:
-            (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        except sqlite3.DatabaseError as error:
-            raise DatabaseError(f"This file cannot be read as a ledger ({error}); it is unchanged. Choose another path.") from error
-        if application_id != APPLICATION_ID and (application_id or tables):
-            raise DatabaseError("This SQLite file is not a Quotebot ledger; it is unchanged. Choose another path.")
-        for pragma in _PRAGMAS:
-            connection.execute(pragma)
-        connection.execute(f"PRAGMA wal_autocheckpoint = {wal_pages:d}")
-        (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
-        (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
-        if journal != "wal" or synchronous != 2:  # noqa: PLR2004 -- FULL
-            raise DatabaseError(
-                f"The ledger's file system gives journal_mode={journal}, synchronous={synchronous} instead of WAL and FULL: "
-                "commits would not survive a power cut. Put the ledger on a local disk."
-            )
-        if application_id != APPLICATION_ID:
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID:d}")
-        migrate(connection, migrations, now_ms)
-
-
-def _prepare_reader(connection: sqlite3.Connection) -> None:
-    connection.row_factory = sqlite3.Row
-    connection.execute("PRAGMA query_only = ON")
-    connection.execute("PRAGMA busy_timeout = 5000")
-
-
-@contextlib.contextmanager
-def _locked(gate: int) -> Iterator[None]:
-    fcntl.flock(gate, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(gate, fcntl.LOCK_UN)
-
-
-def _on_its_thread(connection: aiosqlite.Connection, work: Callable[..., T], *arguments: object) -> Awaitable[T]:
+def _on_its_thread(connection: aiosqlite.Connection, work: Callable[..., T], *arguments: object, **named: object) -> Awaitable[T]:
     # aiosqlite has no public way to run a function on its thread; a contract test pins these two private names.
-    result: Awaitable[T] = connection._execute(work, connection._conn, *arguments)  # type: ignore[no-untyped-call] # noqa: SLF001 -- see above
+    result: Awaitable[T] = connection._execute(work, connection._conn, *arguments, **named)  # type: ignore[no-untyped-call] # noqa: SLF001 -- see above
     return result
 
 
-def _deliver(member: _Member) -> None:
+def _deliver(member: Member) -> None:
     if member.future.done():  # its caller is gone; the write stands all the same
         return
     if member.error is not None:

@@ -2,15 +2,23 @@
 
 A payload's canonical form is JSON-ready (strings, whole numbers, lists, no floats) and carries its schema version `v`, so that the
 hash of a command never depends on key order, whitespace, aliases or transport.
+
+A stored payload is never rewritten. `parse_stored` reads the current schema and, through one pure upcaster per step, older ones: a
+command reserved before a deploy is executed after it. What a newer build wrote waits for that build.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from quotebot.domain.pricing import LineRequest
+
+PAYLOAD_BYTES_MAX: Final = 64 * 1024  # of the canonical form; the ledger's table refuses more
+
+Stored = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +26,7 @@ class CreateQuote:
     """Create, price and show a quote in `channel`."""
 
     kind: ClassVar[str] = "quote.create"
-    schema: ClassVar[int] = 1
+    schema: ClassVar[int] = 2
     account: str
     lines: tuple[LineRequest, ...]
     term_months: int
@@ -32,22 +40,38 @@ class CreateQuote:
             "account": self.account,
             "lines": [{"sku": line.sku, "quantity": line.quantity} for line in self.lines],
             "term_months": self.term_months,
-            "discount_percent": format(self.discount_percent.normalize(), "f"),
+            "requested_discount_percent": format(self.discount_percent.normalize(), "f"),
             "channel": self.channel,
         }
 
     @classmethod
-    def parse(cls, stored: dict[str, object]) -> CreateQuote:
+    def parse(cls, stored: Stored) -> CreateQuote:
         """Rebuild from the canonical form of this schema version."""
-        lines = stored["lines"]
-        assert isinstance(lines, list)  # noqa: S101 -- written by canonical()
         return cls(
             account=str(stored["account"]),
-            lines=tuple(LineRequest(sku=line["sku"], quantity=int(line["quantity"])) for line in lines),
+            lines=tuple(LineRequest(sku=line["sku"], quantity=int(line["quantity"])) for line in stored["lines"]),
             term_months=int(str(stored["term_months"])),
-            discount_percent=Decimal(str(stored["discount_percent"])),
+            discount_percent=Decimal(str(stored["requested_discount_percent"])),
             channel=str(stored["channel"]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAnother:
+    """Create, after all, the quote whose command was refused as a re-submission. `token`, that operation's key, works once."""
+
+    kind: ClassVar[str] = "quote.create_another"
+    schema: ClassVar[int] = 1
+    token: str
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "token": self.token}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> CreateAnother:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(token=str(stored["token"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +86,7 @@ class SubmitQuote:
         return {"v": self.schema}
 
     @classmethod
-    def parse(cls, stored: dict[str, object]) -> SubmitQuote:
+    def parse(cls, stored: Stored) -> SubmitQuote:
         """Rebuild from the canonical form of this schema version."""
         del stored
         return cls()
@@ -83,7 +107,7 @@ class DecideApproval:
         return {"v": self.schema, "approval_id": self.approval_id, "decision": self.decision, "reason": self.reason}
 
     @classmethod
-    def parse(cls, stored: dict[str, object]) -> DecideApproval:
+    def parse(cls, stored: Stored) -> DecideApproval:
         """Rebuild from the canonical form of this schema version."""
         decision = stored["decision"]
         if decision not in ("approve", "reject"):
@@ -96,9 +120,47 @@ class DecideApproval:
         )
 
 
-Payload = CreateQuote | SubmitQuote | DecideApproval
+Payload = CreateQuote | CreateAnother | SubmitQuote | DecideApproval
 
-REGISTRY: dict[str, type[Payload]] = {payload.kind: payload for payload in (CreateQuote, SubmitQuote, DecideApproval)}
+REGISTRY: Final[Mapping[str, type[Payload]]] = {
+    payload.kind: payload for payload in (CreateQuote, CreateAnother, SubmitQuote, DecideApproval)
+}
+
+
+def _create_2_from_1(stored: Stored) -> Stored:
+    """2 says whose discount it is: the one asked for, beside the one that approvers may authorise."""
+    same = {name: value for name, value in stored.items() if name != "discount_percent"}
+    return {**same, "v": 2, "requested_discount_percent": stored["discount_percent"]}
+
+
+UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {("quote.create", 1): _create_2_from_1}
+
+
+class NeedsNewerBuild(Exception):  # noqa: N818 -- the fact: nothing is wrong with the command
+    """A newer build recorded this command. This one must leave it as it is and let it wait."""
+
+    def __init__(self, kind: str, version: object) -> None:
+        super().__init__(f"{kind} with payload schema {version} was recorded by a newer build; it waits for that build.")
+        self.kind = kind
+        self.version = version
+
+
+def parse_stored(kind: str, stored: Stored) -> Payload:
+    """Rebuild a command from what the ledger kept of it. Pure.
+
+    Raises NeedsNewerBuild for a kind or a schema this build does not know, ValueError for a schema that no upcaster starts from.
+    """
+    known = REGISTRY.get(kind)
+    version = stored.get("v")
+    if known is None or not isinstance(version, int) or version > known.schema:
+        raise NeedsNewerBuild(kind, version)
+    while version < known.schema:
+        upcast = UPCASTERS.get((kind, version))
+        if upcast is None:
+            raise ValueError(f"{kind} with payload schema {version} is too old for this build")
+        stored = upcast(stored)
+        version += 1
+    return known.parse(stored)
 
 
 @dataclass(frozen=True, slots=True)

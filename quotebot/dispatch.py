@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from adapters.failures import AdapterError, Failure
-from adapters.policies import POLICIES, Policy, Verdict, policy_for, verdict
-from ledger.database import NotRecorded, OutcomeUnknown, WritesRefused
+from adapters.policies import Matrix, Policy, Verdict, verdict
+from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.ledger import StaleFenceError, no_follow_ups
+from ledger.machine import EffectState
 from ledger.records import Bury, Delivered, Doubt, Drop, Effect, FollowUps, Hold, Retry, Settlement, Trouble
 from quotebot.polling import POLL_SECONDS, one_round
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
 
-PER_CLASS: Final = 4  # calls of one class at once: what hangs in one never holds up another
-ONE_AT_A_TIME: Final = frozenset({"pdf.render"})  # one renderer: a claim that only waits for it would count as a death in a crash
 OVERRUN_SECONDS: Final = 5.0  # an adapter keeps its own deadline; this one only guards against an adapter that does not
 THROTTLE_SECONDS_MIN: Final = 1.0  # after a 429 that names no wait
 
@@ -58,10 +57,12 @@ class Performer(Protocol):
 
 
 class Dispatcher:
-    """Works off due effects, several lanes at once. `draw(low, high)` is the injected source of jitter."""
+    """Works off due effects by the lines of `matrix`, several lanes at once. `draw(low, high)` is the injected source of jitter."""
 
-    def __init__(self, ledger: Ledger, performer: Performer, draw: Draw, *, settle_delay_seconds: float) -> None:
+    def __init__(self, ledger: Ledger, performer: Performer, draw: Draw, matrix: Matrix, *, settle_delay_seconds: float) -> None:
         self._ledger = ledger
+        self._matrix = matrix
+        self._max_age_ms = {name: round(line.max_age_seconds * 1000) for name, line in matrix.lines.items()}
         self._performer = performer
         self._draw = draw
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
@@ -73,8 +74,11 @@ class Dispatcher:
         """Work until cancelled; the attempts under way are left to `drain`. Raises what makes going on unsafe."""
         ledger = self._ledger
         while self._failure is None:
-            await one_round(ledger.effects_changed, self._step_when_written, ledger.next_effect_due_at, ledger.clock)
+            await one_round(ledger.effects_changed, self._step_when_written, self._next_due_at, ledger.clock)
         raise self._failure
+
+    async def _next_due_at(self) -> int | None:
+        return await self._ledger.next_effect_due_at(tuple(self._matrix.lines))
 
     async def _step_when_written(self) -> int:
         return 0 if self._unwritten else await self.step()
@@ -82,14 +86,23 @@ class Dispatcher:
     async def step(self) -> int:
         """Claim what is due and start it; returns how many were started."""
         busy = Counter(self._running.values())
-        limits = {name: 1 if name in ONE_AT_A_TIME else PER_CLASS for name in POLICIES}
-        slots = {name: limit - busy[name] for name, limit in limits.items() if busy[name] < limit}
-        effects = await self._ledger.claim_effects(slots)
+        slots = {name: line.concurrency - busy[name] for name, line in self._matrix.lines.items() if busy[name] < line.concurrency}
+        effects = await self._claim(slots)
         for effect in effects:
             task = asyncio.create_task(self._attempt(effect))
             self._running[task] = effect.effect_class
             task.add_done_callback(self._finished)
         return len(effects)
+
+    async def _claim(self, slots: dict[str, int]) -> list[Effect]:
+        """Claim; when what follows from an expired effect cannot be decided, it expires without."""
+        try:
+            return await self._ledger.claim_effects(slots, max_age_ms=self._max_age_ms, follow=self._performer.follow_ups)
+        except DatabaseError:
+            raise
+        except Exception:
+            log.exception("effect.follow_ups_failed")
+            return await self._ledger.claim_effects(slots, max_age_ms=self._max_age_ms)
 
     async def drain(self, seconds: float) -> None:
         """Wait for the attempts under way; what is still running after `seconds` is cancelled and left to the next start."""
@@ -112,13 +125,14 @@ class Dispatcher:
         with structlog.contextvars.bound_contextvars(
             correlation_id=effect.correlation_id, effect_id=effect.id, effect_class=effect.effect_class, attempt=effect.attempts + 1
         ):
+            policy = self._matrix.of(effect.effect_class)
             try:
-                settlement = await self._try(effect)
+                settlement = await self._try(effect, policy)
             except StaleFenceError:
                 log.warning("effect.late_step")
                 return
             settled = await self._settle(effect, settlement)
-            _log_settlement(effect, settlement, late=settled is None)
+            _log_settled(settled, final=policy.retries + 1)
 
     async def _settle(self, effect: Effect, settlement: Settlement) -> Effect | None:
         """Record the result. While the ledger cannot be written it is kept and tried again: it must not be lost."""
@@ -144,11 +158,8 @@ class Dispatcher:
         finally:
             self._unwritten -= waiting
 
-    async def _try(self, effect: Effect) -> Settlement:
-        policy = policy_for(effect.effect_class)
+    async def _try(self, effect: Effect, policy: Policy) -> Settlement:
         now = self._ledger.clock.now_ms()
-        if effect.expires_at is not None and now >= effect.expires_at:
-            return Drop(Trouble(Failure.EXPIRED.value, "Too old to be worth sending."))
         try:
             async with asyncio.timeout(policy.timeout_seconds + OVERRUN_SECONDS):
                 if effect.reconciling:
@@ -192,6 +203,7 @@ class Dispatcher:
             http_status=error.http_status,
             retry_after_ms=None if error.retry_after_seconds is None else round(error.retry_after_seconds * 1000),
             maybe_sent=error.possibly_applied,
+            unavailable=error.failure is Failure.TRANSIENT,
         )
         judged = verdict(policy, error, alike_before=_alike_before(effect, error))
         if judged is Verdict.PAUSE:
@@ -221,19 +233,31 @@ def _alike_before(effect: Effect, error: AdapterError) -> int:
     return effect.attempts if effect.category == error.failure.value else 0
 
 
-def _log_settlement(effect: Effect, settlement: Settlement, *, late: bool) -> None:
-    if late:
+_EVENTS: Final = {
+    EffectState.PENDING: "effect.retry",
+    EffectState.UNCERTAIN: "effect.doubt",
+    EffectState.FAILED: "effect.failed",
+    EffectState.SUPERSEDED: "effect.superseded",
+}
+
+
+def _log_settled(settled: Effect | None, *, final: int) -> None:
+    """Say how an attempt ended, by what is recorded now. What is given up has a line of its own (alerts.py)."""
+    if settled is None:
         log.warning("effect.late_result")
         return
-    if isinstance(settlement, Delivered):
-        log.info("effect.delivered", external_ref=settlement.external_ref, already_there=settlement.already_there)
+    if settled.state is EffectState.DELIVERED:
+        already_there = (settled.result or {}).get("already_there", False)
+        log.info("effect.delivered", external_ref=settled.external_ref, already_there=already_there)
         return
-    report = log.error if isinstance(settlement, Bury) else log.warning
-    report(
-        f"effect.{type(settlement).__name__.lower()}",
-        category=settlement.trouble.category,
-        error=settlement.trouble.error,
-        http_status=settlement.trouble.http_status,
-        target=effect.target,
-        dead=isinstance(settlement, Bury),
+    log.warning(
+        _EVENTS[settled.state],
+        category=settled.category,
+        error=settled.last_error,
+        target=settled.target,
+        attempts=settled.attempts,
+        max_attempts=final,
+        final_attempt=settled.attempts >= final,
+        retryable=settled.state in (EffectState.PENDING, EffectState.UNCERTAIN),
+        dead=settled.state is EffectState.FAILED,
     )

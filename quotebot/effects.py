@@ -43,11 +43,15 @@ def notice(quote_id: str, root_key: str, text: str) -> EffectIntent:
     return _intent(POST, quote_id, quote_id, {"what": "notice", "quote_id": quote_id, "text": text}, after=root_key)
 
 
-def reply(aggregate_id: str, user: str, channel: str | None, text: str, received_at: int) -> EffectIntent:
-    """Answer one person, visible to them alone, over the response_url of their request."""
-    return _intent(
-        REPLY, user, aggregate_id, {"user": user, "channel": channel, "text": text}, expires_at=received_at + RESPONSE_URL_MS
-    )
+def reply(
+    aggregate_id: str, user: str, channel: str | None, text: str, received_at: int, *, offer: Mapping[str, Any] | None = None
+) -> EffectIntent:
+    """Answer one person, visible to them alone, over the response_url of their request.
+
+    `offer` asks under the text whether to create the same quote again: {"token": operation key, "quote_id", "version"}.
+    """
+    content = {"user": user, "channel": channel, "text": text, **({} if offer is None else {"offer": offer})}
+    return _intent(REPLY, user, aggregate_id, content, expires_at=received_at + RESPONSE_URL_MS)
 
 
 def render(quote_id: str, version: int) -> EffectIntent:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import structlog
 
 from adapters.failures import Failure
-from adapters.policies import policy_for
+from ledger import keys
 from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError
 from ledger.records import EffectIntent, Operation, Outcome, Trouble
 from quotebot import effects, words
-from quotebot.commands import REGISTRY, CreateQuote, DecideApproval, SubmitQuote
+from quotebot.commands import CreateAnother, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
 from quotebot.handlers import quotes as handlers
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import quotes as store
@@ -22,20 +22,24 @@ from quotebot.store import quotes as store
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from adapters.policies import Matrix
     from ledger.database import Tx
     from ledger.ledger import Ledger
 
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
+AT_ONCE: Final = 64  # executions that share a commit
+SHELF_SECONDS: Final = 60  # how often a command that needs a newer build is looked at again
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
 class Executor:
-    """One worker over the due operations. `draw` is the injected source of jitter."""
+    """Works off due operations, those of one round together so that they share commits. `draw` is the injected source of jitter."""
 
-    def __init__(self, ledger: Ledger, rules: handlers.Rules, draw: Callable[[float, float], float]) -> None:
+    def __init__(self, ledger: Ledger, rules: handlers.Rules, draw: Callable[[float, float], float], matrix: Matrix) -> None:
         self._ledger = ledger
+        self._policy = matrix.of("default")
         self._rules = rules
         self._draw = draw
 
@@ -45,29 +49,44 @@ class Executor:
         while True:
             await one_round(ledger.operations_changed, self.step, ledger.next_operation_due_at, ledger.clock)
 
-    async def step(self) -> bool:
-        """Execute one due operation; false when none was due."""
-        operation = await self._ledger.claim_operation()
-        if operation is None:
-            return False
+    async def step(self) -> int:
+        """Execute what is due, at most one command per quote; returns how many were executed."""
+        operations = await self._ledger.claim_operations(AT_ONCE)
+        if len(operations) == 1:  # the usual case needs no tasks
+            await self._execute_bound(operations[0])
+        elif operations:
+            await self._execute_together(operations)
+        return len(operations)
+
+    async def _execute_together(self, operations: list[Operation]) -> None:
+        """Let all come to an end, each on its own; then raise what makes going on unsafe."""
+        ends = await asyncio.gather(*(self._execute_bound(operation) for operation in operations), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+
+    async def _execute_bound(self, operation: Operation) -> None:
         with structlog.contextvars.bound_contextvars(
             correlation_id=operation.correlation_id, operation_key=operation.operation_key, action_kind=operation.action_kind
         ):
             await self._execute(operation)
-        return True
 
     async def _execute(self, operation: Operation) -> None:
         try:
             done = await self._when_writable(lambda: self._ledger.execute(operation, lambda tx: self.decide(tx, operation)))
         except StaleFenceError:
             log.warning("operation.late_result")
+        except NeedsNewerBuild as error:
+            why = str(error)
+            log.error("operation.needs_newer_build", why=why)  # noqa: TRY400 -- no bug of ours: there is no traceback to read
+            await self._when_writable(lambda: self._ledger.shelve_operation(operation, why, SHELF_SECONDS * 1000))
         except DatabaseError:
             raise
         except Exception as error:
             log.exception("operation.failed", attempt=operation.attempts + 1)
             await self._fail(operation, error)
         else:
-            log.info("operation.completed", outcome=done.outcome, aggregate_id=(done.response or {}).get("quote_id"))
+            log.info("operation.completed", outcome=done.kind, aggregate_id=done.response.get("quote_id"))
 
     async def _when_writable(self, write: Callable[[], Awaitable[T]]) -> T:
         """Write, however long a full disk or a foreign lock lasts: the command is claimed and must come to an end."""
@@ -82,7 +101,7 @@ class Executor:
 
     async def _fail(self, operation: Operation, error: Exception) -> None:
         trouble = Trouble(Failure.INTERNAL.value, f"{type(error).__name__}: the command could not be executed.")
-        delay = policy_for("default").next_delay(operation.attempts + 1, self._draw, None)
+        delay = self._policy.next_delay(operation.attempts + 1, self._draw, None)
         if operation.attempts < INTERNAL_RETRIES and delay is not None:
             await self._when_writable(lambda: self._ledger.retry_operation(operation, trouble, round(delay * 1000)))
             return
@@ -96,29 +115,62 @@ class Executor:
         return self._ledger.clock.now_ms()
 
     def decide(self, tx: Tx, operation: Operation) -> Outcome:
-        """Load, decide and save inside the open transaction."""
-        payload = REGISTRY[operation.action_kind].parse(operation.payload)
+        """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read."""
+        payload = parse_stored(operation.action_kind, operation.payload)
         asked = handlers.Asked(
             operation_key=operation.operation_key,
             correlation_id=operation.correlation_id,
             actor=operation.actor,
             team_id=operation.team_id,
             received_at=operation.received_at if operation.cycle == 1 else self._now_ms(),  # a replay re-checks expiry
-            seen_version=operation.aggregate_version,
+            seen_version=operation.pinned_version if operation.aggregate_version is None else operation.aggregate_version,
             actor_name=store.transport(tx, operation.id).get("actor_name", ""),
         )
         if isinstance(payload, CreateQuote):
-            return self._create(tx, asked, payload)
+            return self._create(tx, asked, payload, reserved_at=operation.received_at)
+        if isinstance(payload, CreateAnother):
+            return self._create_another(tx, asked, payload)
         return self._change(tx, asked, payload, operation.aggregate_id)
 
-    def _create(self, tx: Tx, asked: handlers.Asked, payload: CreateQuote) -> Outcome:
+    def _create(self, tx: Tx, asked: handlers.Asked, payload: CreateQuote, *, reserved_at: int) -> Outcome:
+        """Create, unless the person already has this very quote. A replay counts from when the command first came."""
+        asked_hash = _content_hash(payload)
+        since = reserved_at - handlers.RESUBMISSION_MS
+        twin = store.find_twin(tx, requester=asked.actor, team_id=asked.team_id, asked_hash=asked_hash, since=since)
+        if twin is not None:
+            return _outcome(handlers.resubmission(asked, payload, handlers.Twin(*twin)))
+        return _outcome(self._make(tx, asked, payload, asked_hash))
+
+    def _create_another(self, tx: Tx, asked: handlers.Asked, payload: CreateAnother) -> Outcome:
+        """Create what was refused as a re-submission, once; a second use of the button is told what the first one made."""
+        offer = store.find_offer(tx, payload.token, handlers.RESUBMISSION)
+        if offer is None:
+            return _outcome(handlers.refused_offer(asked, "offer_gone", None))
+        if (offer.actor, offer.team_id) != (asked.actor, asked.team_id):
+            return _outcome(handlers.refused_offer(asked, "not_your_offer", None))
+        made = store.find_token_use(tx, payload.token)
+        if made is not None:
+            return _outcome(handlers.refused_offer(asked, "already_created", made))
+        proposed = parse_stored(offer.action_kind, offer.payload)
+        assert isinstance(proposed, CreateQuote)  # noqa: S101 -- only creations are refused as re-submissions
+        decision = self._make(tx, asked, proposed, _content_hash(proposed))
+        if decision.quote is not None:
+            store.use_token(tx, payload.token, decision.quote.quote_id, self._now_ms())
+        return _outcome(decision)
+
+    def _make(self, tx: Tx, asked: handlers.Asked, payload: CreateQuote, asked_hash: str) -> handlers.Decision:
         year = datetime.fromtimestamp(asked.received_at / 1000, tz=UTC).year
         decision = handlers.create(asked, payload, lambda: store.next_quote_id(tx, year), self._rules)
         if decision.quote is not None:
             store.insert(
-                tx, decision.quote, operation_key=asked.operation_key, root_effect_key=handlers.root_key(asked.operation_key)
+                tx,
+                decision.quote,
+                operation_key=asked.operation_key,
+                root_effect_key=handlers.root_key(asked.operation_key),
+                asked_hash=asked_hash,
+                recorded_at=self._now_ms(),
             )
-        return _outcome(decision)
+        return decision
 
     def _change(self, tx: Tx, asked: handlers.Asked, payload: SubmitQuote | DecideApproval, quote_id: str) -> Outcome:
         quote = store.load(tx, quote_id)
@@ -149,6 +201,12 @@ def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tupl
 
 
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending"})  # refresh what the person looked at
+
+
+def _content_hash(payload: CreateQuote) -> str:
+    """Hash what is asked for in this build's schema, whichever build recorded it: equal wishes have equal hashes over a deploy."""
+    content: Any = payload.canonical()
+    return keys.digest(content)
 
 
 def _outcome(decision: handlers.Decision) -> Outcome:

@@ -15,6 +15,7 @@ from adapters.failures import AdapterError, Failure
 from adapters.pdf import render_key
 from adapters.salesforce import SalesforceLine, SalesforceQuote
 from ledger import keys
+from ledger.gates import Gate, family
 from ledger.records import Delivered, Effect, EffectIntent, FollowUps
 from quotebot import effects, words
 from quotebot.documents import Seller, quote_document
@@ -22,6 +23,7 @@ from quotebot.domain import money
 from quotebot.domain.policy import evaluate
 from quotebot.domain.pricing import canonical
 from quotebot.slack.cards import Card, OwedEffect, status_card
+from quotebot.slack.offers import offer_blocks
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -79,8 +81,10 @@ class QuotePerformer:
                 raise AdapterError(Failure.INTERNAL, "unknown_class", f"This build cannot perform {unknown}.")
 
     async def look_up(self, effect: Effect) -> Delivered | None:
-        """Ask the other side whether it was done. Only appends are ever in doubt."""
+        """Ask the other side whether it was done. Only appends are ever in doubt; a keyed write is asked for to foretell."""
         quote = await self._quote(effect)
+        if effect.effect_class == effects.CRM:
+            return await self._find_in_crm(effect, quote)
         if effect.effect_class == effects.FILE:
             file_id = effect.steps[TICKET]["file_id"]
             if not await self._adapters.slack.is_shared(file_id=file_id, channel=quote.channel):
@@ -129,7 +133,8 @@ class QuotePerformer:
         if quote is None:
             return None
         rows = [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
-        paused = {row["class"]: row["reason"] for row in tx.all("list_pauses") if row["until_at"] is None}
+        gates = [Gate.of(row) for row in tx.all("all_gates")]
+        paused = {gate.name: gate.reason or "" for gate in gates if gate.state == "held" and gate.until_at is None}
         return quote, _owed(rows, paused)
 
     async def _post(self, effect: Effect) -> Delivered:
@@ -161,11 +166,13 @@ class QuotePerformer:
     async def _reply(self, effect: Effect) -> Delivered:
         transport = await self._ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
         response_url = transport.get("response_url")
+        text, offer = effect.payload["text"], effect.payload.get("offer")
+        blocks = [] if offer is None else offer_blocks(text, offer)
         if response_url:
-            await self._adapters.slack.respond(response_url, text=effect.payload["text"])
+            await self._adapters.slack.respond(response_url, text=text, blocks=blocks)
         else:
             await self._adapters.slack.ephemeral(
-                channel=effect.payload["channel"], user=effect.payload["user"], text=effect.payload["text"]
+                channel=effect.payload["channel"], user=effect.payload["user"], text=text, blocks=blocks
             )
         return Delivered(None, {})
 
@@ -232,6 +239,13 @@ class QuotePerformer:
         record = await self._adapters.salesforce.create_quote(_crm_quote(quote, ledger_id), correlation_id=effect.correlation_id)
         return Delivered(record.record_id, {"record_id": record.record_id}, already_there=not record.created)
 
+    async def _find_in_crm(self, effect: Effect, quote: Quote) -> Delivered | None:
+        if self._adapters.salesforce is None:
+            raise AdapterError(Failure.AUTH, "not_configured", "Salesforce is not configured: it cannot be asked.")
+        wanted = _crm_quote(quote, await self._ledger.database.read(_ledger_id))
+        found = await self._adapters.salesforce.find_quote(wanted.key, wanted.content_hash, correlation_id=effect.correlation_id)
+        return None if found is None else Delivered(found.record_id, {"record_id": found.record_id}, already_there=True)
+
     async def _quote(self, effect: Effect) -> Quote:
         quote = await self._ledger.database.read(lambda tx: store.load(tx, effect.aggregate_id))
         if quote is None:
@@ -296,8 +310,9 @@ def _owed_line(label: Literal["PDF", "CRM"], effect: Effect, paused: dict[str, s
         return OwedEffect(label, "delivered", effect.correlation_id, effect.external_ref if label == "CRM" else None)
     if effect.state in _FAILED:
         return OwedEffect(label, "failed", effect.correlation_id, effect.last_error)
-    if effect.effect_class in paused:
-        return OwedEffect(label, "paused", effect.correlation_id, paused[effect.effect_class])
+    for name in (effect.effect_class, family(effect.effect_class)):
+        if name in paused:
+            return OwedEffect(label, "paused", effect.correlation_id, paused[name])
     return OwedEffect(label, "pending", effect.correlation_id)
 
 

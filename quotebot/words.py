@@ -6,6 +6,7 @@ Each says what happened, what state that leaves and what to do next. Text that p
 from __future__ import annotations
 
 import unicodedata
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
@@ -23,6 +24,7 @@ EXAMPLE = "/quote new for Acme: 150 pro, 150 sso; term 12m; discount 15%"
 NAMED_MAX = 10  # people mentioned in one sentence
 PROBLEMS_SHOWN_MAX = 20
 DETAIL_CHARACTERS_MAX = 300
+AGO_SECONDS_MAX = 600  # after that a time of day says more
 
 
 def one_line(text: str) -> str:
@@ -95,6 +97,18 @@ def too_long(limit: int) -> str:
     return f"That is longer than {limit:,} characters. Nothing was recorded. Shorten it, or split it into several quotes."
 
 
+def command_too_large(bytes_max: int) -> str:
+    """Answer to a command whose recorded form would be over the limit."""
+    return f"That command is larger than {bytes_max // 1024} KiB. Nothing was recorded. Split it into several quotes."
+
+
+def finished_long_ago(outcome: str | None, finished_at: int) -> str:
+    """Answer to a delivery of a command that was purged since: applied, refused or (None) given up at `finished_at` (Unix ms)."""
+    end = {"applied": "done", "refused": "refused"}.get(outcome or "", "given up")
+    day = datetime.fromtimestamp(finished_at / 1000, tz=UTC)
+    return f"This was {end} on {day.day} {day:%B %Y}; its details are no longer kept. Nothing was done now."
+
+
 def help_text() -> str:
     """What can be typed."""
     return "\n".join(
@@ -112,6 +126,28 @@ def help_text() -> str:
 def created(quote: Quote) -> str:
     """Answer to a creation that succeeded."""
     return f"Created {title(quote)} for {_account(quote)}: {_net(quote)}. Its card is in the channel; submit it there."
+
+
+def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
+    """Ask whether the same quote is wanted once more; it was recorded at `recorded_at` (both Unix ms)."""
+    seconds = (now - recorded_at) // 1000
+    when = f"on {utc_text(recorded_at)}" if seconds > AGO_SECONDS_MAX else f"{seconds} s ago" if seconds >= 1 else "just now"
+    return f"You created {quote_id} {when}. Nothing was created now. Create another?"
+
+
+def already_created(quote_id: str) -> str:
+    """Answer to a second use of a button that creates one quote."""
+    return f"Already created: {quote_id}. Nothing was created now. See `/quote status {quote_id}`"
+
+
+def offer_gone() -> str:
+    """Answer when the command behind a "Create another" button is no longer kept."""
+    return "This button is too old: its command is no longer kept. Nothing was created. Type the command again."
+
+
+def not_your_offer() -> str:
+    """Answer to a "Create another" button that was shown to somebody else."""
+    return "This button belongs to the person who typed the command. Nothing was created. Type the command yourself."
 
 
 def submitted(quote: Quote, approval: Approval) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
     """Open the configured ledger. Raises ConfigurationError when there is none: an operator's command never makes a new one."""
-    from quotebot.app import Ports, open_ledger  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import open_ledger  # noqa: PLC0415 -- see root.py
     from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
 
     settings = load_settings()
@@ -22,7 +22,7 @@ def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
             f"There is no ledger at {settings.ledger_path.absolute()}. Nothing was done. "
             "Set QUOTEBOT_DATA_DIR to the bot's data folder."
         )
-    return open_ledger(settings, Ports())
+    return open_ledger(settings)
 
 
 def operator() -> str:

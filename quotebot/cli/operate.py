@@ -1,25 +1,68 @@
-"""`quotebot resume` and `quotebot policy`: classes of effects."""
+"""`quotebot pause`, `resume` and `gates`: classes of effects, held and let go."""
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from quotebot.cli import exits, opened, tables
+from quotebot.cli import exits, letters, opened, tables
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
 
 
-async def resume(effect_class: str) -> int:
-    """Let a paused class of effects work again, once its cause (an expired login, say) is mended.
+async def pause(name: str, *, reason: str, actor: Annotated[str | None, Parameter(name="--as")] = None) -> int:
+    """Hold a class of effects, or a family of classes, until somebody resumes it. What is under way is finished; ages stop.
+
+    Parameters
+    ----------
+    name
+        A class, e.g. crm.create, or a family, e.g. crm.
+    reason
+        Why, for the audit and for whoever wonders.
+    actor
+        Who decides, for the audit; the system user without it.
+    """
+    try:
+        who = letters.checked_actor(actor, opened.operator())
+    except ValueError as error:
+        exits.complain(f"{error}. Nothing was paused.")
+        return exits.USAGE
+    if not reason.strip():
+        exits.complain("--reason needs words: they are what the audit will say. Nothing was paused.")
+        return exits.USAGE
+    async with opened.existing_ledger() as ledger:
+        if not await _known(ledger, name):
+            return _unknown(name)
+        paused = await ledger.pause(name, who, reason.strip())
+    if paused:
+        print(f"{name} is paused; what is owed waits. To go on: quotebot resume {name}")
+    else:
+        exits.complain(f"{name} was held already; nothing was changed. See: quotebot gates")
+    return exits.OK
+
+
+async def resume(effect_class: str, *, actor: Annotated[str | None, Parameter(name="--as")] = None) -> int:
+    """Let a paused class of effects work again, once its cause (an expired login, say) is mended. One effect goes first.
 
     Parameters
     ----------
     effect_class
-        The class, e.g. crm.create.
+        A class, e.g. crm.create, or a family, e.g. crm.
+    actor
+        Who decides, for the audit; the system user without it.
     """
+    try:
+        who = letters.checked_actor(actor, opened.operator())
+    except ValueError as error:
+        exits.complain(f"{error}. Nothing was resumed.")
+        return exits.USAGE
     async with opened.existing_ledger() as ledger:
-        resumed = await ledger.resume(effect_class, opened.operator())
+        if not await _known(ledger, effect_class):
+            return _unknown(effect_class)
+        resumed = await ledger.resume(effect_class, who)
     if not resumed:
         exits.complain(f"{effect_class} is not paused; nothing was changed.")
         return exits.NOTHING_MATCHED
@@ -27,44 +70,73 @@ async def resume(effect_class: str) -> int:
     return exits.OK
 
 
-def policy(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
-    """Print the retry matrix.
+async def gates(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+    """List the classes of effects that are held or only tried, with cause, reason and how much waits.
 
     Parameters
     ----------
     json_output
         Print JSON.
     """
-    from adapters.policies import POLICIES  # noqa: PLC0415 -- see root.py
-
-    rows = [
-        {
-            "class": name,
-            "semantics": line.semantics,
-            "retries": line.retries,
-            "backoff": line.backoff.words,
-            "jitter": line.jitter,
-            "timeout_seconds": line.timeout_seconds,
-            "max_age_seconds": line.max_age_seconds,
-        }
-        for name, line in POLICIES.items()
-    ]
+    async with opened.existing_ledger() as ledger:
+        now = ledger.clock.now_ms()
+        found: list[dict[str, Any]] = await ledger.database.read(
+            lambda tx: [
+                {
+                    **{name: row[name] for name in ("name", "state", "cause", "reason", "held_by", "held_at", "until_at")},
+                    "waiting": sum(each["waiting"] for each in tx.all("waiting_of_gate", name=row["name"])),
+                }
+                for row in tx.all("all_gates")
+                if row["state"] != "flowing"
+            ]
+        )
     if json_output:
-        print(json.dumps({"schema_version": 1, "policies": rows}, indent=2))
-        return exits.OK
-    tables.print_table(
-        ("Class", "Semantics", "Retries", "Jitter", "Time-out", "Max age", "Backoff"),
-        (
-            (
-                str(row["class"]),
-                str(row["semantics"]),
-                str(row["retries"]),
-                str(row["jitter"]),
-                f"{row['timeout_seconds']:g} s",
-                f"{float(str(row['max_age_seconds'])) / 3600:g} h",
-                str(row["backoff"]),
-            )
-            for row in rows
-        ),
-    )
+        letters.print_json({"schema_version": 1, "gates": found})
+    elif not found:
+        exits.complain("No class is held.")
+    else:
+        tables.print_table(
+            ("Class", "State", "Cause", "Since", "Until", "Waiting", "By", "Reason"),
+            [
+                (
+                    row["name"],
+                    row["state"],
+                    row["cause"] or "-",
+                    "-" if row["held_at"] is None else f"{letters.age_words(now - row['held_at'])} ago",
+                    _until(row, now),
+                    str(row["waiting"]),
+                    row["held_by"] or "-",
+                    row["reason"] or "-",
+                )
+                for row in found
+            ],
+        )
     return exits.OK
+
+
+def _until(row: dict[str, Any], now: int) -> str:
+    if row["state"] != "held":
+        return "an effect got an answer"
+    if row["until_at"] is None:
+        return f"quotebot resume {row['name']}"
+    return letters.time_words(row["until_at"]) if row["until_at"] > now else "the next claim"
+
+
+def _names() -> list[str]:
+    """Return every class of the retry matrix, and every family."""
+    from adapters.policies import POLICIES  # noqa: PLC0415 -- see root.py
+    from ledger.gates import family  # noqa: PLC0415 -- see root.py
+
+    return [*POLICIES, *sorted({family(name) for name in POLICIES} - set(POLICIES))]
+
+
+async def _known(ledger: Ledger, name: str) -> bool:
+    """Tell whether there is such a class or family, or a gate left from a build that had it."""
+    return name in _names() or await ledger.database.read(lambda tx: tx.one("gate", name=name)) is not None
+
+
+def _unknown(name: str) -> int:
+    close = get_close_matches(name, _names(), n=1)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    exits.complain(f"There is no class or family {name}.{meant} There are: {', '.join(_names())}. Nothing was changed.")
+    return exits.USAGE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App, CycloptsError
 
 from quotebot import __version__
-from quotebot.cli import dead, exits, operate, serve
+from quotebot.cli import audit, dead, exits, ledger, metrics, operate, ops, policy, serve, trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,16 @@ app.command(serve.run)
 app.command(serve.sandbox)
 app.command(dead.app)
 app.command(dead.replay)
+app.command(trace.trace)
+app.command(trace.why)
+app.command(ops.app)
+app.command(operate.pause)
 app.command(operate.resume)
-app.command(operate.policy)
+app.command(operate.gates)
+app.command(policy.policy)
+app.command(audit.app)
+app.command(metrics.metrics)
+app.command(ledger.app)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +54,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _status_of(error: Exception) -> int:
     """Turn the errors people can act on into words; anything else is a bug and keeps its traceback."""
     from ledger.database import DatabaseError  # noqa: PLC0415 -- after the command has run, cost no longer matters
-    from quotebot.app import LedgerInUseError  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import LedgerInUseError  # noqa: PLC0415 -- see root.py
     from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
 
     known: dict[type[Exception], int] = {

@@ -12,8 +12,14 @@ from cyclopts.validators import Number
 from quotebot.cli import exits
 
 
-async def run() -> int:
-    """Run the bot until SIGTERM or Ctrl-C. Needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN."""
+async def run(*, standby: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Run the bot until SIGTERM or Ctrl-C. Needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN.
+
+    Parameters
+    ----------
+    standby
+        While another bot is active on this ledger, wait and take over when it ends; without it that is exit status 75.
+    """
     from quotebot.app import run_bot  # noqa: PLC0415 -- see root.py
     from quotebot.cli.signals import stop_on_signals  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings, slack_tokens  # noqa: PLC0415 -- see root.py
@@ -23,7 +29,7 @@ async def run() -> int:
     secret = settings.salesforce_client_secret
     secrets = (*slack_tokens(settings), *(() if secret is None else (secret.get_secret_value(),)))
     configure_logs(json_lines=not sys.stderr.isatty(), secrets=secrets)
-    await run_bot(settings, stop_on_signals())
+    await run_bot(settings, stop_on_signals(), standby=standby)
     return exits.OK
 
 

@@ -32,6 +32,8 @@ DOMAIN_EVENTS = frozenset(
     }
 )
 DAY_MS = 86_400_000
+RESUBMISSION = "resubmission"  # the code of a creation that was refused because it looks like a repetition
+RESUBMISSION_MS = 120_000  # who asks for the same again within this time is asked back
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,30 @@ class Decision:
     quote: Quote | None = None
     effects: tuple[EffectIntent, ...] = ()
     events: tuple[AuditEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """The quote that the same person already made of the same content. `recorded_at`: when it was executed, Unix ms."""
+
+    quote_id: str
+    version: int
+    recorded_at: int
+
+
+def resubmission(asked: Asked, command: CreateQuote, twin: Twin) -> Decision:
+    """Ask back instead of creating the same quote twice. The refused operation's key is the token that creates it after all."""
+    text = words.resubmission(twin.quote_id, twin.recorded_at, asked.received_at)
+    offer = {"token": asked.operation_key, "quote_id": twin.quote_id, "version": twin.version}
+    answer = effects.reply("new", asked.actor, command.channel, text, asked.received_at, offer=offer)
+    return Decision("refused", {"code": RESUBMISSION, "quote_id": twin.quote_id, "text": text, "offer": offer}, None, (answer,))
+
+
+def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "already_created"], quote_id: str | None) -> Decision:
+    """Create nothing at a "Create another" that cannot be used, or was: then `quote_id` is what it made."""
+    if quote_id is not None:
+        return _refused(asked, quote_id, None, code, words.already_created(quote_id))
+    return _refused(asked, "new", None, code, words.not_your_offer() if code == "not_your_offer" else words.offer_gone())
 
 
 def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules) -> Decision:
@@ -234,7 +260,7 @@ def _refused_event(asked: Asked, quote: Quote, code: str) -> AuditEvent:
     return AuditEvent("approval.refused", quote.quote_id, after={"code": code, "actor": asked.actor})
 
 
-def _refused(asked: Asked, aggregate_id: str, channel: str, code: str, text: str) -> Decision:
+def _refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str) -> Decision:
     answer = effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at)
     return Decision(
         "refused", {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}, None, (answer,)

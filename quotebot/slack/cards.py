@@ -81,8 +81,13 @@ class ButtonValue:
 
 def button_value(quote: Quote, approval: Approval | None = None) -> str:
     """Return the compact JSON carried by the buttons and forms of `quote` as it is now."""
-    value = {"v": BUTTON_SCHEMA, "q": quote.quote_id, "n": quote.version, "a": None if approval is None else approval.approval_id}
-    return json.dumps(value, separators=(",", ":"))
+    return value_text(ButtonValue(quote.quote_id, quote.version, None if approval is None else approval.approval_id))
+
+
+def value_text(value: ButtonValue) -> str:
+    """Return what a button carries, as text; `parse_button_value` reads it."""
+    fields = {"v": BUTTON_SCHEMA, "q": value.quote_id, "n": value.version, "a": value.approval_id}
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def parse_button_value(text: str) -> ButtonValue | None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from ledger.database import NotRecorded, OutcomeUnknown
+from ledger import keys
+from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown
 from ledger.machine import OperationState
 from ledger.records import Operation, Request, Reservation, Sighting
+from ledger.settlement import QUOTEBOT
 from quotebot import words
+from quotebot.commands import PAYLOAD_BYTES_MAX
+from quotebot.slack.offers import offer_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledger.database import Tx
     from ledger.ledger import Ledger
     from quotebot.commands import Command
 
@@ -25,6 +33,7 @@ class Answer:
 
     recorded: bool | None
     text: str
+    blocks: tuple[dict[str, Any], ...] = ()
 
 
 class FrontDesk:
@@ -36,13 +45,17 @@ class FrontDesk:
 
     async def receive(self, command: Command, *, envelope_id: str | None) -> Answer:
         """Record the command and return the answer of SPEC 3.3 for it, first sight or duplicate."""
+        payload = command.payload.canonical()
+        if _too_large(payload):
+            log.warning("command.too_large", action_kind=command.payload.kind)
+            return Answer(recorded=False, text=words.command_too_large(PAYLOAD_BYTES_MAX))
         request = Request(
             source=command.source,
             source_request_id=command.source_request_id,
             action_kind=command.payload.kind,
             aggregate_id=command.aggregate_id,
             aggregate_version=command.aggregate_version,
-            payload=command.payload.canonical(),
+            payload=payload,
             fingerprint=command.fingerprint,
             actor=command.actor,
             actor_type=command.actor_type,
@@ -65,17 +78,40 @@ class FrontDesk:
             correlation_id=reservation.operation.correlation_id,
             sighting=reservation.sighting.value,
         )
-        return Answer(recorded=True, text=answer_for(reservation))
+        return answer_for(reservation)
+
+    async def drop(self, envelope_id: str | None, size: int) -> None:
+        """Audit an envelope of `size` bytes that is too large to be read. It is dropped whether or not that can be recorded."""
+        now = self._ledger.clock.now_ms()
+        after = {"envelope_id": envelope_id, "bytes": size}
+
+        def work(tx: Tx) -> None:
+            self._ledger.audit.append(tx, now, "delivery.dropped", actor=QUOTEBOT, actor_type="system", after=after)
+
+        log.warning("envelope.dropped", envelope_id=envelope_id, bytes=size)
+        try:
+            await self._ledger.database.write("drop", work, deadline=self._ledger.clock.monotonic() + self._budget)
+        except DatabaseError:
+            log.exception("envelope.drop_not_audited", envelope_id=envelope_id)
 
 
-def answer_for(reservation: Reservation) -> str:
-    """Return the words for a delivery, by the state of its operation."""
+def answer_for(reservation: Reservation) -> Answer:
+    """Return what to say to a delivery, by the state of its operation; what was asked back is asked again, with its buttons."""
     operation = reservation.operation
     if reservation.sighting is Sighting.CONFLICT:
-        return words.conflict(operation.correlation_id)
+        return Answer(recorded=True, text=words.conflict(operation.correlation_id))
     if reservation.sighting is Sighting.NEW:
-        return words.working(operation.correlation_id)
-    return _duplicate(operation)
+        return Answer(recorded=True, text=words.working(operation.correlation_id))
+    if reservation.sighting is Sighting.TOMBSTONE:
+        finished_at = operation.received_at if reservation.finished_at is None else reservation.finished_at
+        return Answer(recorded=True, text=words.finished_long_ago(operation.outcome, finished_at))
+    text, offer = _duplicate(operation), (operation.response or {}).get("offer")
+    return Answer(recorded=True, text=text, blocks=() if offer is None else tuple(offer_blocks(text, offer)))
+
+
+def _too_large(payload: Mapping[str, Any]) -> bool:
+    """Tell whether the canonical form is over the limit. ASCII JSON is never shorter and much quicker to make."""
+    return len(json.dumps(payload)) > PAYLOAD_BYTES_MAX and len(keys.canonical_json(payload)) > PAYLOAD_BYTES_MAX
 
 
 def _duplicate(operation: Operation) -> str:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger import keys
-from quotebot.commands import Command, CreateQuote, DecideApproval, SubmitQuote
+from quotebot.commands import Command, CreateAnother, CreateQuote, DecideApproval, SubmitQuote
 from quotebot.slack.cards import APPROVE, SUBMIT, ButtonValue, parse_button_value
 from quotebot.slack.modals import parse_rejection
+from quotebot.slack.offers import parse_token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from quotebot.commands import Payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,21 @@ def click_command(body: Mapping[str, Any], action_id: str, value: ButtonValue, r
     else:
         raise ValueError(f"{action_id} is no command")
     who = gesture(body)
-    return _interactive(who, who.request_id, value, payload, [action_id, body["actions"][0].get("value"), who.user], received_at)
+    return _interactive(who, who.request_id, value.quote_id, value.version, payload, _clicked(body, action_id, who), received_at)
+
+
+def create_another_command(body: Mapping[str, Any], received_at: int) -> Command | None:
+    """Build the command of a "Create another" click, or None when another build wrote the button.
+
+    Two clicks are two requests; that they make one quote is what the one-time token is for.
+    """
+    action = body["actions"][0]
+    token = parse_token(action.get("value") or "")
+    if token is None:
+        return None
+    who = gesture(body)
+    payload = CreateAnother(token=token)
+    return _interactive(who, who.request_id, "new", 0, payload, _clicked(body, action["action_id"], who), received_at)
 
 
 def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: int) -> Command | None:
@@ -93,17 +110,28 @@ def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: 
     fingerprint = [view["callback_id"], view["private_metadata"], view["state"]["values"], who.user]
     request_id = f"{body['team']['id']}:{view['id']}:{view['hash']}:{_fingerprint(fingerprint)[:16]}"
     payload = DecideApproval(approval_id=value.approval_id or "", decision="reject", reason=reason)
-    return _interactive(who, request_id, value, payload, fingerprint, received_at)
+    return _interactive(who, request_id, value.quote_id, value.version, payload, fingerprint, received_at)
+
+
+def _clicked(body: Mapping[str, Any], action_id: str, who: Gesture) -> list[Any]:
+    """What a click means, raw: the button, what it carried, and who pressed it."""
+    return [action_id, body["actions"][0].get("value"), who.user]
 
 
 def _interactive(
-    who: Gesture, request_id: str, value: ButtonValue, payload: SubmitQuote | DecideApproval, fingerprint: Any, received_at: int
+    who: Gesture,
+    request_id: str,
+    aggregate_id: str,
+    aggregate_version: int,
+    payload: Payload,
+    fingerprint: Any,
+    received_at: int,
 ) -> Command:
     return Command(
         source="slack_interactive",
         source_request_id=request_id,
-        aggregate_id=value.quote_id,
-        aggregate_version=value.version,
+        aggregate_id=aggregate_id,
+        aggregate_version=aggregate_version,
         payload=payload,
         actor=who.user,
         actor_type="user",

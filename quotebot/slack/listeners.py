@@ -20,15 +20,17 @@ from quotebot.domain.approvals import DecidingRole, may_decide
 from quotebot.slack import grammar, intake
 from quotebot.slack.cards import REJECT, ButtonValue, parse_button_value
 from quotebot.slack.modals import REASON, REJECT_CALLBACK, reject_modal
+from quotebot.slack.offers import CREATE_ANOTHER, SHOW
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from slack_bolt.async_app import AsyncApp
 
     from adapters.slack import SlackApi
     from ledger.ledger import Ledger
+    from quotebot.commands import Command
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import Card
     from quotebot.slack.desk import FrontDesk
@@ -62,7 +64,7 @@ class Surface:
             case CreateQuote():
                 command = intake.slash_command(body, asked, received_at)
                 answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
-                await ack(text=answer.text)
+                await ack(text=answer.text, blocks=list(answer.blocks) or None)
             case grammar.StatusRequest(quote_id):
                 card = await self.status(quote_id)
                 if card is None:
@@ -85,7 +87,30 @@ class Surface:
             await self._open_reject_form(body, value)
             await ack()
             return
-        command = intake.click_command(body, action_id, value, self.ledger.clock.now_ms())
+        await self._click(ack, context, intake.click_command(body, action_id, value, self.ledger.clock.now_ms()))
+
+    async def on_create_another(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle "Create another" under the question that a re-submission was answered with."""
+        command = intake.create_another_command(body, self.ledger.clock.now_ms())
+        if command is None:
+            await self._whisper(body, words.unreadable_button())
+            await ack()
+            return
+        await self._click(ack, context, command)
+
+    async def on_show(self, ack: Any, body: Body) -> None:
+        """Handle "Show it": the quote's card as it is now, for the one who clicked. Records nothing."""
+        _, value = intake.button(body)
+        card = None if value is None else await self.status(value.quote_id)
+        if value is None:
+            await self._whisper(body, words.unreadable_button())
+        elif card is None:
+            await self._whisper(body, words.unknown_quote(value.quote_id))
+        else:
+            await self._whisper(body, card.text, card.blocks)
+        await ack()
+
+    async def _click(self, ack: Any, context: Any, command: Command) -> None:
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
         if answer.recorded is not True:
             raise NotAcknowledgedError(answer.text)
@@ -127,14 +152,14 @@ class Surface:
             log.warning("form.not_opened", code=_code(error))
             await self._whisper(body, words.form_not_opened())
 
-    async def _whisper(self, body: Body, text: str) -> None:
+    async def _whisper(self, body: Body, text: str, blocks: Sequence[Body] = ()) -> None:
         """Tell one person something that changes nothing: one direct try, nothing owed."""
         who = intake.gesture(body)
         if who.response_url is None:
             return
         try:
             async with asyncio.timeout(WHISPER_SECONDS):
-                await self.slack.respond(who.response_url, text=text)
+                await self.slack.respond(who.response_url, text=text, blocks=blocks)
         except (AdapterError, TimeoutError) as error:
             log.warning("reply.not_sent", code=_code(error))
 
@@ -152,5 +177,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     """Route Slack's requests to the surface."""
     app.event(re.compile(""))(ignore_event)
     app.command("/quote")(surface.on_command)
+    app.action(CREATE_ANOTHER)(surface.on_create_another)
+    app.action(SHOW)(surface.on_show)
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.view(REJECT_CALLBACK)(surface.on_rejection)

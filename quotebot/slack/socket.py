@@ -1,7 +1,8 @@
 """The Socket Mode connection: envelopes into Bolt, acknowledgements out through one door, and a client that recovers.
 
 Two repairs of the SDK's client (research: it wedges for ever on one refused ticket): an attempt to connect is bounded, and a ticket
-that failed is thrown away.
+that failed is thrown away. And one limit: a frame that is larger than anything Slack sends is not parsed, but acknowledged by its
+envelope_id, so that it does not come again and again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +22,7 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.response import SocketModeResponse
 
 if TYPE_CHECKING:
+    from aiohttp import ClientSession
     from slack_bolt.async_app import AsyncApp
     from slack_sdk.socket_mode.request import SocketModeRequest
     from slack_sdk.web.async_client import AsyncWebClient
@@ -30,7 +33,16 @@ TICKET_PAUSE_SECONDS: Final = 1.0
 REFUSED_TOKEN: Final = frozenset({"invalid_auth", "not_authed", "not_allowed_token_type", "account_inactive", "token_revoked"})
 CLOSE_SECONDS: Final = 1.5  # a half-open connection does not answer its closing
 OK: Final = 200
+FRAME_BYTES_MAX: Final = 1024 * 1024  # a larger one is dropped
+WIRE_BYTES_MAX: Final = 16 * 1024 * 1024  # a larger one is not even received: the connection is closed
+ENVELOPE_EDGE_CHARACTERS: Final = 4_096  # how far from either end of a large frame its envelope_id is looked for
 
+_SCALAR = r'"[a-z_]+"\s*:\s*(?:"[^"\\]*"|[a-z0-9.-]+)'  # one member of the envelope that is neither object nor array
+_ID = r'"envelope_id"\s*:\s*"([^"\\]{1,200})"'
+_AT_HEAD = re.compile(rf"\s*\{{\s*(?:{_SCALAR}\s*,\s*)*?{_ID}")  # only scalars before it: it is the envelope's own
+_AT_TAIL = re.compile(rf"{_ID}(?:\s*,\s*{_SCALAR})*\s*\}}\s*$")  # only scalars after it, and one brace
+
+Dropped = Callable[[str | None, int], Awaitable[None]]
 Ack = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
 log = structlog.get_logger(__name__)
 
@@ -41,16 +53,40 @@ async def send_ack(envelope_id: str, send: Callable[[], Awaitable[None]]) -> Non
     await send()
 
 
+def envelope_id_of(frame: str) -> str | None:
+    """Return the envelope_id of a frame without parsing the rest, or None when it stands at neither end.
+
+    A quotation mark inside a string is escaped, so nothing that a person typed looks like a member of the envelope.
+    """
+    found = _AT_HEAD.match(frame[:ENVELOPE_EDGE_CHARACTERS]) or _AT_TAIL.search(frame[-ENVELOPE_EDGE_CHARACTERS:])
+    return None if found is None else found[1]
+
+
 class TokenRefusedError(Exception):
     """Slack refused the app-level token before the first connection. The text is Slack's code."""
 
 
 class RecoveringClient(SocketModeClient):
-    """Slack's own client, made to drop a refused ticket and to replace a connection once, not twice."""
+    """Slack's own client, made to drop a refused ticket and to replace a connection once, not twice.
 
-    def __init__(self, *, app_token: str, web_client: AsyncWebClient, ping_interval: float) -> None:
+    A frame over FRAME_BYTES_MAX goes to `oversized` (with its size in bytes) instead of being parsed.
+    """
+
+    def __init__(
+        self, *, app_token: str, web_client: AsyncWebClient, ping_interval: float, oversized: Callable[[str, int], None]
+    ) -> None:
         super().__init__(app_token=app_token, web_client=web_client, ping_interval=ping_interval)
         self._replacing = asyncio.Lock()
+        self._oversized = oversized
+        self.aiohttp_client_session = _RoomySession(self.aiohttp_client_session)  # type: ignore[assignment] # all it calls is there
+
+    async def enqueue_message(self, message: str) -> None:
+        """Take a frame in, unless it is too large to be one of Slack's."""
+        size = len(message.encode())
+        if size > FRAME_BYTES_MAX:
+            self._oversized(message, size)
+            return
+        await super().enqueue_message(message)
 
     async def connect(self) -> None:
         """Connect, however often it takes. Asking for a ticket takes as long as Slack wants; the handshake alone is bounded.
@@ -81,6 +117,26 @@ class RecoveringClient(SocketModeClient):
                 await super().connect_to_new_endpoint(force)
 
 
+class _RoomySession:
+    """The connections of the SDK's client, made to receive what has to be acknowledged although it is too large.
+
+    By default aiohttp closes the connection on a frame over 4 MiB, and Slack would deliver it again over the next one.
+    """
+
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
+
+    @property
+    def closed(self) -> bool:
+        return self._session.closed
+
+    async def ws_connect(self, url: str, **options: Any) -> Any:
+        return await self._session.ws_connect(url, max_msg_size=WIRE_BYTES_MAX, **options)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
 def _code_of(error: Exception) -> str | None:
     if not isinstance(error, SlackApiError):
         return None
@@ -89,11 +145,17 @@ def _code_of(error: Exception) -> str | None:
 
 
 class SocketReceiver(AsyncBaseSocketModeHandler):
-    """Hands every envelope to Bolt and sends its acknowledgement. `closing` refuses new envelopes: they are never acked."""
+    """Hands every envelope to Bolt and sends its acknowledgement. `closing` refuses new envelopes: they are never acked.
 
-    def __init__(self, app: AsyncApp, app_token: str, web_client: AsyncWebClient, ack: Ack) -> None:
+    `dropped` is told of an envelope that is too large to be read, before it is acknowledged.
+    """
+
+    def __init__(self, app: AsyncApp, app_token: str, web_client: AsyncWebClient, ack: Ack, dropped: Dropped) -> None:
         self._bolt = app
-        self.client = RecoveringClient(app_token=app_token, web_client=web_client, ping_interval=PING_SECONDS)
+        self.client = RecoveringClient(
+            app_token=app_token, web_client=web_client, ping_interval=PING_SECONDS, oversized=self._receive_oversized
+        )
+        self._dropped = dropped
         self.client.socket_mode_request_listeners.append(self.receive)
         self._ack = ack
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -110,6 +172,19 @@ class SocketReceiver(AsyncBaseSocketModeHandler):
             await self._process(client, request)
         finally:
             self._under_way.discard(task)
+
+    def _receive_oversized(self, frame: str, size: int) -> None:
+        if self._closing:
+            return
+        task = asyncio.create_task(self._drop(envelope_id_of(frame), size))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _drop(self, envelope_id: str | None, size: int) -> None:
+        await self._dropped(envelope_id, size)
+        if envelope_id is not None:
+            response = SocketModeResponse(envelope_id=envelope_id)
+            await self._ack(envelope_id, lambda: self.client.send_socket_mode_response(response))
 
     async def connect(self) -> None:
         """Connect, and stay connected: the client reconnects by itself."""

@@ -7,11 +7,30 @@ RETURNING last;
 
 -- name: insert_quote
 INSERT INTO quotes (
-  quote_id, version, state, account, requester, requester_name, team_id, channel, created_at, valid_until, created_by_operation, root_effect_key,
-  updated_at)
+  quote_id, version, state, account, requester, requester_name, team_id, channel, created_at, valid_until, created_by_operation, asked_hash,
+  recorded_at, root_effect_key, updated_at)
 VALUES (
   :quote_id, :version, :state, :account, :requester, :requester_name, :team_id, :channel, :created_at, :valid_until, :created_by_operation,
-  :root_effect_key, :created_at);
+  :asked_hash, :recorded_at, :root_effect_key, :created_at);
+
+-- name: find_twin
+-- No look at unfinished operations is needed: of two equal creations the one that is executed second finds the quote of the first.
+SELECT quote_id, version, recorded_at FROM quotes
+WHERE requester = :requester AND asked_hash = :asked_hash AND recorded_at >= :since AND team_id = :team_id
+ORDER BY recorded_at DESC LIMIT 1;
+
+-- name: find_offer
+SELECT actor, team_id, action_kind, payload FROM operations
+WHERE operation_key = :token AND state = 'completed' AND json_extract(response, '$.code') = :code;
+
+-- name: find_token_use
+SELECT quote_id FROM one_time_tokens WHERE token = :token;
+
+-- name: use_token
+INSERT INTO one_time_tokens (token, quote_id, used_at) VALUES (:token, :quote_id, :now);
+
+-- name: head_version
+SELECT version FROM quotes WHERE quote_id = :quote_id;
 
 -- name: insert_quote_version
 INSERT INTO quote_versions (quote_id, version, ruleset, pricing, pricing_hash, created_at)

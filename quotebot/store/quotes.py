@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger import keys
@@ -18,6 +19,16 @@ class ConcurrentChangeError(Exception):
     """The row is no longer what was loaded: the transaction must roll back."""
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A creation that was refused as a re-submission and may be had after all, by the same person."""
+
+    actor: str
+    team_id: str
+    action_kind: str
+    payload: dict[str, Any]
+
+
 def next_quote_id(tx: Tx, year: int) -> str:
     """Allocate the next number of the year. Numbers of rolled back transactions are not lost."""
     row = tx.one("next_quote_number", year=year)
@@ -25,8 +36,8 @@ def next_quote_id(tx: Tx, year: int) -> str:
     return quote_id_for(year, row["last"])
 
 
-def insert(tx: Tx, quote: Quote, *, operation_key: str, root_effect_key: str) -> None:
-    """Store a new quote with its first priced version."""
+def insert(tx: Tx, quote: Quote, *, operation_key: str, root_effect_key: str, asked_hash: str, recorded_at: int) -> None:
+    """Store a new quote with its first priced version. `asked_hash` is the hash of the payload it was made of; times in ms."""
     tx.one(
         "insert_quote",
         quote_id=quote.quote_id,
@@ -40,6 +51,8 @@ def insert(tx: Tx, quote: Quote, *, operation_key: str, root_effect_key: str) ->
         created_at=quote.created_at,
         valid_until=quote.valid_until,
         created_by_operation=operation_key,
+        asked_hash=asked_hash,
+        recorded_at=recorded_at,
         root_effect_key=root_effect_key,
     )
     snapshot: Any = pricing_rules.canonical(quote.pricing)
@@ -77,6 +90,45 @@ def load(tx: Tx, quote_id: str) -> Quote | None:
         approval=None if approval is None else _approval(approval),
         thread_ts=row["thread_ts"],
     )
+
+
+def find_twin(tx: Tx, *, requester: str, team_id: str, asked_hash: str, since: int) -> tuple[str, int, int] | None:
+    """Return (quote id, version, recorded_at) of the newest quote the person made of this content since then (ms), or None.
+
+    This is the whole re-submission guard. Transactions run one after the other, so of two equal creations, whatever became of the
+    first one meanwhile (waiting, retried, taken back, replayed), the one that is executed second finds the quote of the other.
+    """
+    row = tx.one("find_twin", requester=requester, team_id=team_id, asked_hash=asked_hash, since=since)
+    return None if row is None else (row["quote_id"], row["version"], row["recorded_at"])
+
+
+def find_offer(tx: Tx, token: str, code: str) -> Offer | None:
+    """Return the command that was refused with `code` under the operation key `token`, or None when it is no longer kept."""
+    row = tx.one("find_offer", token=token, code=code)
+    return None if row is None else Offer(row["actor"], row["team_id"], row["action_kind"], json.loads(row["payload"]))
+
+
+def find_token_use(tx: Tx, token: str) -> str | None:
+    """Return the id of the quote that this token made, or None while it is unused."""
+    row = tx.one("find_token_use", token=token)
+    if row is None:
+        return None
+    quote_id: str = row["quote_id"]
+    return quote_id
+
+
+def use_token(tx: Tx, token: str, quote_id: str, now: int) -> None:
+    """Use a one-time token up, in the transaction that makes its quote. A second use breaks its primary key."""
+    tx.one("use_token", token=token, quote_id=quote_id, now=now)
+
+
+def head_version(tx: Tx, quote_id: str) -> int | None:
+    """Return the version a quote is at, or None when there is no such quote."""
+    row = tx.one("head_version", quote_id=quote_id)
+    if row is None:
+        return None
+    version: int = row["version"]
+    return version
 
 
 def root_effect_key(tx: Tx, quote_id: str) -> str:

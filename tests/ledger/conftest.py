@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.audit import Audit
+from faults.wakeups import asleep_in
 from ledger.dead_letters import DeadLetters
 from ledger.ledger import Ledger
 from ledger.recovery import begin_epoch
-from tests.ledger.parts import Desk, ManualClock, open_database, open_shell
+from tests.ledger.parts import AUDIT, Desk, ManualClock, open_database, open_shell
 
 if TYPE_CHECKING:
     import sqlite3
@@ -28,6 +28,15 @@ def clock() -> ManualClock:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
+
+
+@pytest.fixture(autouse=True)
+def nothing_sleeps_for_good(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After every test on a ledger: each unfinished row has something that wakes it."""
+    file: Path | None = request.getfixturevalue("path") if "database" in request.fixturenames else None
+    yield
+    if file is not None:
+        assert asleep_in(file) == []
 
 
 @pytest.fixture
@@ -49,7 +58,7 @@ def shell(database: SqliteDatabase, path: Path) -> Iterator[sqlite3.Connection]:
 async def ledger(database: SqliteDatabase, clock: ManualClock) -> Ledger:
     """The ledger of a bot: with an epoch, so it may claim."""
     epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0")
-    return Ledger(database, clock, Audit(frozenset({"quote.submitted", "quote.moved"})), epoch=epoch)
+    return Ledger(database, clock, AUDIT, epoch=epoch)
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import ledger
+from ledger.audit import Audit
+from ledger.chain import Keyring
 from ledger.ledger import Ledger
 from ledger.migrations import Migration
 from ledger.records import Effect, EffectIntent, Operation, Outcome, Request, Reservation, Semantics, Trouble
@@ -21,6 +23,7 @@ from ledger.statements import load_statements
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ledger.clock import Clock
     from ledger.database import Tx
 
 T = TypeVar("T")
@@ -28,6 +31,8 @@ T = TypeVar("T")
 HOME = Path(ledger.__file__).parent
 STATEMENTS = load_statements([(HOME / "queries.sql").read_text("utf-8")])
 MIGRATIONS = tuple(Migration("ledger", file.name, file.read_text("utf-8")) for file in sorted((HOME / "schema").glob("*.sql")))
+KEYRING = Keyring.of(b"k" * 32)
+AUDIT = Audit(frozenset({"quote.submitted", "quote.moved"}), KEYRING)
 START_MS = 1_800_000_000_000
 QUOTE = "Q-2026-0001"
 TROUBLE = Trouble("transient", "503 from the other side", http_status=503)
@@ -53,13 +58,20 @@ class ManualClock:
 
 async def open_database(
     path: Path,
-    clock: ManualClock,
+    clock: Clock,
     *,
     statements: Mapping[str, str] | None = None,
     migrations: Sequence[Migration] = MIGRATIONS,
+    audit: Audit | None = None,
 ) -> SqliteDatabase:
     """Open a ledger file with the ledger's own schema, and with the statements a test adds."""
-    return await SqliteDatabase.open(path, statements={**STATEMENTS, **(statements or {})}, migrations=migrations, clock=clock)
+    return await SqliteDatabase.open(
+        path,
+        statements={**STATEMENTS, **(statements or {})},
+        migrations=migrations,
+        clock=clock,
+        finish=(audit or AUDIT).chain,
+    )
 
 
 def open_shell(path: Path) -> sqlite3.Connection:
@@ -163,7 +175,7 @@ class Desk:
 
     def snapshot(self) -> dict[str, list[tuple[Any, ...]]]:
         """Return every row but the audit's: what must be equal when nothing changed."""
-        tables = ("operations", "deliveries", "effects", "attempts", "pauses", "epochs")
+        tables = ("operations", "deliveries", "effects", "attempts", "gates", "holds", "epochs")
         return {table: [tuple(row) for row in self.rows(f"SELECT * FROM {table}")] for table in tables}  # noqa: S608 -- own names
 
 

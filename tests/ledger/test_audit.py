@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.audit import LEDGER_EVENTS, Audit
+from faults.wakeups import asleep_for_good
+from ledger.audit import LEDGER_EVENTS
 from ledger.dead_letters import DeadLetters
 from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
 from ledger.migrations import Migration
 from ledger.records import Bury, Delivered, Doubt, Drop, FollowUps, Hold, Retry
 from ledger.recovery import begin_epoch, give_back, take_back
-from tests.ledger.parts import MIGRATIONS, TROUBLE, Desk, ManualClock, applied, intent, open_database, open_shell, restart
+from tests.ledger.parts import AUDIT, MIGRATIONS, TROUBLE, Desk, ManualClock, applied, intent, open_database, open_shell, restart
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Awaitable, Callable
 
     from ledger.database import Tx
@@ -46,8 +49,13 @@ MEANING: Final = {
     "operation.applied": {"completed"},
     "operation.retry_scheduled": {"failed_retryable"},
     "operation.released": {"reserved"},
+    "operation.shelved": {"reserved"},
+    "operation.cancelled": {"discarded"},
+    "operation.discarded": {"discarded"},
+    "effect.cancelled": {"discarded"},
+    "effect.discarded": {"discarded"},
+    "effect.resolved": {"delivered", "pending"},
     "operation.replayed": {"reserved"},
-    "effect.owed": {"pending"},
     "effect.claimed": {"in_flight"},
     "effect.delivered": {"delivered"},
     "effect.retry_scheduled": {"pending"},
@@ -147,7 +155,10 @@ def audited_as_moved(desk: Desk) -> None:
     """Hold every row's moves against its audit, in order."""
     told: dict[tuple[str, int], list[set[str]]] = {}
     of_key = {row["operation_key"]: row["id"] for row in desk.rows("SELECT id, operation_key FROM operations")}
+    of_effect_key = {row["effect_key"]: row["id"] for row in desk.rows("SELECT id, effect_key FROM effects")}
     for row in desk.rows("SELECT * FROM audit_events ORDER BY id"):
+        for key in owed_keys(row):
+            told.setdefault(("effect", of_effect_key[key]), []).append({"pending"})
         if row["event_type"] in MEANING:
             subject = ("operation", of_key[row["operation_key"]]) if row["operation_key"] else ("effect", row["effect_id"])
             told.setdefault(subject, []).append(MEANING[row["event_type"]])
@@ -160,18 +171,27 @@ def audited_as_moved(desk: Desk) -> None:
         assert all(target in meant for target, meant in zip(targets, told[subject], strict=True)), (subject, targets)
 
 
+def owed_keys(row: sqlite3.Row) -> list[str]:
+    """Return the keys of the effects that an event says are owed from now on."""
+    after = json.loads(row["after"]) if row["after"] else {}
+    if row["event_type"] == "effect.owed":
+        return [after["key"]]
+    return [owed["key"] for owed in after.get("owes", ())] if isinstance(after, dict) else []
+
+
 async def walk(steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]], folder: Path) -> None:
     clock = ManualClock()
     database = await open_database(folder / "ledger.db", clock, migrations=(*MIGRATIONS, SPY))
     epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0")
     shell = open_shell(folder / "ledger.db")
-    walker = Walk(Desk(Ledger(database, clock, Audit(frozenset()), epoch=epoch), clock, shell))
+    walker = Walk(Desk(Ledger(database, clock, AUDIT, epoch=epoch), clock, shell))
     try:
         for request_id in ("first", "second"):
             await walker.desk.owe(*OWED, request_id=request_id)
         for verb, number in steps:
             await verb(walker, number)
             audited_as_moved(walker.desk)  # the shell sees commits only: a move and its audit row came in the same one
+            assert asleep_for_good(shell) == []
     finally:
         shell.close()
         await database.close()
@@ -188,15 +208,17 @@ def test_on_any_walk_every_move_of_a_row_has_its_audit_row_in_the_same_commit(
 
 async def test_an_event_of_an_unregistered_type_is_refused_with_its_whole_transaction(desk: Desk) -> None:
     def work(tx: Tx) -> None:
-        tx.one("pause_class", **{"class": "c"}, reason="r", paused_by="x", until_at=None, now=1)
+        tx.one("begin_hold", name="c", cause="operator", now=1)
         desk.ledger.audit.append(tx, 1, "quote.teleported", actor="x", actor_type="system")
 
     with pytest.raises(ValueError, match=r"quote\.teleported is not a registered audit event type"):
         await desk.ledger.database.write("teleport", work)
-    assert desk.value("SELECT count(*) FROM pauses") == 0
+    assert desk.value("SELECT count(*) FROM holds") == 0
 
 
 def test_every_event_of_the_ledger_is_a_move_or_known_to_be_none() -> None:
     no_move = {"operation.late_result", "effect.late_result", "delivery.duplicate", "delivery.conflict"}
-    no_move |= {"class.paused", "class.resumed", "dead_letter.payload_shown"}
-    assert {*MEANING, *no_move, "operation.refused"} == LEDGER_EVENTS
+    no_move |= {"class.paused", "class.half_open", "class.resumed", "dead_letter.payload_shown", "delivery.dropped"}
+    no_move |= {"retention.purged", "audit.exported", "audit.key_rotated"}
+    births = {"effect.owed"}  # as are the `owes` of an applied command
+    assert {*MEANING, *no_move, *births, "operation.refused"} == LEDGER_EVENTS

@@ -69,14 +69,18 @@ async def test_an_effect_owed_for_later_holds_its_lane_once_its_time_has_come(de
     assert (await desk.claim()).id == 1
 
 
-async def test_a_claim_is_fenced_leased_counted_and_remembered_as_an_attempt(desk: Desk) -> None:
+async def test_a_claim_is_fenced_leased_and_counted_and_its_attempt_is_written_when_it_ends(desk: Desk) -> None:
     await desk.owe(intent())
     effect = await desk.claim()
     assert (effect.state, effect.fence, effect.claims, effect.attempts, effect.reconciling) == ("in_flight", 1, 1, 0, False)
     row = desk.rows("SELECT * FROM effects")[0]
     assert (row["epoch"], row["lease_until"]) == (desk.ledger.epoch, START_MS + 120_000)
-    attempt = desk.rows("SELECT * FROM attempts WHERE effect_id IS NOT NULL")[0]
-    assert (attempt["kind"], attempt["fence"], attempt["ended_at"]) == ("send", 1, None)
+    assert desk.rows("SELECT * FROM attempts") == []
+    desk.clock.advance(30)
+    await desk.ledger.settle(effect, DONE)
+    (attempt,) = desk.rows("SELECT * FROM attempts")
+    assert (attempt["kind"], attempt["fence"], attempt["epoch"], attempt["cycle"]) == ("send", 1, desk.ledger.epoch, 1)
+    assert (attempt["started_at"], attempt["ended_at"], attempt["outcome"]) == (START_MS, START_MS + 30, "delivered")
 
 
 @pytest.mark.parametrize("holding", [Retry(TROUBLE, 60_000), Doubt(TROUBLE, 60_000)])
@@ -128,7 +132,7 @@ async def test_a_newer_card_makes_the_older_ones_needless(desk: Desk) -> None:
     (new,) = await desk.owe(card, request_id="r2")
     assert [desk.effect(owed.id).state for owed in (old, other, new)] == ["superseded", "pending", "pending"]
     event = desk.last_event("effect.superseded")
-    assert (event["effect_id"], event["after"]) == (old.id, {"by": new.id})
+    assert (event["effect_id"], event["after"]) == (old.id, {"by": new.effect_key})
     assert await desk.claimed_ids() == [other.id, new.id]
 
 
@@ -142,7 +146,7 @@ async def test_a_card_under_way_is_not_superseded(desk: Desk) -> None:
     assert await desk.claimed_ids() == [new.id]
 
 
-async def test_a_paused_class_claims_nothing_until_somebody_resumes_it(desk: Desk) -> None:
+async def test_after_a_refused_login_its_family_claims_nothing_until_somebody_resumes_it_and_then_one_first(desk: Desk) -> None:
     crm, post, later = await desk.owe(intent("crm.create", "keyed"), intent(), intent("crm.create", "keyed", OTHER))
     (claimed, _) = await desk.ledger.claim_effects({"crm.create": 1, "slack.post": 1})
     await desk.ledger.settle(claimed, Hold(TROUBLE))
@@ -150,9 +154,14 @@ async def test_a_paused_class_claims_nothing_until_somebody_resumes_it(desk: Des
     assert await desk.claimed_ids() == []
     assert {desk.effect(owed.id).state for owed in (crm, later)} == {"pending"}
     assert desk.effect(post.id).state == "in_flight"
-    assert await desk.ledger.resume("crm.create", "ops")
-    assert await desk.claimed_ids() == [crm.id, later.id]
-    assert desk.last_event("class.resumed")["actor"] == "ops"
+    assert not await desk.ledger.resume("slack", "ops"), "the login belongs to the family"
+    assert await desk.ledger.resume("crm", "ops")
+    assert desk.last_event("class.half_open")["actor"] == "ops"
+    trial = await desk.claim()
+    assert trial.id == crm.id
+    await desk.ledger.settle(trial, DONE)
+    assert desk.last_event("class.resumed")["after"] == {"class": "crm", "why": "a trial got an answer"}
+    assert await desk.claimed_ids() == [later.id]
 
 
 async def test_resuming_a_class_that_is_not_paused_says_so_and_is_not_audited(desk: Desk) -> None:
@@ -165,13 +174,13 @@ async def test_a_class_asked_to_wait_by_the_other_side_waits_to_the_millisecond(
     (claimed,) = await desk.ledger.claim_effects({"crm.create": 1})
     await desk.ledger.settle(claimed, Retry(TROUBLE, delay_ms=100, hold_until=START_MS + 2_000))
     assert await desk.claimed_ids() == [post.id]
-    assert await desk.ledger.next_effect_due_at() == START_MS + 100
+    assert await desk.ledger.next_effect_due_at(("crm.create",)) == START_MS + 100
     desk.clock.advance(1_999)
     assert await desk.claimed_ids() == []
-    assert await desk.ledger.next_effect_due_at() == START_MS + 2_000
+    assert await desk.ledger.next_effect_due_at(("crm.create",)) == START_MS + 2_000
     desk.clock.advance(1)
     assert await desk.claimed_ids() == [elsewhere.id, claimed.id]
-    assert desk.value("SELECT count(*) FROM pauses") == 0
+    assert [row["state"] for row in desk.rows("SELECT * FROM gates")] == ["flowing"]
 
 
 async def test_a_look_up_told_to_wait_makes_its_class_wait_too(desk: Desk) -> None:
@@ -189,22 +198,26 @@ async def test_a_wait_never_shortens_a_longer_one_and_never_ends_a_pause(desk: D
     first, second, third, fourth = await desk.claim_each()
     for effect, hold_until in ((first, START_MS + 9_000), (second, START_MS + 1_000)):
         await desk.ledger.settle(effect, Retry(TROUBLE, 0, hold_until=hold_until))
-    assert desk.value("SELECT until_at FROM pauses") == START_MS + 9_000
-    await desk.ledger.settle(third, Hold(TROUBLE))
-    await desk.ledger.settle(fourth, Retry(TROUBLE, 0, hold_until=START_MS + 99_000))
-    assert desk.value("SELECT until_at FROM pauses") is None
+    assert desk.value("SELECT until_at FROM gates") == START_MS + 9_000
+    await desk.ledger.pause("crm.create", "ops", "maintenance")
+    await desk.ledger.settle(third, Retry(TROUBLE, 0, hold_until=START_MS + 99_000))
+    assert [tuple(row) for row in desk.rows("SELECT until_at, cause FROM gates")] == [(None, "operator")]
+    await desk.ledger.settle(fourth, Hold(TROUBLE))
+    assert [row["until_at"] for row in desk.rows("SELECT * FROM gates ORDER BY name")] == [None, None]
 
 
 async def test_the_next_wake_up_is_the_earliest_that_time_alone_brings(desk: Desk) -> None:
-    assert await desk.ledger.next_effect_due_at() is None
+    post = ("slack.post",)
+    assert await desk.ledger.next_effect_due_at(post) is None
     await desk.owe(intent(), intent(), intent(target=OTHER))
-    assert await desk.ledger.next_effect_due_at() is None, "what is due already needs no alarm"
+    assert await desk.ledger.next_effect_due_at(post) is None, "what is due already needs no alarm"
     first, other = await desk.claim_each()
     await desk.ledger.settle(first, Retry(TROUBLE, 5_000))
     await desk.ledger.settle(other, Retry(TROUBLE, 4_000))
-    assert await desk.ledger.next_effect_due_at() == START_MS + 4_000
+    assert await desk.ledger.next_effect_due_at(post) == START_MS + 4_000
+    assert await desk.ledger.next_effect_due_at(("crm.create",)) is None, "another worker's rows are no alarm"
     desk.clock.advance(4_000)
-    assert await desk.ledger.next_effect_due_at() == START_MS + 5_000
+    assert await desk.ledger.next_effect_due_at(post) == START_MS + 5_000
     assert await desk.ledger.next_operation_due_at() is None
 
 
@@ -214,7 +227,7 @@ async def test_a_command_that_waits_for_its_retry_wakes_the_executor_and_a_block
     assert await desk.ledger.next_operation_due_at() is None
     await desk.ledger.retry_operation(operation, TROUBLE, 3_000)
     assert await desk.ledger.next_operation_due_at() == START_MS + 3_000
-    assert await desk.ledger.next_effect_due_at() is None
+    assert await desk.ledger.next_effect_due_at(("slack.post",)) is None
 
 
 async def test_a_recorded_step_is_durable_at_once_and_steps_add_up(desk: Desk) -> None:

@@ -75,6 +75,30 @@ async def test_urgent_work_goes_first_and_the_rest_keeps_its_order(book: SqliteD
     assert notes(page) == ["first", "urgent 1", "urgent 2", "a", "b", "c"]
 
 
+async def test_a_batch_closes_after_twenty_milliseconds_and_what_is_left_goes_on_behind_newer_urgent_work(
+    book: SqliteDatabase, page: sqlite3.Connection, clock: ManualClock
+) -> None:
+    def slow(tx: Tx) -> None:
+        note("slow")(tx)
+        clock.advance(21)
+
+    async def slow_then_urgent() -> None:
+        await book.write("note", slow)
+        await book.write("urgent", note("urgent"), urgent=True)
+
+    before = book.commits
+    held = Held("held")
+    first = asyncio.create_task(book.write("first", held))
+    await held.begun()
+    works = [book.write("note", note("a")), slow_then_urgent(), book.write("note", note("b")), book.write("note", note("c"))]
+    waiting = [asyncio.create_task(work) for work in works]
+    await asyncio.wait(waiting, timeout=0.01)
+    held.release()
+    await asyncio.gather(first, *waiting)
+    assert notes(page) == ["held", "a", "slow", "urgent", "b", "c"]
+    assert book.commits == before + 3
+
+
 async def test_a_failing_write_is_rolled_back_alone(book: SqliteDatabase, page: sqlite3.Connection) -> None:
     def broken(tx: Tx) -> None:
         tx.one("note", text="half done")

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,16 @@ JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
     max_leaves=12,
+)
+NAMES = (
+    st.text(max_size=6)
+    | st.text('abz\u007f\x00\n"\\/', max_size=4)
+    | st.sampled_from(["\u20ac", "\ufb33", "\U0001f600", "\r", "1", "\u0080"])
+)
+ANY_JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | NAMES,
+    lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(NAMES, inner, max_size=5),
+    max_leaves=15,
 )
 PARTS = st.tuples(
     st.text(max_size=6),
@@ -112,6 +123,30 @@ def test_the_order_and_the_spacing_of_a_payload_never_change_its_hash(value: Any
 
     spaced = json.loads(json.dumps(shuffled(value), indent=chance.choice([None, 1, 4]), ensure_ascii=chance.choice([True, False])))
     assert keys.digest(spaced) == keys.digest(value)
+
+
+@given(ANY_JSON)
+def test_whatever_is_accepted_has_exactly_the_bytes_of_rfc_8785(value: Any) -> None:
+    assert keys.canonical_json(value) == rfc8785.dumps(value)
+
+
+@given(ANY_JSON, st.floats(), st.lists(st.sampled_from(["list", "tuple", "name", "näme", "\U0001f600", "after"]), max_size=5))
+def test_a_float_is_refused_however_deep_and_beside_whatever_name(beside: Any, number: float, path: list[str]) -> None:
+    value: Any = number
+    for step in path:
+        containers = {"list": [beside, value], "tuple": (value, beside), "after": {"é": 1, "z": value}}
+        value = containers.get(step, {step: value, "zz": beside})
+    with pytest.raises(TypeError, match="use a decimal string"):
+        keys.canonical_json(value)
+
+
+@given(st.integers())
+def test_a_number_is_exact_or_refused(number: int) -> None:
+    if abs(number) < 2**53:
+        assert keys.canonical_json([number]) == f"[{number}]".encode()
+        return
+    with pytest.raises((TypeError, ValueError)):
+        keys.canonical_json([number])
 
 
 @given(PARTS, PARTS)

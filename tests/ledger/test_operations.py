@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger import keys
-from ledger.audit import Audit
 from ledger.ledger import Ledger, StaleFenceError
 from ledger.records import AuditEvent, Outcome, Sighting, Trouble
-from tests.ledger.parts import QUOTE, START_MS, applied, intent, request, sure
+from tests.ledger.parts import AUDIT, QUOTE, START_MS, applied, intent, request, sure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +115,7 @@ async def test_a_float_in_a_payload_is_refused_before_anything_is_written(desk: 
 
 
 async def test_only_a_process_with_an_epoch_may_claim(database: SqliteDatabase, clock: ManualClock) -> None:
-    outsider = Ledger(database, clock, Audit(frozenset()))
+    outsider = Ledger(database, clock, AUDIT)
     await outsider.reserve(request())
     for claim in (outsider.claim_operation(), outsider.claim_effects({"slack.post": 1})):
         with pytest.raises(RuntimeError, match="may claim"):
@@ -176,7 +175,7 @@ async def test_a_buried_command_owes_the_person_s_answer_in_the_same_transaction
     assert (stored.state, stored.response, stored.category) == ("failed_terminal", {"code": "failed"}, "internal")
     assert [(row["class"], row["state"]) for row in desk.rows("SELECT * FROM effects")] == [("slack.reply", "pending")]
     assert desk.events()[-2:] == ["system.error", "effect.owed"]
-    assert desk.value("SELECT outcome FROM attempts") == "failed"
+    assert [tuple(row) for row in desk.rows("SELECT kind, outcome, category FROM attempts")] == [("execute", "bury", "internal")]
 
 
 async def test_a_buried_command_frees_its_quote(desk: Desk) -> None:
@@ -195,36 +194,38 @@ async def test_an_execution_writes_its_change_its_answer_its_events_and_its_effe
     outcome = Outcome("refused", {"code": "stale"}, (intent(), intent("slack.card", "convergent")), (submitted,))
     done = await desk.ledger.execute(operation, lambda _: outcome)
     assert database.commits == before + 1
-    assert (done.state, done.outcome, done.response, done.claims, done.attempts) == (
-        "completed",
-        "refused",
-        {"code": "stale"},
-        0,
-        1,
-    )
-    assert done == desk.operation()
-    assert desk.events()[2:] == ["quote.submitted", "operation.refused", "effect.owed", "effect.owed"]
+    stored = desk.operation()
+    assert done == outcome
+    assert (stored.state, stored.outcome, stored.response) == ("completed", "refused", {"code": "stale"})
+    assert (stored.claims, stored.attempts, stored.epoch, stored.next_attempt_at) == (0, 1, None, None)
+    assert desk.events()[2:] == ["quote.submitted", "operation.refused"]
     assert desk.last_event("quote.submitted")["aggregate_id"] == OTHER
-    assert [row["effect_key"] for row in desk.rows("SELECT effect_key FROM effects ORDER BY id")] == [
-        keys.effect_key(operation.operation_key, "slack.post", 0),
-        keys.effect_key(operation.operation_key, "slack.card", 1),
-    ]
-    assert desk.value("SELECT outcome FROM attempts") == "completed"
+    owed_keys = [keys.effect_key(operation.operation_key, name, at) for at, name in enumerate(("slack.post", "slack.card"))]
+    assert [row["effect_key"] for row in desk.rows("SELECT effect_key FROM effects ORDER BY id")] == owed_keys
+    assert desk.last_event("operation.refused")["after"] == {
+        "code": "stale",
+        "owes": [
+            {"class": "slack.post", "target": QUOTE, "key": owed_keys[0]},
+            {"class": "slack.card", "target": QUOTE, "key": owed_keys[1]},
+        ],
+    }
+    assert desk.value("SELECT count(*) FROM attempts") == 0, "what completed says so itself"
 
 
 async def test_what_a_person_is_told_is_stored_but_not_audited(desk: Desk) -> None:
     said = Outcome("applied", {"code": "ok", "text": "Sent to the manager."})
     done = await desk.ledger.execute(await desk.claim_operation(), lambda _: said)
-    assert (done.response, desk.last_event("operation.applied")["after"]) == (said.response, {"code": "ok"})
+    assert done == said
+    assert (desk.operation().response, desk.last_event("operation.applied")["after"]) == (said.response, {"code": "ok", "owes": []})
 
 
 def write_and_fail(tx: Tx) -> Outcome:
-    tx.one("pause_class", **{"class": "half.done"}, reason="written by the domain", paused_by="x", until_at=None, now=1)
+    tx.one("begin_hold", name="half.done", cause="operator", now=1)
     raise ZeroDivisionError("a bug in a price rule")
 
 
 def owe_after_nothing(tx: Tx) -> Outcome:
-    tx.one("pause_class", **{"class": "half.done"}, reason="written by the domain", paused_by="x", until_at=None, now=1)
+    tx.one("begin_hold", name="half.done", cause="operator", now=1)
     return Outcome("applied", {}, (intent(), intent(after="0" * 64)))
 
 
@@ -244,7 +245,8 @@ async def test_an_execution_that_fails_anywhere_changes_nothing_at_all(
     with pytest.raises(error):
         await desk.ledger.execute(operation, decide)
     assert (desk.snapshot(), desk.events()) == (before, events)
-    assert (await desk.ledger.execute(operation, applied())).state == "completed"
+    await desk.ledger.execute(operation, applied())
+    assert desk.operation().state == "completed"
 
 
 async def test_a_result_that_comes_too_late_changes_nothing_and_is_audited(desk: Desk) -> None:
@@ -258,7 +260,8 @@ async def test_a_result_that_comes_too_late_changes_nothing_and_is_audited(desk:
     await desk.ledger.bury_operation(late, INTERNAL, {"code": "failed"}, (intent(),))
     assert desk.snapshot() == before
     assert desk.events()[-3:] == ["operation.late_result"] * 3
-    assert (await desk.ledger.execute(again, applied(intent()))).fence == 2
+    await desk.ledger.execute(again, applied(intent()))
+    assert (desk.operation().state, desk.operation().fence) == ("completed", 2)
     with pytest.raises(StaleFenceError):
         await desk.ledger.execute(again, applied(intent()))
     assert desk.value("SELECT count(*) FROM effects") == 1

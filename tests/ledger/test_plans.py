@@ -14,16 +14,18 @@ if TYPE_CHECKING:
 
 FINISHED = 2_000
 HISTORY = f"""
-INSERT INTO operations (operation_key, source, source_request_id, action_kind, aggregate_id, payload_hash, payload, correlation_id,
-  actor, actor_type, team_id, received_at, next_attempt_at, created_at, updated_at)
+INSERT INTO operations (operation_key, source, source_request_id, action_kind, aggregate_id, lane, payload_hash, payload,
+  correlation_id, actor, actor_type, team_id, received_at, next_attempt_at, created_at, updated_at)
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {FINISHED})
-SELECT printf('%064d', n), 'cli', n, 'quote.submit', 'Q-' || n, printf('%064d', n), '{{}}', 'c-' || n, 'a', 'user', 'T', 1, 1, 1, 1
+SELECT
+  printf('%064d', n), 'cli', n, 'quote.submit', 'Q-' || n, 'Q-' || n, printf('%064d', n),
+  '{{}}', 'c-' || n, 'a', 'user', 'T', 1, 1, 1, 1
 FROM numbers;
 INSERT INTO deliveries (source, source_request_id, action_kind, operation_id, fingerprint, transport, received_at, last_seen_at)
 SELECT source, source_request_id, action_kind, id, 'f', '{{}}', 1, 1 FROM operations;
 INSERT INTO effects (effect_key, operation_id, class, semantics, target, aggregate_id, correlation_id, payload, next_attempt_at,
-  created_at, updated_at)
-SELECT operation_key, id, 'slack.post', 'append', aggregate_id, aggregate_id, correlation_id, '{{}}', 1, 1, 1 FROM operations;
+  aged_from, created_at, updated_at)
+SELECT operation_key, id, 'slack.post', 'append', aggregate_id, aggregate_id, correlation_id, '{{}}', 1, 1, 1, 1 FROM operations;
 UPDATE operations SET state = 'in_progress', epoch = 1, lease_until = 1, fence = 1, next_attempt_at = NULL;
 UPDATE operations SET state = 'completed', epoch = NULL, lease_until = NULL, outcome = 'applied', finished_at = 1;
 UPDATE effects SET state = 'in_flight', epoch = 1, lease_until = 1, fence = 1, next_attempt_at = NULL;
@@ -32,20 +34,30 @@ UPDATE effects SET state = 'delivered', epoch = NULL, lease_until = NULL, finish
 INDEXES = {
     "find_delivery": {"sqlite_autoindex_deliveries_1"},
     "operation_by_key": {"sqlite_autoindex_operations_1"},
-    "effect_by_key": {"sqlite_autoindex_effects_1"},
-    "next_due_operation": {"operations_due", "operations_unfinished", "operations_one_runner"},
-    "due_effects": {"effects_due", "effects_lane", "effects_one_in_flight"},
-    "supersede_pending": {"effects_supersede"},
+    "due_operations": {"operations_due", "operations_lane", "operations_in_progress"},
+    "due_suspect_operation": {"operations_lane"},
+    "suspect_operations": {"operations_suspect"},
+    "operations_in_progress": {"operations_in_progress"},
+    "renew_operation_leases": {"operations_in_progress"},
     "next_operation_due_at": {"operations_due"},
+    "effect_by_key": {"sqlite_autoindex_effects_1"},
+    "due_effects": {"effects_due", "effects_lane", "effects_in_flight"},
+    "due_suspect_effect": {"effects_lane"},
+    "suspect_effects": {"effects_suspect"},
+    "effects_in_flight": {"effects_in_flight"},
+    "in_flight_of_class": {"effects_in_flight"},
+    "in_flight_of_family": {"effects_in_flight"},
+    "renew_effect_leases": {"effects_in_flight"},
+    "supersede_pending": {"effects_supersede"},
+    "newer_pending": {"effects_supersede"},
+    "newer_target": {"effects_aggregate"},
+    "wake_children": {"effects_waiting"},
+    "supersede_children": {"effects_waiting"},
     "next_effect_due_at": {"effects_due"},
     "count_children": {"effects_operation"},
     "effects_of_aggregate": {"effects_aggregate"},
-    "operations_of_dead_epochs": {"operations_held"},
-    "effects_of_dead_epochs": {"effects_held"},
-    "operations_of_epoch": {"operations_held"},
-    "effects_of_epoch": {"effects_held"},
-    "end_effect_attempt": {"sqlite_autoindex_attempts_1"},
-    "end_operation_attempt": {"sqlite_autoindex_attempts_2"},
+    "end_hold": {"holds_name"},
+    "holds_since": {"holds_name"},
 }
 
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.ledger import StaleFenceError
+from ledger.claims import POISON_CLAIMS
+from ledger.dead_letters import DeadLetters
+from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import Bury, Delivered, Doubt, FollowUps, Hold, Retry
-from ledger.recovery import POISON_CLAIMS, Recovered, give_back, take_back
+from ledger.recovery import Recovered, give_back, take_back
 from tests.ledger.parts import START_MS, TROUBLE, applied, intent, restart, sure
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ async def test_a_command_whose_executor_died_is_due_again_under_a_new_fence(desk
     assert desk.last_event("operation.released")["recovery_action"] == "retry"
     again = sure(await desk.ledger.claim_operation())
     assert (again.id, again.fence, again.claims) == (dead.id, 2, 2)
-    assert [row["outcome"] for row in desk.rows("SELECT outcome FROM attempts")] == [None, None]
+    assert [row["outcome"] for row in desk.rows("SELECT outcome FROM attempts")] == ["died"]
 
 
 @pytest.mark.parametrize("semantics", ["pure", "keyed", "convergent"])
@@ -159,30 +161,42 @@ async def test_the_person_and_the_card_of_a_poisoned_row_hear_of_it_in_the_same_
 
     await desk.owe(intent("crm.create", "keyed"))
     await desk.reserve("r2")
-    for _ in range(POISON_CLAIMS):
+    for _ in range(POISON_CLAIMS - 1):
         await take_back(desk.ledger)
         await desk.claim()
         await desk.ledger.claim_operation()
         desk = await restart(desk)
+    await take_back(desk.ledger)
+    assert (await desk.claim()).claims == POISON_CLAIMS, "a suspect is tried alone"
+    assert await desk.ledger.claim_operation() is None
+    desk = await restart(desk)
     before = database.commits
-    assert await take_back(desk.ledger, answer=answer, follow=follow) == Recovered(1, 1, 2)
+    assert await take_back(desk.ledger, answer=answer, follow=follow) == Recovered(0, 1, 1)
+    assert database.commits == before + 1
+    assert sure(await desk.ledger.claim_operation()).claims == POISON_CLAIMS
+    assert await desk.claimed_ids() == []
+    desk = await restart(desk)
+    before = database.commits
+    assert await take_back(desk.ledger, answer=answer, follow=follow) == Recovered(1, 0, 1)
     assert database.commits == before + 1
     owed = desk.rows("SELECT class, state, operation_id, parent_id FROM effects ORDER BY id")[1:]
-    assert [tuple(row) for row in owed] == [("slack.reply", "pending", 2, None), ("slack.card", "pending", 1, 1)]
+    assert [tuple(row) for row in owed] == [("slack.card", "pending", 1, 1), ("slack.reply", "pending", 2, None)]
 
 
-async def test_a_start_lifts_the_pauses_of_the_bot_and_keeps_the_waits_others_asked_for(desk: Desk) -> None:
+async def test_a_start_tries_refused_logins_with_one_effect_and_keeps_the_waits_others_asked_for(desk: Desk) -> None:
     await desk.owe(intent("crm.create", "keyed"), intent())
     crm, post = await desk.claim_each()
     await desk.ledger.settle(crm, Hold(TROUBLE))
     await desk.ledger.settle(post, Retry(TROUBLE, 0, hold_until=START_MS + 2_000))
-    by_hand = {"class": "pdf.render", "reason": "printer", "paused_by": "ops", "until_at": None, "now": START_MS}
-    await desk.ledger.database.write("pause", lambda tx: tx.one("pause_class", **by_hand))
+    assert await desk.ledger.pause("pdf.render", "ops", "printer")
+    assert await desk.ledger.pause("crm.update", "ops", "maintenance")
     desk = await restart(desk)
     await take_back(desk.ledger)
-    assert [row["class"] for row in desk.rows("SELECT class FROM pauses ORDER BY class")] == ["pdf.render", "slack.post"]
-    event = desk.last_event("class.resumed")
-    assert (event["actor"], event["after"]) == ("quotebot", {"class": "crm.create", "why": "restart"})
+    gates = {row["name"]: (row["state"], row["until_at"]) for row in desk.rows("SELECT * FROM gates")}
+    assert gates.pop("crm.update") == ("held", None), "what a person paused waits for a person"
+    assert gates == {"crm": ("half_open", None), "pdf.render": ("held", None), "slack.post": ("held", START_MS + 2_000)}
+    event = desk.last_event("class.half_open")
+    assert (event["actor"], event["after"]) == ("quotebot", {"class": "crm", "why": "restart"})
     assert await desk.claimed_ids() == [crm.id]
 
 
@@ -236,9 +250,13 @@ async def test_a_shutdown_is_no_death_even_for_what_two_deaths_have_marked(desk:
         await desk.ledger.claim_operation()
         desk = await restart(desk)
         await take_back(desk.ledger)
-    assert (await desk.claim()).claims == sure(await desk.ledger.claim_operation()).claims == POISON_CLAIMS
+    assert (await desk.claim()).claims == POISON_CLAIMS
     await give_back(desk.ledger)
     assert (desk.effect(1).state, desk.effect(1).claims) == ("pending", POISON_CLAIMS - 1)
+    desk = await restart(desk)
+    await take_back(desk.ledger)
+    assert sure(await desk.ledger.claim_operation()).claims == POISON_CLAIMS
+    await give_back(desk.ledger)
     assert (desk.operation(2).state, desk.operation(2).claims) == ("reserved", POISON_CLAIMS - 1)
 
 
@@ -247,9 +265,7 @@ async def test_poison_can_be_replayed_with_its_deaths_forgiven(desk: Desk) -> No
     desk, dead = await killed_while_delivering(desk, POISON_CLAIMS)
     await take_back(desk.ledger)
     assert desk.effect(dead.id).claims == 0
-    await desk.ledger.database.write(
-        "replay", lambda tx: tx.one("replay_effect", id=dead.id, cycle=1, failure_history="[]", now=START_MS)
-    )
+    await DeadLetters(desk.ledger, build="2").replay(f"{dead.id}", actor="ops", reason=None, follow=no_follow_ups)
     again = await desk.claim()
     assert (again.claims, again.fence) == (1, POISON_CLAIMS + 1)
     assert sure(await desk.ledger.settle(again, Bury(TROUBLE))).category == "transient"

@@ -132,8 +132,8 @@ async def test_a_doubt_is_claimed_to_look_first_and_keeps_its_beginning(desk: De
     desk.clock.advance(10)
     looking = await desk.claim()
     assert (looking.reconciling, looking.uncertain_since) == (True, START_MS)
-    assert desk.rows("SELECT kind FROM attempts ORDER BY id DESC LIMIT 1")[0]["kind"] == "reconcile"
     again = sure(await desk.ledger.settle(looking, Doubt(TROUBLE, 10)))
+    assert [row["kind"] for row in desk.rows("SELECT kind FROM attempts ORDER BY id")] == ["send", "reconcile"]
     assert again.uncertain_since == START_MS
     desk.clock.advance(10)
     absent = sure(await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 0, spent=False)))
@@ -147,16 +147,17 @@ async def test_a_pause_met_while_looking_keeps_the_doubt(desk: Desk) -> None:
     held = sure(await desk.ledger.settle(await desk.claim(), Hold(Trouble("auth", "invalid_auth"))))
     assert (held.state, held.uncertain_since, held.attempts) == ("uncertain", START_MS, 1)
     assert await desk.claimed_ids() == []
-    await desk.ledger.resume("slack.post", "ops")
+    await desk.ledger.resume("slack", "ops")
     assert (await desk.claim()).reconciling, "it must still look before it sends"
 
 
 async def test_a_pause_says_why_who_and_when(desk: Desk) -> None:
     await desk.owe(intent())
     await desk.ledger.settle(await desk.claim(), Hold(Trouble("auth", "invalid_auth")))
-    (pause,) = desk.rows("SELECT * FROM pauses")
-    assert tuple(pause) == ("slack.post", "invalid_auth", START_MS, "quotebot", None)
-    assert desk.last_event("class.paused")["after"] == {"reason": "invalid_auth"}
+    (gate,) = desk.rows("SELECT name, state, cause, reason, held_at, held_by, until_at FROM gates")
+    assert tuple(gate) == ("slack", "held", "auth", "invalid_auth", START_MS, "quotebot", None)
+    assert [tuple(row) for row in desk.rows("SELECT name, held_at, ended_at FROM holds")] == [("slack", START_MS, None)]
+    assert desk.last_event("class.paused")["after"] == {"class": "slack", "why": "invalid_auth"}
 
 
 @pytest.mark.parametrize(

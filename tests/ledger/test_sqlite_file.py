@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import aiosqlite
 import pytest
 
-from ledger.database import DatabaseError
+from ledger.database import DatabaseError, NotRecorded
 from ledger.migrations import Migration
-from ledger.sqlite import APPLICATION_ID, hold_instance_lock
-from tests.ledger.parts import MIGRATIONS, NOTES, Held, note, notes, open_database, open_notebook, open_shell
+from ledger.sqlite import APPLICATION_ID, SqliteDatabase, hold_instance_lock
+from tests.ledger.parts import MIGRATIONS, NOTE_STATEMENTS, NOTES, Held, note, notes, open_database, open_notebook, open_shell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from tests.ledger.parts import ManualClock
 
 WRITES = 200
-PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "application_id": APPLICATION_ID}
+PRAGMAS = {
+    "journal_mode": "wal",
+    "synchronous": 2,
+    "foreign_keys": 1,
+    "temp_store": 2,
+    "cache_size": -16000,
+    "journal_size_limit": 67108864,
+    "application_id": APPLICATION_ID,
+}
 
 
 def content(path: Path) -> bytes:
@@ -64,7 +72,8 @@ async def test_a_new_ledger_is_readable_by_its_owner_alone(tmp_path: Path, clock
     finally:
         os.umask(before)
     await database.close()
-    assert files == {"ledger.db": 0o600, "ledger.db-wal": 0o600, "ledger.db-shm": 0o600, "ledger.db.gate": 0o600}
+    names = ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db.gate")
+    assert files == dict.fromkeys(names, 0o600)
     assert mode(path.parent) == 0o700
 
 
@@ -127,7 +136,8 @@ async def test_a_migration_is_applied_once_and_a_broken_one_not_at_all(path: Pat
     broken = Migration("test", "0002_broken.sql", "CREATE TABLE halfway (a TEXT) STRICT;\nINSERT INTO nowhere VALUES (1);")
     for _ in range(2):
         await (await open_notebook(path, clock)).close()
-    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+    words = r"test/0002_broken.sql could not be applied \(no such table: nowhere\). The ledger is as it was before it"
+    with pytest.raises(DatabaseError, match=words):
         await open_database(path, clock, migrations=(*MIGRATIONS, NOTES, broken))
     shell = open_shell(path)
     applied = [(row["component"], row["name"]) for row in shell.execute("SELECT * FROM schema_migrations ORDER BY 1, 2")]
@@ -207,6 +217,64 @@ async def test_a_failed_commit_is_of_unknown_outcome_and_the_last_thing_that_con
     book = await open_notebook(path, clock)  # the restart: re-read, then write again
     assert [row["text"] for row in await book.read(lambda tx: tx.all("notes"))] == ["before"]
     assert await book.write("note", note("after")) == "after"
+    await book.close()
+
+
+async def test_an_idle_bot_copies_the_log_into_the_file(path: Path, clock: ManualClock) -> None:
+    book = await open_notebook(path, clock)
+    await book.write("note", note("soon in the file"))
+    async with asyncio.timeout(10):
+        while b"soon in the file" not in content(path):  # noqa: ASYNC110 -- the writer's thread sets no event of ours
+            await asyncio.sleep(0.01)
+    assert book.health.broken is None
+    await book.close()
+
+
+@pytest.mark.parametrize("checkpoints", [True, False], ids=["the bot", "a command"])
+async def test_only_the_bot_copies_the_log_into_the_file_when_it_closes(
+    path: Path, clock: ManualClock, *, checkpoints: bool
+) -> None:
+    await (await open_notebook(path, clock)).close()
+    other = open_shell(path)  # SQLite itself copies when the last one closes; this one stays
+    assert notes(other) == []
+    book = await SqliteDatabase.open(
+        path, statements=NOTE_STATEMENTS, migrations=(*MIGRATIONS, NOTES), clock=clock, checkpoints=checkpoints
+    )
+    await book.write("note", note("recorded at the end"))
+    await book.close()
+    assert (b"recorded at the end" in content(path)) is checkpoints
+    assert (path.with_name("ledger.db-wal").stat().st_size == 0) is checkpoints
+    assert notes(other) == ["recorded at the end"]
+    other.close()
+
+
+async def test_health_counts_what_was_written_and_what_waits(path: Path, clock: ManualClock) -> None:
+    book = await open_notebook(path, clock)
+
+    def half_a_second(tx: Tx) -> None:
+        note("slow")(tx)
+        clock.advance(500)
+
+    await asyncio.gather(*(book.write("note", note(f"{number}")) for number in range(3)))
+    held = Held("held")
+    running = asyncio.create_task(book.write("note", held))
+    await held.begun()
+    queued = [asyncio.create_task(book.write("note", half_a_second)) for _ in range(2)]
+    await asyncio.wait(queued, timeout=0.01)
+    health = book.health
+    assert (health.broken, health.full_since, health.waiting, health.commits, health.writes) == (None, None, 2, 1, 3)
+    assert (health.ballast, health.wal_bytes > 4096, health.commit_seconds, health.last_commit_seconds) == (False, True, 0.0, 0.0)
+    held.release()
+    await asyncio.gather(running, *queued)
+    assert (book.health.commits, book.health.writes, book.health.waiting) == (4, 6, 0)
+    await book.close()
+
+
+async def test_a_closed_ledger_takes_no_writes(path: Path, clock: ManualClock) -> None:
+    book = await open_notebook(path, clock)
+    await book.close()
+    with pytest.raises(NotRecorded, match="note was not recorded: the ledger is closed"):
+        await book.write("note", note("late"))
     await book.close()
 
 

@@ -6,11 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from faults.wakeups import asleep_in
 from tests.quotebot.parts import Bench, bench_at
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def nothing_sleeps_for_good(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After every test on a bench: each unfinished row of its ledger has something that wakes it."""
+    folder: Path | None = request.getfixturevalue("tmp_path") if "bench" in request.fixturenames else None
+    yield
+    if folder is not None:
+        assert asleep_in(folder / "ledger.db") == []
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from adapters.failures import AdapterError, Failure
-from adapters.policies import policy_for
+from adapters.policies import POLICIES, Matrix, policy_for
 from ledger.records import Delivered, EffectIntent, FollowUps, Outcome
 from quotebot.commands import SubmitQuote
 from quotebot.dispatch import Dispatcher
@@ -79,7 +79,9 @@ class Round:
         self.performer = Scripted()
         self.draws: list[tuple[float, float]] = []
         self._highest = highest
-        self.dispatcher = Dispatcher(bench.ledger, self.performer, self._draw, settle_delay_seconds=SETTLE_SECONDS)
+        self.dispatcher = Dispatcher(
+            bench.ledger, self.performer, self._draw, Matrix(POLICIES), settle_delay_seconds=SETTLE_SECONDS
+        )
 
     async def owe(self, effect_class: str, target: str = "t", *, expires_at: int | None = None) -> None:
         """Owe one effect, by way of a completed operation."""

@@ -12,22 +12,27 @@ from decimal import Decimal
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from adapters.policies import POLICIES, Matrix
 from ledger import recovery
 from ledger.audit import Audit
+from ledger.keyring import load_keyring
 from ledger.ledger import Ledger
 from ledger.records import Request
-from quotebot.app import Ports, open_database
-from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
+from quotebot.commands import CreateQuote
 from quotebot.domain.policy import parse_policy
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
+from quotebot.opening import open_database
+from quotebot.store import quotes as store
 from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, MORNING
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
+    from quotebot.commands import Payload
     from quotebot.domain.pricing import LineRequest
 
+MATRIX = Matrix(POLICIES)
 POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))
 RULES = Rules(
     CATALOGUE,
@@ -99,10 +104,11 @@ class Bench:
 async def bench_at(path: Path) -> AsyncIterator[Bench]:
     """Make a ledger in a file and open it."""
     clock = ManualClock()
-    database = await open_database(path, Ports(clock=clock), checkpoints=True)
+    audit = Audit(DOMAIN_EVENTS, load_keyring(path.parent))
+    database = await open_database(path, audit, clock, bot=True)
     try:
         epoch = await recovery.begin_epoch(database, clock.now_ms(), role="bot", build="test")
-        yield Bench(Ledger(database, clock, Audit(DOMAIN_EVENTS), epoch=epoch), clock, path)
+        yield Bench(Ledger(database, clock, audit, epoch=epoch, pin=store.head_version), clock, path)
     finally:
         await database.close()
 
@@ -113,7 +119,7 @@ def create_command(discount: str = "15", lines: tuple[LineRequest, ...] = GOLDEN
 
 
 def request_for(
-    payload: CreateQuote | SubmitQuote | DecideApproval,
+    payload: Payload,
     request_id: str,
     *,
     quote_id: str = "new",

@@ -153,20 +153,26 @@ async def test_our_own_backoff_counts_where_it_is_longer_than_retry_after(play: 
     assert (play.state(), play.delay()) == (("pending", 3), 2_000)
 
 
-async def test_an_auth_failure_pauses_the_class_and_burns_nothing(play: Round) -> None:
+async def test_an_auth_failure_pauses_the_family_and_burns_nothing(play: Round) -> None:
     await play.owe("crm.create", "t")
     play.performer.sends.append(refused(Failure.AUTH))
     await play.step()
     await play.owe("crm.create", "u")
     assert play.state() == ("pending", 0)
-    pause = play.bench.row("SELECT * FROM pauses")
-    assert (pause["class"], pause["reason"], pause["until_at"]) == ("crm.create", "No. (code)", None)
+    gate = play.bench.row("SELECT * FROM gates")
+    assert (gate["name"], gate["state"], gate["cause"], gate["reason"], gate["until_at"]) == (
+        "crm",
+        "held",
+        "auth",
+        "No. (code)",
+        None,
+    )
     play.bench.clock.advance(7 * 86_400_000)
     assert await play.step() == 0
     assert play.performer.sent == ["t"]
 
 
-async def test_a_paused_class_does_not_hold_the_others(play: Round) -> None:
+async def test_a_paused_family_does_not_hold_the_others(play: Round) -> None:
     await play.owe("crm.create", "t")
     play.performer.sends.extend([refused(Failure.AUTH), DONE])
     await play.step()
@@ -183,7 +189,7 @@ async def test_a_resumed_class_continues_where_it_was(play: Round) -> None:
     await play.step()
     assert play.state() == ("delivered", 1)
     trail = play.bench.rows("SELECT event_type FROM audit_events WHERE event_type LIKE 'class.%'")
-    assert [event["event_type"] for event in trail] == ["class.paused", "class.resumed"]
+    assert [event["event_type"] for event in trail] == ["class.paused", "class.half_open", "class.resumed"]
     assert not await play.bench.ledger.resume("crm.create", "operator")
 
 

@@ -45,7 +45,7 @@ async def test_found_on_the_other_side_it_is_delivered_and_never_sent_again(play
     play.performer.looks.append(FOUND)
     await play.next_step()
     row = play.row()
-    assert (row["state"], row["external_ref"], row["result"]) == ("delivered", "17.5", '{"already_there": true, "ts": "17.5"}')
+    assert (row["state"], row["external_ref"], row["result"]) == ("delivered", "17.5", '{"already_there":true,"ts":"17.5"}')
     assert (len(play.performer.sent), len(play.performer.looked)) == (1, 1)
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from adapters.policies import POLICIES
 from ledger.database import NotRecorded
 from quotebot.commands import SubmitQuote
-from quotebot.dispatch import PER_CLASS
 from quotebot.polling import POLL_SECONDS, nap_seconds
 from tests.quotebot.deeds import DONE, Round, transient
 from tests.quotebot.parts import request_for
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ledger.database import Database, Tx
-    from ledger.records import Delivered, Effect
+    from ledger.records import Delivered, Effect, FollowUps
     from tests.quotebot.parts import Bench
 
 
+AT_ONCE = POLICIES["crm.create"].concurrency
 T = TypeVar("T")
 
 
@@ -87,7 +88,7 @@ async def test_it_works_until_it_is_cancelled_and_wakes_up_for_what_is_owed_mean
 
 async def nap(play: Round) -> float:
     """How long the dispatcher would sleep now."""
-    return await nap_seconds(play.bench.ledger.next_effect_due_at, play.bench.clock)
+    return await nap_seconds(lambda: play.bench.ledger.next_effect_due_at(tuple(POLICIES)), play.bench.clock)
 
 
 async def test_the_nap_ends_when_the_next_effect_is_due(play: Round) -> None:
@@ -113,15 +114,15 @@ async def test_a_class_that_hangs_never_holds_up_another(play: Round) -> None:
         await gate.wait()
         return DONE
 
-    play.performer.sends.extend([hang] * PER_CLASS)
-    for number in range(PER_CLASS + 1):
+    play.performer.sends.extend([hang] * AT_ONCE)
+    for number in range(AT_ONCE + 1):
         await play.owe("crm.create", f"c{number}")
-    assert await play.dispatcher.step() == PER_CLASS
+    assert await play.dispatcher.step() == AT_ONCE
     await play.owe("slack.post", "p")
     play.performer.sends.append(DONE)
     assert await play.dispatcher.step() == 1
     await eventually(lambda: play.state("p")[0] == "delivered", "the post", 5.0)
-    assert play.state(f"c{PER_CLASS}") == ("pending", 0)
+    assert play.state(f"c{AT_ONCE}") == ("pending", 0)
     gate.set()
     await play.dispatcher.drain(5.0)
 
@@ -133,18 +134,13 @@ async def test_a_result_outlives_a_ledger_that_cannot_be_written(play: Round) ->
         def __init__(self, database: Database) -> None:
             self._database = database
             self.refusals = 0
+            self.read, self.tend, self.close, self.health = database.read, database.tend, database.close, database.health
 
         async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
             if name == "settle" and self.refusals == 0:
                 self.refusals += 1
                 raise NotRecorded("the disk is full; nothing was recorded.")
             return await self._database.write(name, work, urgent=urgent, deadline=deadline)
-
-        async def read(self, work: Callable[[Tx], T]) -> T:
-            return await self._database.read(work)
-
-        async def close(self) -> None:
-            await self._database.close()
 
     busy = Busy(play.bench.ledger.database)
     play.bench.ledger.database = busy
@@ -170,3 +166,17 @@ async def test_what_waits_for_the_one_renderer_is_not_claimed_meanwhile(play: Ro
     gate.set()
     await play.dispatcher.drain(5.0)
     assert await play.step() == 1
+
+
+async def test_an_expired_effect_whose_consequences_cannot_be_decided_is_still_buried_and_holds_nobody_up(play: Round) -> None:
+    def fail(tx: Tx, effect: Effect) -> FollowUps:
+        raise LookupError(effect.target)
+
+    await play.owe("crm.create", "old")
+    play.bench.clock.advance(round(POLICIES["crm.create"].max_age_seconds * 1000) + 1)
+    await play.owe("crm.create", "new")
+    play.performer.follow_ups = fail  # type: ignore[method-assign]
+    play.performer.sends.append(DONE)
+    await play.step()
+    assert play.state("old") == ("failed", 0)
+    assert play.performer.sent == ["new"]

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ledger.records import Sighting
-from quotebot.commands import DecideApproval, SubmitQuote
+from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.domain.pricing import LineRequest
-from quotebot.execution import Executor
-from tests.quotebot.parts import RULES, create_command, request_for
+from quotebot.execution import SHELF_SECONDS, Executor
+from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
 if TYPE_CHECKING:
     from ledger.records import Operation, Request
@@ -23,7 +24,7 @@ def high(low: float, high: float) -> float:
 
 @pytest.fixture
 def executor(bench: Bench) -> Executor:
-    return Executor(bench.ledger, RULES, high)
+    return Executor(bench.ledger, RULES, high, MATRIX)
 
 
 async def done(bench: Bench, executor: Executor, request: Request) -> dict[str, Any]:
@@ -42,6 +43,11 @@ async def created(bench: Bench, executor: Executor, request_id: str = "1", **cha
     row = await done(bench, executor, request_for(create_command(**changes), request_id))
     quote_id: str = json.loads(row["response"])["quote_id"]
     return quote_id
+
+
+def unwritable(request_id: str) -> Request:
+    """Return a creation on which executing fails: the quote's row refuses a requester without a name."""
+    return request_for(create_command(), request_id, transport={"actor_name": None})
 
 
 def decision(request_id: str, decision_: str, actor: str, reason: str | None = None) -> Request:
@@ -76,12 +82,11 @@ async def test_a_refused_command_completes_as_refused_and_owes_a_reply(bench: Be
 async def test_a_refusal_leaves_no_gap_in_the_numbers(bench: Bench, executor: Executor) -> None:
     assert await created(bench, executor, "1") == "Q-2026-0001"
     await done(bench, executor, request_for(create_command(lines=(LineRequest("prro", 1),)), "2"))
-    assert await created(bench, executor, "3") == "Q-2026-0002"
+    assert await created(bench, executor, "3", discount="20") == "Q-2026-0002"
 
 
 async def test_a_creation_that_fails_after_taking_its_number_leaves_no_gap(bench: Bench, executor: Executor) -> None:
-    nameless = request_for(create_command(), "1", transport={"actor_name": None})  # the quote's row refuses it
-    row = await done(bench, executor, nameless)
+    row = await done(bench, executor, unwritable("1"))
     assert (row["state"], row["category"]) == ("failed_retryable", "internal")
     assert await created(bench, executor, "2") == "Q-2026-0001"
 
@@ -131,7 +136,7 @@ async def test_commands_of_one_quote_run_in_the_order_they_came(bench: Bench, ex
 
 
 async def test_an_internal_error_is_tried_once_more_after_the_drawn_delay(bench: Bench, executor: Executor) -> None:
-    row = await done(bench, executor, request_for(create_command(), "1", action_kind="quote.unheard_of"))
+    row = await done(bench, executor, unwritable("1"))
     assert (row["state"], row["attempts"]) == ("failed_retryable", 1)
     assert row["next_attempt_at"] == bench.clock.now_ms() + 1_000  # the highest draw of the default line
     bench.clock.advance(999)
@@ -141,7 +146,7 @@ async def test_an_internal_error_is_tried_once_more_after_the_drawn_delay(bench:
 
 
 async def test_an_internal_error_seen_twice_is_buried_with_an_answer_owed(bench: Bench, executor: Executor) -> None:
-    row = await done(bench, executor, request_for(create_command(), "1", action_kind="quote.unheard_of"))
+    row = await done(bench, executor, unwritable("1"))
     bench.clock.advance(1_000)
     assert await executor.step()
     row = bench.row("SELECT * FROM operations")
@@ -151,7 +156,8 @@ async def test_an_internal_error_seen_twice_is_buried_with_an_answer_owed(bench:
     text = json.loads(reply["payload"])["text"]
     assert text == json.loads(row["response"])["text"]
     assert row["correlation_id"] in text
-    assert [event["event_type"] for event in bench.rows("SELECT event_type FROM audit_events WHERE effect_id IS NULL")] == [
+    trail = bench.rows("SELECT event_type FROM audit_events WHERE event_type NOT LIKE 'effect.%' ORDER BY id")
+    assert [event["event_type"] for event in trail] == [
         "operation.reserved",
         "operation.claimed",
         "operation.retry_scheduled",
@@ -162,13 +168,27 @@ async def test_an_internal_error_seen_twice_is_buried_with_an_answer_owed(bench:
     assert not await executor.step()
 
 
+async def test_a_command_of_a_newer_build_waits_for_that_build_and_burns_nothing(bench: Bench, executor: Executor) -> None:
+    newer = create_command().canonical() | {"v": CreateQuote.schema + 1}
+    reserved = await bench.ledger.reserve(replace(request_for(create_command(), "1"), payload=newer))
+    for _ in range(5):  # more rounds than a poisoned or a failing command would get
+        assert await executor.step()
+        row = bench.row("SELECT * FROM operations WHERE id = ?", reserved.operation.id)
+        assert (row["state"], row["attempts"], row["claims"], row["category"]) == ("reserved", 0, 0, "needs_newer_build")
+        assert not await executor.step()
+        bench.clock.advance(SHELF_SECONDS * 1000)
+    assert json.loads(row["payload"]) == newer
+    assert bench.rows("SELECT 1 FROM effects") == bench.rows("SELECT 1 FROM quotes") == []
+    assert await created(bench, executor, "2") == "Q-2026-0001"
+
+
 async def test_the_stored_error_names_the_kind_and_no_content(bench: Bench, executor: Executor) -> None:
-    row = await done(bench, executor, request_for(create_command(), "1", transport={"actor_name": None}))
+    row = await done(bench, executor, unwritable("1"))
     assert row["last_error"] == "IntegrityError: the command could not be executed."
 
 
 async def test_a_broken_command_does_not_hold_up_the_others(bench: Bench, executor: Executor) -> None:
-    await done(bench, executor, request_for(create_command(), "1", action_kind="quote.unheard_of"))
+    await done(bench, executor, unwritable("1"))
     assert await created(bench, executor, "2") == "Q-2026-0001"
 
 
@@ -199,7 +219,7 @@ async def test_no_audit_event_names_the_customer_or_quotes_a_reason(bench: Bench
     await created(bench, executor)
     await done(bench, executor, request_for(SubmitQuote(), "2", quote_id="Q-2026-0001", version=1))
     await done(bench, executor, decision("3", "reject", "U0MANAGER", "because of Borealis"))
-    trail = json.dumps(bench.rows("SELECT * FROM audit_events"))
+    trail = json.dumps(bench.rows("SELECT * FROM audit_events"), default=repr)
     assert "Acme" not in trail
     assert "Borealis" not in trail
 

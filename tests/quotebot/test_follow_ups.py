@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import recovery
+from ledger.claims import POISON_CLAIMS
 from ledger.records import Bury, Delivered, Hold, Retry, Trouble
 from quotebot import effects
 from quotebot.commands import DecideApproval, SubmitQuote
 from quotebot.documents import Seller
 from quotebot.execution import Executor, burial_answer
 from quotebot.performer import QuotePerformer, follow_ups
-from tests.quotebot.parts import RULES, create_command, request_for
+from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
 if TYPE_CHECKING:
     from ledger.records import Effect, Settlement
@@ -41,7 +42,7 @@ async def settle(bench: Bench, effect_class: str, settlement: Settlement) -> Non
 @pytest.fixture
 async def approved(bench: Bench) -> str:
     """An approved quote whose card is posted; returns its id."""
-    executor = Executor(bench.ledger, RULES, lambda low, _: low)
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     await bench.ledger.reserve(request_for(create_command(), "1"))
     await executor.step()
     await settle(bench, effects.POST, Delivered("1700000000.000100", {}))
@@ -110,7 +111,7 @@ async def test_a_card_whose_earlier_update_got_lost_is_drawn_once_more_after_the
 
 
 async def test_a_card_that_cannot_be_posted_is_told_to_the_requester_alone(bench: Bench) -> None:
-    executor = Executor(bench.ledger, RULES, lambda low, _: low)
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     await bench.ledger.reserve(request_for(create_command(), "1"))
     await executor.step()
     await settle(bench, effects.POST, Bury(Trouble("not_found", "Slack refused chat.postMessage (not_in_channel).")))
@@ -122,7 +123,7 @@ async def test_a_card_that_cannot_be_posted_is_told_to_the_requester_alone(bench
 
 async def test_a_poisoned_crm_write_is_shown_and_told(bench: Bench, approved: str) -> None:
     ledger = bench.ledger
-    for _ in range(recovery.POISON_CLAIMS):
+    for _ in range(POISON_CLAIMS):
         await ledger.claim_effects({effects.CRM: 1})
         ledger = await bench.another_bot()
         await recovery.take_back(ledger, follow=lambda tx, effect: follow_ups(tx, effect, bench.clock.now_ms()))
@@ -135,7 +136,7 @@ async def test_a_poisoned_crm_write_is_shown_and_told(bench: Bench, approved: st
 async def test_the_person_of_a_poisoned_command_is_answered(bench: Bench) -> None:
     await bench.ledger.reserve(request_for(create_command(), "1"))
     ledger = bench.ledger
-    for _ in range(recovery.POISON_CLAIMS):
+    for _ in range(POISON_CLAIMS):
         await ledger.claim_operation()
         ledger = await bench.another_bot()
         await recovery.take_back(ledger, answer=lambda tx, op: burial_answer(tx, op, "it died", bench.clock.now_ms()))

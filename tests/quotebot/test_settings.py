@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from adapters.policies import policies
 from quotebot.settings import ConfigurationError, Settings, load_settings, slack_tokens
 
 BOT, APP = "xoxb-planted-bot", "xapp-planted-app"
@@ -24,7 +25,7 @@ def settings(**values: Any) -> Settings:
 @pytest.fixture(autouse=True)
 def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start without anybody's environment and in a folder without a .env."""
-    for name in (*SECRETS, "SLACK_API_URL", "QUOTEBOT_APPROVERS", "QUOTEBOT_DATA_DIR"):
+    for name in (*SECRETS, "SLACK_API_URL", "QUOTEBOT_APPROVERS", "QUOTEBOT_DATA_DIR", "QUOTEBOT_RETRY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -112,3 +113,44 @@ def test_a_response_url_may_name_slack_or_the_host_the_bot_talks_to() -> None:
 
 def test_the_ledger_lies_in_the_data_folder() -> None:
     assert settings(data_dir=Path("/srv/quotebot")).ledger_path == Path("/srv/quotebot/ledger.db")
+
+
+def test_overrides_of_the_retry_matrix_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUOTEBOT_RETRY", '{"crm.create": {"retries": 8, "cap_seconds": 120, "jitter": "none"}, "default": {}}')
+    found = load_settings().retry
+    assert found["crm.create"].given() == {"retries": 8, "cap_seconds": 120, "jitter": "none"}
+    assert found["default"].given() == {}
+    assert policies(found)["crm.create"].retries == 8
+
+
+def test_overrides_are_read_from_a_file_too_and_there_are_none_by_default() -> None:
+    assert load_settings().retry == {}
+    Path(".env").write_text('QUOTEBOT_RETRY={"slack.post": {"concurrency": 1}}\n')
+    assert load_settings().retry["slack.post"].concurrency == 1
+
+
+def test_every_bad_override_is_named_at_once_with_its_place_beside_every_other_bad_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "QUOTEBOT_RETRY",
+        '{"crm.creat": {"retries": 1}, "crm.update": {"retries": 21, "semantics": "pure"}, "slack.post": {"base_seconds": 40}}',
+    )
+    monkeypatch.setenv("QUOTEBOT_DRAIN_SECONDS", "61")
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings()
+    lines = str(refused.value).splitlines()
+    assert (lines[0], lines[-1]) == ("The configuration cannot be used:", "Nothing was started.")
+    assert sorted(line.removeprefix("- ").partition(": ")[0] for line in lines[1:-1]) == [
+        "QUOTEBOT_DRAIN_SECONDS",
+        "QUOTEBOT_RETRY.crm.creat",
+        "QUOTEBOT_RETRY.crm.update.retries",
+        "QUOTEBOT_RETRY.crm.update.semantics",
+        "QUOTEBOT_RETRY.slack.post.cap_seconds",
+    ]
+    assert "did you mean crm.create?" in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["[]", "3", '"crm.create"', "{", "retries=8"])
+def test_overrides_that_are_no_table_are_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("QUOTEBOT_RETRY", value)
+    with pytest.raises(ConfigurationError, match="- QUOTEBOT_RETRY: "):
+        load_settings()

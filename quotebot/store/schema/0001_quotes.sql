@@ -16,11 +16,19 @@ CREATE TABLE quotes (
   created_at INTEGER NOT NULL,
   valid_until INTEGER NOT NULL,
   created_by_operation TEXT NOT NULL UNIQUE, -- one creation per operation, whatever happens to the ledger
+  asked_hash TEXT NOT NULL CHECK (length(asked_hash) = 64), -- of the payload as executed: who asks for it again is asked back
+  recorded_at INTEGER NOT NULL, -- when it was executed; created_at is when it was asked for
   root_effect_key TEXT NOT NULL, -- the effect that posts the status card
   thread_ts TEXT, -- its ts, once Slack answered
   updated_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX quotes_requester ON quotes (requester, created_at);
+CREATE INDEX quotes_requester ON quotes (requester, asked_hash, recorded_at);
+
+CREATE TABLE one_time_tokens ( -- a "Create another" button works once: the row is written with the quote it made
+  token TEXT PRIMARY KEY, -- the key of the operation that was refused as a re-submission
+  quote_id TEXT NOT NULL REFERENCES quotes (quote_id),
+  used_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE quote_versions ( -- what was priced, never changed
   quote_id TEXT NOT NULL REFERENCES quotes (quote_id),

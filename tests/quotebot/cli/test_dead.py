@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.quotebot.parts import tampered
+from ledger.records import Bury, Trouble
+from quotebot.cli.letters import age_words
+from quotebot.commands import SubmitQuote
+from quotebot.execution import Executor
+from tests.quotebot.parts import MATRIX, RULES, bench_at, create_command, request_for, tampered
 from tests.rig import read_ledger
 
 if TYPE_CHECKING:
@@ -13,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.quotebot.cli.conftest import Run
 
-KEYS = "SELECT id, effect_key FROM effects ORDER BY id"
+QUOTE = "Q-2026-0001"
 STATES = "SELECT id, state, cycle FROM effects WHERE class = 'crm.create' ORDER BY id"
 
 
@@ -36,7 +41,8 @@ def listed(command: Run, *arguments: str) -> list[dict[str, Any]]:
 def test_list_shows_people_a_table(command: Run, dead: Path) -> None:
     done = command("dead", "list")
     assert (done.returncode, done.stderr) == (0, "")
-    assert all(word in done.stdout for word in (*ids(dead), "crm.create", "Q-2026-0001", "Q-2026-0002", "transient"))
+    assert all(word in done.stdout for word in (*ids(dead), "crm.create", "Q-2026-0001", "Q-2026-0002", "transient", "pending"))
+    assert all(head in done.stdout.splitlines()[0] for head in ("Status", "Tries", "Replays", "First failed", "Age"))
 
 
 def test_list_shows_programs_every_field_and_no_payload(command: Run, dead: Path) -> None:
@@ -50,6 +56,34 @@ def test_list_shows_programs_every_field_and_no_payload(command: Run, dead: Path
 def test_list_filters(command: Run, dead: Path) -> None:
     assert [letter["id"] for letter in listed(command, "--quote", "Q-2026-0002", "--class", "crm.create")] == ids(dead)[1:]
     assert [letter["id"] for letter in listed(command, "--since", "7d", "--category", "transient", "--limit", "1")] == ids(dead)[:1]
+
+
+def test_list_shows_one_status_or_all(command: Run, dead: Path) -> None:
+    first, second = ids(dead)
+    assert command("replay", first).returncode == 0
+    assert command("dead", "discard", second, "--reason", "off").returncode == 0
+    for status, found in {
+        "pending": [],
+        "replaying": [first],
+        "replayed": [],
+        "discarded": [second],
+        "uncertain": [],
+        "all": [first, second],
+    }.items():
+        assert [letter["id"] for letter in listed(command, "--status", status)] == found, status
+    (being_replayed,) = listed(command, "--status", "replaying")
+    assert (being_replayed["prior_replay_count"], being_replayed["cycle"]) == (1, 2)
+    assert command("dead", "list", "--status", "gone").returncode == 64
+
+
+def test_the_newest_first_on_request_and_what_is_left_out_is_said(command: Run, dead: Path) -> None:
+    tampered(dead, "UPDATE effects SET updated_at = updated_at + 1000 WHERE id = ?", ids(dead)[1])
+    assert [letter["id"] for letter in listed(command, "--oldest")] == ids(dead)
+    assert [letter["id"] for letter in listed(command, "--newest")] == ids(dead)[::-1]
+    done = command("dead", "list", "--limit", "1")
+    assert done.stderr == "There are more than these 1: see them with a larger --limit.\n"
+    assert json.loads(command("dead", "list", "--limit", "1", "--json").stdout)["more"] is True
+    assert command("dead", "list", "--limit", "0").returncode == 64
 
 
 def test_list_of_nothing_prints_no_data(command: Run, dead: Path) -> None:
@@ -110,70 +144,116 @@ def test_what_can_be_no_id_is_a_usage_error(command: Run, verb: tuple[str, ...],
     assert "Traceback" not in done.stderr
 
 
-# ----------------------------------------------------------------------------------------------------------------- replay
+@pytest.mark.parametrize(
+    ("milliseconds", "words"),
+    [(-5, "0 s"), (59_999, "59 s"), (60_000, "1 min"), (3_599_999, "59 min"), (3_600_000, "1 h"), (172_800_000, "2 d")],
+)
+def test_an_age_is_told_in_its_largest_unit(milliseconds: int, words: str) -> None:
+    assert age_words(milliseconds) == words
 
 
-def test_replay_without_anything_to_replay_is_a_usage_error(command: Run, dead: Path) -> None:
-    done = command("replay")
-    assert (done.returncode, done.stdout) == (64, "")
-    assert "Say what to replay" in done.stderr
-    assert dead.exists()
+# ---------------------------------------------------------------------------------------------------------------- discard
 
 
-def test_one_bad_id_among_good_ones_replays_nothing(command: Run, dead: Path) -> None:
-    done = command("replay", *ids(dead), "abc", "--yes")
-    assert (done.returncode, done.stdout) == (64, "")
-    assert "Nothing was replayed" in done.stderr
-    assert {row["state"] for row in read_ledger(dead, STATES)} == {"failed"}
-
-
-def test_a_dry_run_says_what_it_would_do_and_does_nothing(command: Run, dead: Path) -> None:
-    done = command("replay", "--class", "crm.create", "--dry-run", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout) == {"schema_version": 1, "would_replay": ids(dead)}
-    assert {row["state"] for row in read_ledger(dead, STATES)} == {"failed"}
-
-
-def test_more_than_one_is_not_replayed_unasked(command: Run, dead: Path) -> None:
-    done = command("replay", "--class", "crm.create", "--json")
-    assert (done.returncode, done.stdout) == (64, "")
-    assert "Add --yes" in done.stderr
-    assert {row["state"] for row in read_ledger(dead, STATES)} == {"failed"}
-
-
-def test_a_filter_that_matches_nothing_says_so(command: Run, dead: Path) -> None:
-    done = command("replay", "--class", "slack.post")
-    assert (done.returncode, done.stdout, done.stderr) == (4, "", "Nothing matched; nothing was replayed.\n")
-    assert dead.exists()
-
-
-def test_replay_queues_the_same_row_in_a_new_cycle_and_says_who_waits(command: Run, dead: Path) -> None:
-    keys = read_ledger(dead, KEYS)
-    done = command("replay", "--class", "crm.create", "--yes", "--as", "operator-7", "--reason", "outage over", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [result["outcome"] for result in json.loads(done.stdout)["results"]] == ["queued", "queued"]
-    assert [(row["state"], row["cycle"]) for row in read_ledger(dead, STATES)] == [("pending", 2), ("pending", 2)]
-    assert read_ledger(dead, KEYS)[: len(keys)] == keys
-    events = read_ledger(dead, "SELECT * FROM audit_events WHERE event_type = 'effect.replayed'")
-    assert [(event["actor"], json.loads(event["after"])["reason"]) for event in events] == [("operator-7", "outage over")] * 2
-    assert listed(command) == []  # being replayed, it is no open dead letter
-
-    again = command("replay", ids(dead)[0])
-    assert again.returncode == 75
-    assert "under way; last replayed by operator-7" in again.stdout
-    assert len(read_ledger(dead, "SELECT 1 FROM audit_events WHERE event_type = 'effect.replayed'")) == 2
-
-
-def test_replay_for_people_says_that_the_bot_delivers(command: Run, dead: Path) -> None:
-    done = command("replay", ids(dead)[0])
-    assert done.returncode == 0
-    assert done.stdout.split() == [ids(dead)[0], "crm.create", "queued"]
-    assert done.stderr == "Queued: the running bot delivers them. Use --wait to follow.\n"
-
-
-def test_what_was_discarded_is_closed(command: Run, dead: Path) -> None:
+def test_what_is_discarded_stays_and_its_card_says_so(command: Run, dead: Path) -> None:
     reference = ids(dead)[0]
-    tampered(dead, "UPDATE effects SET state = 'discarded' WHERE id = ?", reference)
-    done = command("replay", reference)
+    done = command("dead", "discard", reference, "--reason", "the deal is off", "--as", "ops@example.com")
+    assert (done.returncode, done.stdout.split()[:2]) == (0, [reference, "crm.create"])
+    assert [row["state"] for row in read_ledger(dead, STATES)] == ["discarded", "failed"]
+    (event,) = read_ledger(dead, "SELECT * FROM audit_events WHERE event_type = 'effect.discarded'")
+    assert (event["actor"], json.loads(event["after"])) == ("ops@example.com", {"reason": "the deal is off"})
+    owed = read_ledger(dead, f"SELECT class, state FROM effects WHERE parent_id = {reference} ORDER BY id DESC LIMIT 1")  # noqa: S608 -- a number
+    assert owed == [{"class": "slack.card", "state": "pending"}]
+
+    again = command("dead", "discard", reference, "--reason", "twice")
+    assert (again.returncode, again.stdout) == (3, "")
+    assert again.stderr == f"Only a dead letter can be discarded, and {reference} is none: it is discarded. Nothing was changed.\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--reason", " "), ("--reason", "x", "--as", "quotebot"), ("--reason", "x", "--as", "a\nb")]
+)
+def test_a_discard_needs_a_reason_and_an_honest_name(command: Run, dead: Path, arguments: tuple[str, ...]) -> None:
+    assert command("dead", "discard", ids(dead)[0], *arguments).returncode == 64
+    assert {row["state"] for row in read_ledger(dead, STATES)} == {"failed"}
+
+
+def test_a_word_about_what_is_not_there_matches_nothing(command: Run, dead: Path) -> None:
+    for verb in (("discard", "999"), ("discard", "op999"), ("resolve", "999", "--send-again"), ("resolve", "op999", "--delivered")):
+        done = command("dead", *verb, "--reason", "x")
+        assert (done.returncode, done.stderr) == (4, f"There is no {verb[1]}.\n")
+    assert dead.exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------- resolve
+
+
+@pytest.mark.parametrize("choice", [(), ("--delivered", "--send-again"), ("--send-again", "--ref", "17.1")])
+def test_a_doubt_ends_one_way(command: Run, dead: Path, choice: tuple[str, ...]) -> None:
+    done = command("dead", "resolve", ids(dead)[0], "--reason", "x", *choice)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "Nothing was changed" in done.stderr
+
+
+def test_what_salesforce_itself_can_tell_is_not_a_persons_to_say(command: Run, dead: Path) -> None:
+    reference = ids(dead)[0]
+    done = command("dead", "resolve", reference, "--delivered", "--reason", "x", "--json")
     assert done.returncode == 3
-    assert "closed" in done.stdout
+    result = json.loads(done.stdout)["result"]
+    assert (result["verdict"], f"Use: quotebot replay {reference}" in result["detail"]) == ("refused", True)
+    assert {row["state"] for row in read_ledger(dead, STATES)} == {"failed"}
+
+
+@pytest.fixture
+def doubtful(tmp_path: Path) -> Path:
+    """A ledger in which nobody knows whether the first quote's card was posted; what follows waits for it."""
+    path = tmp_path / "bot" / "ledger.db"
+    asyncio.run(with_a_card_in_doubt(path))
+    return path
+
+
+async def with_a_card_in_doubt(path: Path) -> None:
+    async with bench_at(path) as bench:
+        executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+        await bench.ledger.reserve(request_for(create_command(), "r1"))
+        await executor.step()
+        await bench.ledger.reserve(request_for(SubmitQuote(), "r2", quote_id=QUOTE, version=1))
+        await executor.step()
+        (root,) = await bench.ledger.claim_effects({"slack.post": 1})
+        await bench.ledger.settle(root, Bury(Trouble("uncertain", "the channel cannot be read", maybe_sent=True)))
+
+
+ROOT = "SELECT id, state, external_ref, cycle, maybe_sent FROM effects WHERE class = 'slack.post' ORDER BY id LIMIT 1"
+WAITING = "SELECT count(*) AS n FROM effects WHERE after_id IS NOT NULL AND state = 'pending' AND next_attempt_at IS NULL"
+
+
+@pytest.mark.parametrize("ref", [None, "17.1", "C0SALES", "https://acme.slack.com/archives/C0SALES"])
+def test_a_thread_needs_the_timestamp_of_its_first_message(command: Run, doubtful: Path, ref: str | None) -> None:
+    (root,) = read_ledger(doubtful, ROOT)
+    given = () if ref is None else ("--ref", ref)
+    done = command("dead", "resolve", str(root["id"]), "--delivered", "--reason", "it is there", *given)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "give --ref with the link of the message (in Slack: More actions, Copy link). Nothing was changed." in done.stderr
+    assert read_ledger(doubtful, ROOT) == [root]
+
+
+@pytest.mark.parametrize(
+    "ref", ["1795257060.000100", "https://acme.slack.com/archives/C0SALES/p1795257060000100", "p1795257060000100"]
+)
+def test_with_it_the_thread_goes_on(command: Run, doubtful: Path, ref: str) -> None:
+    (root,) = read_ledger(doubtful, ROOT)
+    assert read_ledger(doubtful, WAITING)[0]["n"] > 0
+    done = command("dead", "resolve", str(root["id"]), "--delivered", "--reason", "it is there", "--ref", ref)
+    assert done.returncode == 0
+    (now,) = read_ledger(doubtful, ROOT)
+    assert (now["state"], now["external_ref"]) == ("delivered", "1795257060.000100")
+    assert read_ledger(doubtful, "SELECT thread_ts FROM quotes") == [{"thread_ts": "1795257060.000100"}]
+    assert read_ledger(doubtful, WAITING) == [{"n": 0}]
+
+
+def test_sent_again_it_is_not_looked_for(command: Run, doubtful: Path) -> None:
+    (root,) = read_ledger(doubtful, ROOT)
+    done = command("dead", "resolve", str(root["id"]), "--send-again", "--reason", "the channel is empty")
+    assert (done.returncode, "without looking for it first" in done.stdout) == (0, True)
+    (now,) = read_ledger(doubtful, ROOT)
+    assert (now["state"], now["cycle"], now["maybe_sent"]) == ("pending", 2, 0)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import pty
 import sys
 from typing import TYPE_CHECKING
 
@@ -46,14 +49,52 @@ async def test_a_replay_delivers_and_a_second_one_finds_it_already_there(tmp_pat
         status, printed = await quotebot("replay", reference, "--wait")
         (quote,) = await deal.crm()
         assert status == 0
-        assert printed.split(maxsplit=2)[:3] == [reference, "crm.create", f"delivered (at {quote['Id']})\n"]
+        assert printed.split(maxsplit=2) == [reference, "crm.create", f"redone: delivered now (at {quote['Id']})\n"]
 
         status, printed = await quotebot("replay", reference)
         assert status == 0
         assert "already there" in printed
         assert quote["Id"] in printed
+        assert "last replayed by" in printed
         await deal.settled()
         assert len(await deal.crm()) == 1
         (row,) = await deal.rows(f"SELECT * FROM effects WHERE id = {reference}")  # noqa: S608 -- a number of ours
         assert (row["effect_key"], row["cycle"]) == (letter["effect_key"], 3)
         assert len(json.loads(row["failure_history"])) == 2
+
+
+async def test_on_a_terminal_a_bar_shows_how_many_are_settled_and_stdout_carries_data_only(tmp_path: Path, checkout: Path) -> None:
+    async with (
+        World(tmp_path / "world").serve() as world,
+        bot_in(world, tmp_path / "bot", Ports(draw=lambda low, _: low)) as deal,
+    ):
+        await deal.arm("salesforce", "5xx", seconds=60)
+        await deal.approved_deal()
+        await deal.clear_faults()
+        terminal, screen = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "quotebot", "replay", "--class", "crm.create", "--wait", "--json"),
+            cwd=tmp_path,
+            env=clean_environment(tmp_path, PYTHONPATH=str(checkout), TERM="xterm"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=screen,
+        )
+        os.close(screen)
+        shown = asyncio.create_task(asyncio.to_thread(read_to_end, terminal))
+        printed, _ = await asyncio.wait_for(process.communicate(), SECONDS)
+        assert [result["outcome"] for result in json.loads(printed)["results"]] == ["redone"]
+        bar = await shown
+        assert "Settled" in bar
+        assert "100%" in bar
+        assert "No bot is running" not in bar
+
+
+def read_to_end(terminal: int) -> str:
+    """Return everything that was shown on a terminal until its last writer was gone."""
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux says EIO at the end
+        while part := os.read(terminal, 4096):
+            shown += part
+    os.close(terminal)
+    return shown.decode()

@@ -11,7 +11,7 @@ from quotebot import words
 from quotebot.domain.pricing import LineRequest
 from quotebot.domain.quotes import ApprovalState, QuoteState
 from quotebot.effects import RESPONSE_URL_MS
-from quotebot.handlers.quotes import DAY_MS, Asked, Decision, create, root_key, submit
+from quotebot.handlers.quotes import DAY_MS, Asked, Decision, Twin, create, refused_offer, resubmission, root_key, submit
 from tests.quotebot.parts import RULES, create_command
 from tests.quotebot.slack.quote_examples import MORNING, example_pricing, example_quote
 
@@ -94,6 +94,30 @@ def test_what_cannot_be_priced_takes_no_number_and_owes_only_an_answer() -> None
 def test_an_account_name_cannot_mention_anybody_in_the_answer() -> None:
     command = replace(create_command(), account="<!channel> & Co")
     assert "&lt;!channel&gt; &amp; Co" in create(asked(), command, numbered("Q-2026-0001"), RULES).response["text"]
+
+
+def test_a_repetition_is_answered_with_a_question_whose_token_is_its_own_key() -> None:
+    decision = resubmission(asked(), create_command(), Twin("Q-2026-0001", 1, MORNING - 7_000))
+    offer = {"token": KEY, "quote_id": "Q-2026-0001", "version": 1}
+    assert (decision.kind, decision.quote, decision.events) == ("refused", None, ())
+    assert decision.response["text"] == "You created Q-2026-0001 7 s ago. Nothing was created now. Create another?"
+    assert (decision.response["code"], decision.response["offer"]) == ("resubmission", offer)
+    (answer,) = decision.effects
+    assert (answer.effect_class, answer.target, answer.payload["offer"]) == ("slack.reply", "U0REP", offer)
+
+
+@pytest.mark.parametrize(
+    ("code", "quote_id", "text"),
+    [
+        ("offer_gone", None, words.offer_gone()),
+        ("not_your_offer", None, words.not_your_offer()),
+        ("already_created", "Q-2026-0001", words.already_created("Q-2026-0001")),
+    ],
+)
+def test_an_offer_that_cannot_be_used_is_refused_with_its_reason(code: Any, quote_id: str | None, text: str) -> None:
+    decision = refused_offer(asked(), code, quote_id)
+    check_refused(decision, code)
+    assert decision.response == {"code": code, "quote_id": quote_id, "text": text}
 
 
 # ---------------------------------------------------------------------------------------------------------------- submit

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.records import Outcome, Trouble
+from ledger.records import Outcome, Reservation, Sighting, Trouble
 from quotebot import words
 from quotebot.commands import Command
-from quotebot.slack.desk import Answer, FrontDesk
+from quotebot.slack.desk import Answer, FrontDesk, answer_for
+from quotebot.slack.offers import offer_blocks
 from tests.quotebot.parts import create_command, gate_held
 from tests.quotebot.slack.quote_examples import MORNING
 
@@ -55,9 +57,11 @@ async def test_a_new_command_is_recorded_before_it_is_answered(bench: Bench, des
     assert answer == Answer(recorded=True, text=words.working(ref(bench)))
     delivery = bench.row("SELECT * FROM deliveries")
     assert (delivery["source_request_id"], delivery["seen"]) == ("T0HOME:trigger", 1)
-    assert delivery["transport"] == (
-        '{"actor_name": "rep", "envelope_id": "E1", "response_url": "https://hooks.slack.com/commands/T0HOME/1/secret"}'
-    )
+    assert json.loads(delivery["transport"]) == {
+        "actor_name": "rep",
+        "envelope_id": "E1",
+        "response_url": "https://hooks.slack.com/commands/T0HOME/1/secret",
+    }
 
 
 async def test_transport_is_no_part_of_the_identity(bench: Bench, desk: FrontDesk) -> None:
@@ -110,6 +114,65 @@ async def test_a_duplicate_of_a_discarded_command_learns_that_nothing_will_happe
     await received(desk)
     bench.rows("UPDATE operations SET state = 'discarded', next_attempt_at = NULL, finished_at = updated_at")
     assert (await received(desk)).text == words.discarded(ref(bench))
+
+
+async def test_a_duplicate_of_what_was_asked_back_gets_the_question_with_its_buttons(bench: Bench, desk: FrontDesk) -> None:
+    await received(desk)
+    operation = await bench.ledger.claim_operation()
+    assert operation is not None
+    offer = {"token": operation.operation_key, "quote_id": "Q-2026-0001", "version": 1}
+    outcome = Outcome("refused", {"code": "resubmission", "text": "Create another?", "offer": offer})
+    await bench.ledger.execute(operation, lambda _: outcome)
+    answer = await received(desk)
+    assert (answer.text, list(answer.blocks)) == ("Create another?", offer_blocks("Create another?", offer))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "finished_at", "text"),
+    [
+        ("applied", MORNING, "This was done on 21 November 2026; its details are no longer kept. Nothing was done now."),
+        ("refused", MORNING, "This was refused on 21 November 2026; its details are no longer kept. Nothing was done now."),
+        (None, MORNING, "This was given up on 21 November 2026; its details are no longer kept. Nothing was done now."),
+        ("applied", 1_772_496_000_000, "This was done on 3 March 2026; its details are no longer kept. Nothing was done now."),
+    ],
+)
+async def test_a_delivery_of_a_command_purged_long_ago_learns_when_and_how_it_ended(
+    bench: Bench, desk: FrontDesk, outcome: str | None, finished_at: int, text: str
+) -> None:
+    await received(desk)
+    operation = await bench.ledger.claim_operation()
+    assert operation is not None
+    purged = replace(operation, outcome=outcome)
+    assert answer_for(Reservation(Sighting.TOMBSTONE, purged, finished_at)) == Answer(recorded=True, text=text)
+
+
+@pytest.mark.parametrize(("characters", "recorded"), [(65_000, True), (65_600, False), (33_000, False)])
+async def test_a_command_over_64_kib_is_refused_with_the_limit_and_recorded_nowhere(
+    bench: Bench,
+    desk: FrontDesk,
+    characters: int,
+    recorded: bool,  # noqa: FBT001 -- the case
+) -> None:
+    letter = "é" if characters == 33_000 else "A"  # two bytes each
+    answer = await received(desk, payload=replace(create_command(), account=letter * characters))
+    assert answer.recorded is recorded
+    assert len(bench.rows("SELECT 1 FROM operations")) == int(recorded)
+    if not recorded:
+        assert answer.text == "That command is larger than 64 KiB. Nothing was recorded. Split it into several quotes."
+
+
+async def test_a_dropped_envelope_is_audited_with_its_id_and_size(bench: Bench, desk: FrontDesk) -> None:
+    await desk.drop("E1", 1_048_577)
+    event = bench.row("SELECT * FROM audit_events")
+    assert (event["event_type"], event["actor"], event["actor_type"]) == ("delivery.dropped", "quotebot", "system")
+    assert json.loads(event["after"]) == {"envelope_id": "E1", "bytes": 1_048_577}
+
+
+async def test_a_dropped_envelope_that_cannot_be_audited_in_time_is_dropped_all_the_same(bench: Bench) -> None:
+    with gate_held(bench.path):
+        await FrontDesk(bench.ledger, ack_budget_seconds=0.1).drop(None, 2_000_000)
+    await bench.ledger.database.write("next", lambda _: None)  # whatever was queued has had its turn
+    assert bench.counts() == dict.fromkeys(bench.counts(), 0)
 
 
 async def test_the_same_request_with_other_content_is_refused_and_audited(bench: Bench, desk: FrontDesk) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quotebot.commands import Command, DecideApproval, SubmitQuote
+from quotebot.commands import Command, CreateAnother, DecideApproval, SubmitQuote
 from quotebot.slack import intake
 from quotebot.slack.cards import ButtonValue
 from tests.quotebot.parts import create_command
@@ -117,6 +117,46 @@ def test_a_click_is_about_the_version_its_button_showed() -> None:
 
 def test_a_submit_click_carries_no_approval() -> None:
     assert intake.click_command(CLICK, "quote.submit", ButtonValue("Q-2026-0042", 3, None), MORNING).payload == SubmitQuote()
+
+
+TOKEN = "ab" * 32
+
+
+def another(value: str | None, **changes: Any) -> Command | None:
+    action = {"action_id": "quote.create_another", "block_id": "b", "value": value, "action_ts": "1548426417.840180"}
+    return intake.create_another_command({**CLICK, "actions": [action], **changes}, MORNING)
+
+
+def test_create_another_is_a_creation_of_its_own_gesture_under_the_token_of_its_button() -> None:
+    command = another(f'{{"v":1,"t":"{TOKEN}"}}')
+    assert command is not None
+    assert command.payload == CreateAnother(TOKEN)
+    assert (command.aggregate_id, command.aggregate_version) == ("new", 0)
+    assert (command.source, command.source_request_id) == ("slack_interactive", f"T0HOME:{CLICK['trigger_id']}")
+    again = another(f'{{"v":1,"t":"{TOKEN}"}}', trigger_id="another gesture")
+    assert again is not None
+    assert (again.source_request_id, again.fingerprint) == ("T0HOME:another gesture", command.fingerprint)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        "[]",
+        "no json",
+        "[" * 1_999,
+        f'{{"v":2,"t":"{TOKEN}"}}',
+        f'{{"v":true,"t":"{TOKEN}"}}',
+        f'{{"v":1,"t":"{TOKEN}","x":1}}',
+        '{"v":1,"t":"ab"}',
+        '{"v":1,"t":7}',
+        f'{{"v":1,"t":"{TOKEN}"}}' + " " * 2_000,
+        VALUE,
+    ],
+)
+def test_a_create_another_button_of_another_build_is_no_command(value: str | None) -> None:
+    assert another(value) is None
 
 
 def test_a_button_without_a_command_is_none() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -8,8 +9,9 @@ import pytest
 from quotebot import words
 from quotebot.sandbox.world import World
 from quotebot.slack.cards import APPROVE, REJECT, SUBMIT
+from quotebot.slack.offers import CREATE_ANOTHER, SHOW
 from tests.quotebot.parts import gate_held
-from tests.rig import Deal, bot_in, eventually
+from tests.rig import FIRST_QUOTE, GOLDEN, Deal, bot_in, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,6 +123,73 @@ async def test_a_button_of_another_build_is_explained_and_does_nothing(world: Wo
     assert answer["ack"] == {}
     assert await deal.whispers("U0REP") == [(await deal.whispers("U0REP"))[0], words.unreadable_button()]
     assert await deal.rows(EMPTY) == before
+
+
+# ---------------------------------------------------------------------------------------------------- typed a second time
+
+
+async def asked_back(deal: Deal) -> dict[str, Any]:
+    """Type the golden deal twice; return the question the person sees."""
+    for _ in range(2):
+        await deal.slash(GOLDEN)
+        await deal.settled()
+    question: dict[str, Any] = [m for m in await deal.messages() if m["ephemeral_for"] == "U0REP" and m["blocks"]][-1]
+    return question
+
+
+async def test_who_types_the_same_again_is_asked_in_private_with_two_buttons(deal: Deal) -> None:
+    question = await asked_back(deal)
+    assert question["text"].startswith(f"You created {FIRST_QUOTE} ")
+    assert question["text"].endswith("Create another?")
+    (actions,) = [block for block in question["blocks"] if block["type"] == "actions"]
+    assert [button["text"]["text"] for button in actions["elements"]] == ["Create another", "Show it"]
+    assert len(await deal.cards()) == 1
+
+
+async def test_create_another_makes_one_more_however_often_it_is_clicked(deal: Deal) -> None:
+    await asked_back(deal)
+    clicks = await asyncio.gather(*(deal.click_whisper(CREATE_ANOTHER) for _ in range(3)))
+    await deal.settled()
+    acks = await deal.redeliver(clicks[0]["request_id"], "retry", 2)
+    await deal.settled()
+    assert [answer["ack"] for answer in (*clicks, *acks)] == [{}] * 5
+    assert len(await deal.cards()) == len(await deal.rows("SELECT 1 FROM quotes")) == 2
+    second = (await deal.rows("SELECT quote_id FROM one_time_tokens"))[0]["quote_id"]
+    assert (await deal.whispers("U0REP"))[-2:] == [words.already_created(second)] * 2
+
+
+async def test_show_it_shows_the_card_to_the_one_who_clicked_and_records_nothing(deal: Deal) -> None:
+    await asked_back(deal)
+    before = await deal.rows(EMPTY)
+    answer = await deal.click_whisper(SHOW)
+    shown = [m for m in await deal.messages() if m["ephemeral_for"] == "U0REP"][-1]
+    assert answer["ack"] == {}
+    assert shown["text"].startswith(f"Quote {FIRST_QUOTE} for Acme")
+    assert await deal.rows(EMPTY) == before
+
+
+@pytest.mark.parametrize("action_id", [CREATE_ANOTHER, SHOW])
+async def test_a_question_of_another_build_is_explained_and_does_nothing(world: World, deal: Deal, action_id: str) -> None:
+    question = await asked_back(deal)
+    asked = next(message for message in world.slack.messages.all() if message.ts == question["ts"])
+    (actions,) = [block for block in asked.blocks if block["type"] == "actions"]
+    for button in actions["elements"]:
+        button["value"] = button["value"].replace('"v":1', '"v":2')
+    before = await deal.rows(EMPTY)
+    answer = await deal.click_whisper(action_id)
+    assert answer["ack"] == {}
+    assert (await deal.whispers("U0REP"))[-1] == words.unreadable_button()
+    assert await deal.rows(EMPTY) == before
+
+
+async def test_a_redelivered_command_that_was_asked_back_is_asked_again_with_its_buttons(deal: Deal) -> None:
+    await deal.slash(GOLDEN)
+    await deal.settled()
+    again = await deal.slash(GOLDEN)
+    await deal.settled()
+    (ack,) = await deal.redeliver(again["request_id"], "retry", 1)
+    assert ack["ack"]["text"].endswith("Create another?")
+    assert [block["type"] for block in ack["ack"]["blocks"]] == ["section", "actions"]
 
 
 # ------------------------------------------------------------------------------------------------------------ reject form

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import json
+import time
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
 
 from quotebot import words
-from quotebot.app import LedgerInUseError, run_bot
+from quotebot.app import run_bot
+from quotebot.opening import LedgerInUseError
 from quotebot.sandbox.world import World
+from quotebot.slack.socket import envelope_id_of
 from tests.quotebot.parts import gate_held
 from tests.rig import Deal, bot_in, eventually, settings_for
 
@@ -87,6 +91,67 @@ async def test_an_event_it_takes_no_interest_in_is_acknowledged_once(deal: Deal)
     answer = await deal.post("message", user="U0REP", channel="C0DEALS", text="lunch?")
     assert answer["ack"] == {}
     assert await deal.rows("SELECT 1 FROM operations") == []
+
+
+MIB = 1024 * 1024
+HEAD = '"envelope_id":"E1","type":"slash_commands","accepts_response_payload":true,"retry_attempt":0,"retry_reason":""'
+
+
+def envelope(payload: dict[str, Any], envelope_id: str = "E1", *, id_last: bool = False) -> str:
+    """Return an envelope as Slack sends it, or with its id behind the payload."""
+    frame = {"envelope_id": envelope_id, "type": "slash_commands", "accepts_response_payload": True, "payload": payload}
+    return json.dumps(dict(reversed(frame.items())) if id_last else frame)
+
+
+async def test_a_frame_over_one_mebibyte_is_acknowledged_audited_and_dropped(world: World, deal: Deal) -> None:
+    for n, size in enumerate((MIB, 5 * MIB)):  # over our limit, and over the one at which aiohttp hangs up by itself
+        frame = envelope({"text": "x" * size}, f"E{n}", id_last=bool(n))
+        ack = await world.socket.deliver(frame, f"E{n}", "slash_commands")
+        assert (ack.payload, ack.error) == ({}, None)
+    dropped = await deal.rows("SELECT after FROM audit_events WHERE event_type = 'delivery.dropped' ORDER BY id")
+    assert [json.loads(row["after"])["envelope_id"] for row in dropped] == ["E0", "E1"]
+    assert all(json.loads(row["after"])["bytes"] > MIB for row in dropped)
+    assert await deal.rows("SELECT 1 FROM operations") == []
+    assert len(await deal.witness("apps.connections.open")) == 1  # the connection stayed
+    assert "Quotebot" in (await deal.slash("help"))["ack"]["text"]
+
+
+async def test_a_frame_just_under_the_limit_is_read(world: World, deal: Deal) -> None:
+    frame = envelope({"type": "event_callback", "event": {"type": "message", "text": "x" * (MIB - 300)}})
+    assert len(frame) < MIB
+    ack = await world.socket.deliver(frame, "E1", "events_api")
+    assert (ack.payload, ack.error) == ({}, None)
+    assert await deal.rows("SELECT 1 FROM audit_events WHERE event_type = 'delivery.dropped'") == []
+
+
+@pytest.mark.parametrize(
+    ("frame", "expected"),
+    [
+        (envelope({"text": "a" * 9_000}), "E1"),
+        (envelope({"text": "a" * 9_000}, id_last=True), "E1"),
+        (f'{{{HEAD},"payload":{{"text":"{"a" * 9_000}"}}}}', "E1"),
+        (f'{{"payload":{{"text":"{"a" * 9_000}"}},{HEAD}}}', "E1"),
+        (f' {{ {HEAD.replace(":", " : ").replace(",", " , ")} , "payload" : {{}} }} ', "E1"),
+        (f'{{"type":"events_api","payload":{{"a":"{"a" * 9_000}"}}}}', None),
+        (f'{{"payload":{{"envelope_id":"other","text":"{"a" * 9_000}"}}}}', None),
+        (f'{{"payload":{{"text":"{"a" * 9_000}","envelope_id":"other"}}}}', None),
+        (json.dumps({"payload": {"text": "a" * 9_000 + '","envelope_id":"typed"}'}}), None),
+        (json.dumps({"payload": {"text": '","envelope_id":"typed","' + "a" * 9_000}, "envelope_id": "E1"}), "E1"),
+        ("x" * 9_000, None),
+        ("[" * 9_000, None),
+        ("", None),
+    ],
+)
+def test_the_envelope_id_of_a_large_frame_is_its_own_or_none(frame: str, expected: str | None) -> None:
+    assert envelope_id_of(frame) == expected
+
+
+@pytest.mark.parametrize("edge", ['"envelope_id":"a",' * 250, '"a":"b",' * 500, "{" * 4_096, " " * 4_096, '"envelope_id"' * 300])
+def test_looking_for_the_envelope_id_takes_no_time_worth_speaking_of(edge: str) -> None:
+    started = time.perf_counter()
+    for frame in (edge * 300, "{" + edge * 300, edge * 300 + "}"):
+        envelope_id_of(frame)
+    assert time.perf_counter() - started < 0.5
 
 
 async def test_while_it_closes_the_last_command_is_acknowledged_and_a_new_one_is_not(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import re
 import sqlite3
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ledger.statements import load_statements
 from quotebot.domain.lifecycle import IllegalTransitionError
 from quotebot.domain.quotes import ApprovalState, QuoteState
 from quotebot.store import quotes as store
@@ -19,11 +22,15 @@ if TYPE_CHECKING:
 PRICED = example_quote(requester_name="rep")
 PENDING = replace(PRICED, state=QuoteState.PENDING_APPROVAL, approval=example_approval())
 REJECTED = replace(PENDING, state=QuoteState.REJECTED, approval=decided(ApprovalState.REJECTED, decision_reason="Too deep.\nNo."))
-OPERATION, ROOT = "1" * 64, "2" * 64
+OPERATION, ROOT, ASKED = "1" * 64, "2" * 64, "3" * 64
 
 
-async def inserted(bench: Bench, quote: Quote, operation_key: str = OPERATION) -> None:
-    await bench.ledger.database.write("test", lambda tx: store.insert(tx, quote, operation_key=operation_key, root_effect_key=ROOT))
+async def inserted(bench: Bench, quote: Quote, operation_key: str = OPERATION, *, recorded_at: int = MORNING) -> None:
+    def work(tx: Tx) -> None:
+        keys = {"operation_key": operation_key, "root_effect_key": ROOT, "asked_hash": ASKED}
+        store.insert(tx, quote, **keys, recorded_at=recorded_at)
+
+    await bench.ledger.database.write("test", work)
 
 
 async def saved(bench: Bench, before: Quote, after: Quote) -> None:
@@ -129,6 +136,7 @@ async def test_a_version_has_one_open_request_at_most(bench: Bench) -> None:
         ("UPDATE quotes SET account = 'Other'", "a quote keeps its identity"),
         ("UPDATE quotes SET requester = 'U0MANAGER'", "a quote keeps its identity"),
         ("UPDATE quotes SET team_id = 'T0OTHER'", "a quote keeps its identity"),
+        ("UPDATE quotes SET asked_hash = created_by_operation", "a quote keeps its identity"),
         ("DELETE FROM quotes", "a quote is kept"),
         ("UPDATE quotes SET state = 'mine'", "CHECK constraint failed"),
     ],
@@ -171,6 +179,53 @@ async def test_a_snapshot_is_found_by_its_hash(bench: Bench) -> None:
     found = await bench.ledger.database.read(lambda tx: store.pricing_hash(tx, "Q-2026-0042"))
     assert found == bench.row("SELECT pricing_hash FROM quote_versions")["pricing_hash"]
     assert len(found) == 64
+
+
+async def twin(bench: Bench, **changes: Any) -> tuple[str, int, int] | None:
+    asked = {"requester": "U0REP", "team_id": "T0HOME", "asked_hash": ASKED, "since": MORNING, **changes}
+    return await bench.ledger.database.read(lambda tx: store.find_twin(tx, **asked))
+
+
+async def test_a_twin_is_the_newest_quote_of_the_same_person_and_content_since_then(bench: Bench) -> None:
+    await inserted(bench, PRICED)
+    await inserted(bench, replace(PRICED, quote_id="Q-2026-0043"), "4" * 64, recorded_at=MORNING + 5)
+    assert await twin(bench) == ("Q-2026-0043", 1, MORNING + 5)
+    assert await twin(bench, since=MORNING + 5) == ("Q-2026-0043", 1, MORNING + 5)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"since": MORNING + 1}, {"requester": "U0VP"}, {"team_id": "T0OTHER"}, {"asked_hash": "4" * 64}]
+)
+async def test_an_older_quote_or_one_of_another_person_team_or_content_is_no_twin(bench: Bench, changes: dict[str, Any]) -> None:
+    await inserted(bench, PRICED)
+    assert await twin(bench, **changes) is None
+
+
+async def test_a_twin_is_found_by_its_index(bench: Bench) -> None:
+    text = files("quotebot.store").joinpath("queries.sql").read_text("utf-8")
+    sql = "EXPLAIN QUERY PLAN " + re.sub(r":\w+", "'x'", load_statements([text])["find_twin"])
+    assert [row["detail"] for row in bench.rows(sql)] == [
+        "SEARCH quotes USING INDEX quotes_requester (requester=? AND asked_hash=? AND recorded_at>?)"
+    ]
+
+
+async def test_a_token_is_used_once_and_stays_used(bench: Bench) -> None:
+    await inserted(bench, PRICED)
+    database = bench.ledger.database
+    assert await database.read(lambda tx: store.find_token_use(tx, OPERATION)) is None
+    await database.write("test", lambda tx: store.use_token(tx, OPERATION, "Q-2026-0042", MORNING))
+    assert await database.read(lambda tx: store.find_token_use(tx, OPERATION)) == "Q-2026-0042"
+    with pytest.raises(sqlite3.IntegrityError, match=r"one_time_tokens\.token"):
+        await database.write("test", lambda tx: store.use_token(tx, OPERATION, "Q-2026-0042", MORNING))
+    for sql in ("DELETE FROM one_time_tokens", "UPDATE one_time_tokens SET used_at = 0"):
+        with pytest.raises(sqlite3.IntegrityError, match="a used token"):
+            bench.rows(sql)
+
+
+async def test_the_head_version_is_that_of_the_quote_as_it_is_now(bench: Bench) -> None:
+    await inserted(bench, PRICED)
+    assert await bench.ledger.database.read(lambda tx: store.head_version(tx, "Q-2026-0042")) == 1
+    assert await bench.ledger.database.read(lambda tx: store.head_version(tx, "Q-2026-0099")) is None
 
 
 async def test_an_operation_without_a_delivery_has_no_transport(bench: Bench) -> None:

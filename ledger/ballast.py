@@ -1,0 +1,74 @@
+"""Room kept for the day the disk is full: a file of real blocks beside the ledger, given up so that the failure can be recorded."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BALLAST_BYTES: Final = 32 * 1024 * 1024
+REMAKE_SECONDS: Final = 60.0
+
+
+class Ballast:
+    """The file `ledger.db.ballast` of `size` bytes; 0 means none is kept. Freed by the writer, made again by housekeeping."""
+
+    __slots__ = ("_freed_at", "_lock", "_path", "_size")
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._path = path.with_name(path.name + ".ballast")
+        self._size = size
+        self._freed_at: float | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a ballast is kept at all."""
+        return self._size > 0
+
+    def is_there(self) -> bool:
+        """Whether it can be given up."""
+        return self.wanted and self._path.exists()
+
+    def make(self, monotonic: float) -> bool:
+        """Take the room; true when it is there. `monotonic` (seconds) is now.
+
+        Not within a minute of giving it up, and not when the disk has less than twice as much: the rest is needed for work.
+        """
+        with self._lock:
+            if not self.wanted:
+                return False
+            if self.is_there() and self._path.stat().st_size == self._size:
+                return True
+            if self._freed_at is not None and monotonic - self._freed_at < REMAKE_SECONDS:
+                return False
+            disk = os.statvfs(self._path.parent)
+            if disk.f_bavail * disk.f_frsize < 2 * self._size:
+                return False
+            return self._take()
+
+    def free(self, monotonic: float) -> bool:
+        """Give the room up; false when there is none to give. `monotonic` (seconds) is now."""
+        with self._lock:
+            if not self.is_there():
+                return False
+            self._path.unlink()
+            self._freed_at = monotonic
+            return True
+
+    def _take(self) -> bool:
+        try:
+            file = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
+            try:
+                os.posix_fallocate(file, 0, self._size)  # real blocks: a file of holes would keep no room
+                os.ftruncate(file, self._size)
+            finally:
+                os.close(file)
+        except OSError:  # somebody else was faster
+            self._path.unlink(missing_ok=True)
+            return False
+        self._freed_at = None
+        return True

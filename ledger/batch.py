@@ -1,0 +1,275 @@
+"""One batch of writes on one connection: a savepoint each, one COMMIT for all, and what each is told when the disk fails.
+
+Everything here runs on the writer's thread, but for reading the counters and `remake_ballast`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Any, Final
+
+from ledger.database import NotRecorded, OutcomeUnknown, WritesRefused
+from ledger.members import Member, Ran, tell
+from ledger.sqlite_tx import FATAL, SqliteTx, primary_code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ledger.ballast import Ballast
+    from ledger.clock import Clock
+    from ledger.locks import WriteGate
+
+MAX_BATCH: Final = 256
+BATCH_SECONDS: Final = 0.020  # then it commits: nobody who is in it waits longer for those behind them
+
+
+class BatchRunner:
+    """The writer's side of group commit. The counters are written here and read anywhere."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        witness: sqlite3.Connection,
+        gate: WriteGate,
+        ballast: Ballast,
+        statements: Mapping[str, str],
+        clock: Clock,
+        finish: Callable[[SqliteTx, Sequence[Any]], None] | None,
+    ) -> None:
+        self._connection = connection
+        self._control = connection.cursor()
+        self._witness = witness
+        self._gate = gate
+        self.ballast = ballast
+        self._statements = statements
+        self._clock = clock
+        self._finish = finish
+        self._committing = False
+        self.broken: str | None = None
+        self.full_since: int | None = None
+        self.commits = 0
+        self.writes = 0
+        self.commit_seconds = 0.0
+        self.last_commit_seconds = 0.0
+
+    def run(self, batch: Sequence[Member]) -> Ran:
+        """Run the batch in one transaction and commit it. Nobody may be told anything before this returns."""
+        try:
+            with self._gate:
+                return self._run(batch)
+        except BaseException as error:  # noqa: BLE001 -- whatever it was, every waiting caller must hear of it
+            self.broken = f"the ledger's writer failed ({error!r})."
+            with contextlib.suppress(sqlite3.Error):
+                self._roll_back()
+            return Ran(tell(batch, OutcomeUnknown if self._committing else NotRecorded, self.broken), [])
+
+    def refusal(self, name: str) -> WritesRefused:
+        """Say why nothing is written any more."""
+        return WritesRefused(f"{name} was not recorded: the ledger takes no writes until a restart. The cause: {self.broken}")
+
+    def checkpoint(self, mode: str) -> None:
+        """Copy the WAL into the file. `mode`: PASSIVE in between, TRUNCATE at the end. A full disk is no news here."""
+        if self.broken is not None:
+            return
+        with self._gate:
+            try:
+                self._control.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+            except sqlite3.Error as error:
+                if primary_code(error) in FATAL:
+                    self.broken = f"a checkpoint failed ({error}): the file may be damaged."
+
+    def remake_ballast(self) -> bool:
+        """Keep room for a full disk again, if there is some. Called from any thread but one at a time."""
+        there = self.ballast.make(self._clock.monotonic())
+        if there:
+            self.full_since = None
+        return there
+
+    def close(self, connection: sqlite3.Connection, *, checkpoint: bool) -> None:
+        """Close the writer's connections and the gate; the last connection of all checkpoints, so it happens inside the gate."""
+        self.close_witness(connection)
+        if checkpoint:
+            connection.execute("PRAGMA busy_timeout = 0")  # who still reads keeps the WAL; it is not waited for
+            self.checkpoint("TRUNCATE")
+        with self._gate:
+            connection.close()
+        self._gate.close()
+
+    def close_witness(self, connection: sqlite3.Connection) -> None:
+        """Close the second connection, on the thread that opened it."""
+        del connection
+        self._witness.close()
+
+    def _run(self, batch: Sequence[Member]) -> Ran:
+        began = now = self._clock.monotonic()
+        try:
+            version = self._version()
+            self._control.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            return self._not_begun(batch, error)
+        tx = SqliteTx(self._connection, self._statements, [])
+        alone = len(batch) == 1
+        ran: list[Member] = []
+        for index, member in enumerate(batch):
+            if index:
+                now = self._clock.monotonic()
+                if now - began >= BATCH_SECONDS:
+                    return self._commit(tx, version, ran, batch[index:])
+            if not member.start():
+                continue
+            if member.deadline is not None and now >= member.deadline:
+                member.error = NotRecorded(f"{member.name} waited past its deadline; nothing was recorded.")
+            else:
+                self._run_member(tx, member, alone=alone)
+                if tx.trouble is not None or not self._connection.in_transaction:
+                    ended = self._trouble(tx, member, ran, batch[index + 1 :])
+                    if ended is not None:
+                        return ended
+            ran.append(member)
+        return self._commit(tx, version, ran, ())
+
+    def _run_member(self, tx: SqliteTx, member: Member, *, alone: bool) -> None:
+        """Run one member in a savepoint of its own. One that is alone needs none: its failure ends the transaction."""
+        events = tx.events
+        assert events is not None  # noqa: S101 -- it is None only in a read and during finish
+        emitted = len(events)
+        if not alone:
+            self._control.execute("SAVEPOINT member")
+        try:
+            member.result = member.work(tx)
+        except Exception as error:  # noqa: BLE001 -- handed to the caller who awaits this member
+            member.error = error
+            del events[emitted:]
+            if not alone and self._connection.in_transaction:
+                self._control.execute("ROLLBACK TO member")
+        if not alone and self._connection.in_transaction:
+            self._control.execute("RELEASE member")
+
+    def _trouble(self, tx: SqliteTx, member: Member, ran: list[Member], rest: Sequence[Member]) -> Ran | None:
+        """Decide what a member's bad disk means for the batch; None: it goes on without what the member did."""
+        trouble, tx.trouble = tx.trouble, None
+        alive = self._connection.in_transaction
+        if primary_code(trouble) in FATAL:
+            member.error = None  # what it raised of it; it is told as the others are
+            return self._fatal([*ran, member], rest, member.name, trouble)
+        if self._makes_room_after(trouble):
+            return self._again([*ran, member], rest)
+        if member.error is None and alive:
+            return None  # it swallowed the error of one statement: that is its own decision
+        if member.error is None or trouble is not None:
+            cause = member.error or trouble or "its transaction was rolled back"
+            member.error = NotRecorded(f"{member.name} was not recorded ({cause}).")
+        if alive:
+            return None
+        return Ran([member], self._again(ran, rest).again)  # SQLite rolled back everybody; the others run again without it
+
+    def _commit(self, tx: SqliteTx, version: int, ran: list[Member], rest: Sequence[Member]) -> Ran:
+        alive = [member for member in ran if member.error is None]
+        if not alive:
+            self._roll_back()
+            return Ran(ran, list(rest))
+        if self._finish is not None and tx.events:
+            stopped = self._finish_batch(self._finish, tx, ran, rest)
+            if stopped is not None:
+                return stopped
+        started = self._clock.monotonic()
+        self._committing = True
+        try:
+            self._control.execute("COMMIT")
+        except sqlite3.Error as error:
+            ended = self._commit_failed(error, version, ran, rest)
+            self._committing = False
+            return ended
+        self._committing = False
+        self.last_commit_seconds = self._clock.monotonic() - started
+        self.commit_seconds += self.last_commit_seconds
+        self.commits += 1
+        self.writes += len(alive)
+        if not self.ballast.wanted:
+            self.full_since = None
+        return Ran(ran, list(rest))
+
+    def _finish_batch(
+        self, finish: Callable[[SqliteTx, Sequence[Any]], None], tx: SqliteTx, ran: list[Member], rest: Sequence[Member]
+    ) -> Ran | None:
+        events, tx.events = tx.events or [], None
+        failure: Exception | None = None
+        try:
+            finish(tx, events)
+        except Exception as error:  # noqa: BLE001 -- told to every member: none of them is recorded without it
+            failure = error
+        trouble = tx.trouble
+        if failure is None and trouble is None and self._connection.in_transaction:
+            return None
+        if primary_code(trouble) in FATAL:
+            return self._fatal(ran, rest, "what ends a batch", trouble)
+        if self._makes_room_after(trouble):
+            return self._again(ran, rest)
+        self._roll_back()
+        cause = trouble or repr(failure)
+        return Ran(tell(ran, NotRecorded, f"what ends every batch failed ({cause}); nothing was recorded."), list(rest))
+
+    def _commit_failed(self, error: sqlite3.Error, version: int, ran: list[Member], rest: Sequence[Member]) -> Ran:
+        self._roll_back()
+        if primary_code(error) != sqlite3.SQLITE_FULL or not self._provably_not_recorded(version):
+            self.broken = f"COMMIT failed ({error}); whether it was recorded is not known. Restart to re-read by key."
+            return Ran(tell(ran, OutcomeUnknown, self.broken), list(rest))
+        if self._makes_room_after(error):
+            return self._again(ran, rest)
+        return Ran(tell(ran, NotRecorded, f"the disk is full ({error}); nothing was recorded."), list(rest))
+
+    def _provably_not_recorded(self, version: int) -> bool:
+        """Tell whether a COMMIT that met a full disk left nothing behind, now or after a crash.
+
+        A WAL transaction exists once its last frame, which carries the commit mark and a checksum over all before it, is whole.
+        SQLite writes the frames in order, then syncs, then publishes them in the WAL index. SQLITE_FULL comes from writing a frame:
+        the one that failed is not whole, so the commit mark is not there (it is in the last frame) or its checksum is wrong. Both a
+        running reader, which goes by the index, and a recovery, which goes by marks, salts and checksums, ignore such frames, and
+        the next transaction writes over them. Only on storage without powersafe overwrite would frames of padding follow a whole
+        commit frame and could fail in its stead; and a failed sync or index is an I/O error, not a full disk. That is what the code
+        says; the witness, a second connection, makes sure of what happened. We are inside the gate and hence the only ones who can
+        commit: when its data_version is the one from before, nothing was published. The version also changes when the batch was
+        the first to write after a complete checkpoint, which starts the WAL over; then the WAL holds no committed frame at all.
+        """
+        try:
+            if self._version() == version:
+                return True
+            ((busy, frames, _),) = self._witness.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error:
+            return False
+        return bool(busy == 0 and frames == 0)
+
+    def _not_begun(self, batch: Sequence[Member], error: sqlite3.Error) -> Ran:
+        if primary_code(error) in FATAL:
+            self.broken = f"the file cannot be read ({error}): it may be damaged."
+        elif self._makes_room_after(error):
+            return Ran([], list(batch))
+        return Ran(tell(batch, NotRecorded, f"the ledger could not be written ({error}); nothing was recorded."), [])
+
+    def _fatal(self, ran: Sequence[Member], rest: Sequence[Member], whose: str, trouble: sqlite3.Error | None) -> Ran:
+        self._roll_back()
+        self.broken = f"{whose} met an error of the disk ({trouble}): the file may be damaged."
+        return Ran(tell(ran, NotRecorded, f"{self.broken} Nothing was recorded. Restart to look at it."), list(rest))
+
+    def _again(self, ran: Sequence[Member], rest: Sequence[Member]) -> Ran:
+        self._roll_back()
+        for member in ran:
+            member.reset()
+        return Ran([], [*ran, *rest])
+
+    def _makes_room_after(self, trouble: sqlite3.Error | None) -> bool:
+        """Note a full disk and give up the ballast; false when it was not that, or there is nothing left to give up."""
+        if primary_code(trouble) != sqlite3.SQLITE_FULL:
+            return False
+        if self.full_since is None:
+            self.full_since = self._clock.now_ms()
+        return self.ballast.free(self._clock.monotonic())
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._control.execute("ROLLBACK")
+
+    def _version(self) -> int:
+        ((version,),) = self._witness.execute("PRAGMA data_version").fetchall()
+        return int(version)

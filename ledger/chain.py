@@ -1,0 +1,96 @@
+"""The arithmetic of the audit chain: what is signed, and with which key. Pure; the rows are audit.py's business.
+
+An event's MAC covers every column and the MAC before it in its aggregate's chain, so an edit, a deletion in the middle or a swap
+breaks the chain from there on. The seal of a chain's head covers where the chain ends: a chain cut short no longer fits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEY_BYTES: Final = 32
+EVENT_TAG: Final = "quotebot/audit/1"
+HEAD_TAG: Final = "quotebot/audit-head/1"
+ANCHOR_TAG: Final = "quotebot/audit-anchor/1"
+
+EVENT_COLUMNS: Final = (  # the order in which they are signed
+    "id",
+    "at",
+    "event_type",
+    "aggregate_id",
+    "seq",
+    "previous_id",
+    "operation_key",
+    "effect_id",
+    "correlation_id",
+    "actor",
+    "actor_type",
+    "retry_count",
+    "failure_category",
+    "recovery_action",
+    "before",
+    "after",
+    "schema_version",
+    "key_id",
+)
+
+
+class Head(NamedTuple):
+    """Where a chain ends."""
+
+    event_id: int | None
+    seq: int
+    mac: bytes
+
+
+EMPTY: Final = Head(None, 0, bytes(32))
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The keys that signed this ledger, by id; new events are signed with the current one. Old keys verify old events."""
+
+    current_id: str
+    keys: Mapping[str, bytes]
+
+    @property
+    def current(self) -> tuple[str, bytes]:
+        """The id and the key that sign now."""
+        return self.current_id, self.keys[self.current_id]
+
+    @classmethod
+    def of(cls, current: bytes, *older: bytes) -> Keyring:
+        """Build a ring from raw keys. Raises ValueError for a key shorter than 32 bytes."""
+        for key in (current, *older):
+            if len(key) < KEY_BYTES:
+                raise ValueError(f"an audit key has {len(key)} bytes; it needs {KEY_BYTES}")
+        return cls(key_id(current), {key_id(key): key for key in (current, *older)})
+
+
+def key_id(key: bytes) -> str:
+    """Return the public name of a key: the first 16 hex digits of its SHA-256."""
+    return hashlib.sha256(key).hexdigest()[:16]
+
+
+def event_mac(key: bytes, previous_mac: bytes, event: Mapping[str, Any]) -> bytes:
+    """Sign one event after the one whose MAC is given (32 zero bytes at a chain's start)."""
+    signed = [EVENT_TAG, previous_mac.hex(), *[event[name] for name in EVENT_COLUMNS]]
+    return hmac.digest(key, orjson.dumps(signed), "sha256")
+
+
+def head_seal(key: bytes, aggregate_id: str, head: Head) -> bytes:
+    """Seal where a chain ends."""
+    return hmac.digest(key, orjson.dumps([HEAD_TAG, aggregate_id, head.event_id, head.seq, head.mac.hex()]), "sha256")
+
+
+def anchor_seal(key: bytes, at: int, last_event_id: int, chains: int, heads_sha256: str) -> bytes:
+    """Seal the heads of all chains at one moment (Unix milliseconds)."""
+    return hmac.digest(key, orjson.dumps([ANCHOR_TAG, at, last_event_id, chains, heads_sha256]), "sha256")

@@ -1,0 +1,191 @@
+"""Which rows are taken next, inside the claiming transaction: due, at the head of their lane, with their gate open.
+
+What was in flight at two deaths of a process in a row is a suspect: it is taken alone, so that a third death proves which row it
+is, and bystanders are never buried for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ledger.gates import family
+from ledger.machine import EffectState
+from ledger.outbox import drop_waiting
+from ledger.records import Effect, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ledger.audit import Audit
+    from ledger.database import Row, Tx
+    from ledger.gates import GateKeeper, Gates
+
+POISON_CLAIMS: Final = 3  # died with it so often: it is given up
+SUSPECT_CLAIMS: Final = POISON_CLAIMS - 1  # one death more would bury it: it is tried alone
+
+
+@dataclass(slots=True)
+class Suspects:
+    """The rows that are tried alone, by id. Looked up when rows are taken back from the dead; a settle clears its row.
+
+    `waiting`: which kinds have one that is due and waits for what is under way; until it had its turn nothing of any kind is taken.
+    """
+
+    operations: set[int] = field(default_factory=set)
+    effects: set[int] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+
+    def look(self, tx: Tx) -> None:
+        """Learn which rows wait with so many deaths behind them."""
+        self.operations = {row["id"] for row in tx.all("suspect_operations", suspect_claims=SUSPECT_CLAIMS)}
+        self.effects = {row["id"] for row in tx.all("suspect_effects", suspect_claims=SUSPECT_CLAIMS)}
+        self.waiting = set()
+
+    def clear(self, row: Operation | Effect) -> None:
+        """Forget a row that came to an end."""
+        (self.operations if isinstance(row, Operation) else self.effects).discard(row.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """Who takes rows: its epoch and how long a claim lasts. `max_age_ms` by class; a class without one never grows too old."""
+
+    epoch: int
+    lease_ms: int
+    max_age_ms: Mapping[str, int] = field(default_factory=dict)
+
+
+def take_operations(tx: Tx, now: int, taker: Taker, suspects: Suspects, limit: int) -> list[Operation]:
+    """Claim up to `limit` due operations, each the oldest unfinished one of its lane."""
+    found = (
+        tx.one("due_suspect_operation", id=row_id, now=now, suspect_claims=SUSPECT_CLAIMS) for row_id in sorted(suspects.operations)
+    )
+    due = _turn(tx, suspects, "operations", next((row for row in found if row is not None), None))
+    if due is None:
+        due = tx.all("due_operations", now=now, limit=limit, suspect_claims=SUSPECT_CLAIMS)
+    rows = [
+        tx.one("claim_operation", id=row["id"], fence=row["fence"], epoch=taker.epoch, lease_until=now + taker.lease_ms, now=now)
+        for row in due
+    ]
+    return [Operation.of(row) for row in rows if row is not None]
+
+
+def take_effects(
+    tx: Tx,
+    now: int,
+    taker: Taker,
+    suspects: Suspects,
+    keeper: GateKeeper,
+    audit: Audit,
+    slots: Mapping[str, int],
+) -> tuple[list[Effect], list[Effect], int]:
+    """Claim due effects, up to `slots` of each class.
+
+    Returns what was claimed, what turned out too old and failed instead, and how many were no longer worth doing.
+    """
+    gates = keeper.look(tx, now)
+    found = (tx.one("due_suspect_effect", id=row_id, now=now, suspect_claims=SUSPECT_CLAIMS) for row_id in sorted(suspects.effects))
+    alone = next((row for row in found if row is not None and _allowed(tx, gates, slots, row["class"]) > 0), None)
+    due: Iterator[Row] | list[Row] | None = _turn(tx, suspects, "effects", alone)
+    if due is None:
+        due = _due(tx, now, gates, slots)
+    claimed, expired, dropped = [], [], 0
+    for row in due:
+        effect = Effect.of(row)
+        if effect.expires_at is not None and effect.expires_at <= now:
+            _drop_needless(tx, audit, now, effect)
+            dropped += 1
+            suspects.clear(effect)
+        elif effect.state is EffectState.PENDING and _too_old(tx, now, effect, taker.max_age_ms.get(effect.effect_class)):
+            expired.append(_expire(tx, audit, now, effect))
+            suspects.clear(effect)
+        else:
+            taken = tx.one(
+                "claim_effect", id=effect.id, fence=effect.fence, epoch=taker.epoch, lease_until=now + taker.lease_ms, now=now
+            )
+            assert taken is not None  # noqa: S101 -- read in this very transaction
+            claimed.append(Effect.of(taken, reconciling=effect.state is EffectState.UNCERTAIN))
+    return claimed, expired, dropped
+
+
+def _due(tx: Tx, now: int, gates: Gates, slots: Mapping[str, int]) -> Iterator[Row]:
+    """Yield due rows class by class; each is claimed before the next class is looked at."""
+    for name in slots:
+        allowed = _allowed(tx, gates, slots, name)
+        if allowed > 0:
+            yield from tx.all("due_effects", **{"class": name}, now=now, limit=allowed, suspect_claims=SUSPECT_CLAIMS)
+
+
+def _allowed(tx: Tx, gates: Gates, slots: Mapping[str, int], name: str) -> int:
+    """Return how many effects of a class may be taken now; a half-open family gets one over all its classes."""
+    free = slots.get(name, 0)
+    if free <= 0 or gates.flowing(name):
+        return free
+    busy = _count(tx.one("in_flight_of_class", **{"class": name}))
+    relatives = _count(tx.one("in_flight_of_family", family=family(name)))
+    return gates.limit(name, free, busy, relatives)
+
+
+def _count(row: Row | None) -> int:
+    assert row is not None  # noqa: S101 -- an aggregate always answers
+    found: int = row["busy"]
+    return found
+
+
+def _turn(tx: Tx, suspects: Suspects, kind: str, due: Row | None) -> list[Row] | None:
+    """Return the due suspect of this kind; nothing while one waits for what is under way or is being tried; None: take as usual."""
+    if not suspects.operations and not suspects.effects:
+        return None
+    held = [*tx.all("operations_in_progress"), *tx.all("effects_in_flight")]
+    suspects.waiting.discard(kind)
+    if due is not None and not held:
+        return [due]
+    if due is not None:
+        suspects.waiting.add(kind)
+    return [] if suspects.waiting or any(row["claims"] > SUSPECT_CLAIMS for row in held) else None
+
+
+def _too_old(tx: Tx, now: int, effect: Effect, max_age_ms: int | None) -> bool:
+    if max_age_ms is None or now - effect.aged_from <= max_age_ms:
+        return False
+    held = tx.all(
+        "holds_since", **{"class": effect.effect_class}, family=family(effect.effect_class), since=effect.aged_from, now=now
+    )
+    return (
+        now - effect.aged_from - _covered([(max(row["held_at"], effect.aged_from), row["ended_at"]) for row in held]) > max_age_ms
+    )
+
+
+def _covered(spans: list[tuple[int, int]]) -> int:
+    """Return the length of the union of spans: a class and its family may be held at the same time."""
+    total, end = 0, 0
+    for start, stop in sorted(spans):
+        total += max(0, stop - max(start, end))
+        end = max(end, stop)
+    return total
+
+
+def _expire(tx: Tx, audit: Audit, now: int, effect: Effect) -> Effect:
+    error = "It waited longer than its class allows, so it was not sent late. Replay it if it is still wanted."
+    row = tx.one("expire_effect", id=effect.id, fence=effect.fence, last_error=error, now=now)
+    assert row is not None  # noqa: S101 -- read in this very transaction
+    dead = Effect.of(row)
+    audit.of_effect(
+        tx,
+        now,
+        "system.error",
+        dead,
+        failure_category="expired",
+        recovery_action="replay",
+        after={"class": dead.effect_class, "error": error},
+    )
+    return dead
+
+
+def _drop_needless(tx: Tx, audit: Audit, now: int, effect: Effect) -> None:
+    error = "Too old to be worth sending."
+    row = tx.one("drop_due_effect", id=effect.id, fence=effect.fence, category="expired", last_error=error, now=now)
+    assert row is not None  # noqa: S101 -- read in this very transaction
+    audit.of_effect(tx, now, "effect.superseded", Effect.of(row), failure_category="expired", after={"error": error})
+    drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")

@@ -1,0 +1,219 @@
+"""Whether a class of effects may be claimed: pauses, waits that the other side asked for, and the circuit breaker, as one thing.
+
+A gate belongs to a class ("crm.create") or to a family of classes that share a login ("crm"). Pure: a gate and what happened in,
+a gate out; the rows are read and written by `GateKeeper` inside the ledger's transactions.
+
+    flowing ──refused login, pause, 429, failures in a row──► held
+    held ──resumed, or its time is over──► half_open (breaker, login: one effect at a time) | flowing (429)
+    half_open ──an effect got an answer──► flowing
+    half_open ──it failed the same way──► held
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from ledger.jsontext import dumps, loads
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledger.database import Row, Tx
+
+GateState = Literal["flowing", "held", "half_open"]
+Cause = Literal["auth", "operator", "breaker", "throttled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """When a class is taken for down: so many transient failures in a row, over so many distinct effects; then so long a rest."""
+
+    failures: int = 5
+    distinct_effects: int = 3
+    rest_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One gate. Times are Unix milliseconds; `until_at` None means until somebody resumes it."""
+
+    name: str
+    state: GateState = "flowing"
+    cause: Cause | None = None
+    reason: str | None = None
+    held_by: str | None = None
+    held_at: int | None = None
+    until_at: int | None = None
+    resumed_at: int | None = None
+    failures: int = 0
+    failing: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, row: Row) -> Gate:
+        """Read one row of `gates`."""
+        values = dict(zip(row.keys(), row, strict=True))
+        return cls(**{**values, "failing": tuple(loads(values["failing"]))})
+
+    def hold(self, cause: Cause, reason: str, by: str, now: int, until: int | None) -> Gate:
+        """Let nothing through until `until`. A hold that lasts longer, or that waits for a person, is not cut short."""
+        if self.state == "held":
+            if self.until_at is None and (cause, self.cause) != ("operator", "auth"):  # a restart ends what waits for a login only
+                return self
+            lasts = None if until is None or self.until_at is None else max(until, self.until_at)
+            if self.cause == "breaker" and until is not None:  # a wait does not make an outage harmless: it ends half open
+                return replace(self, until_at=lasts)
+            return replace(self, cause=cause, reason=reason, held_by=by, until_at=lasts)
+        if self.state == "half_open" and until is not None:  # the trial is still to come
+            cause = "breaker"
+        return replace(self, state="held", cause=cause, reason=reason, held_by=by, held_at=now, until_at=until)
+
+    def lift(self, now: int, *, by_person: bool = False) -> Gate:
+        """End a hold: what failed before is tried with one effect at first."""
+        half = by_person or self.cause in ("breaker", "auth")
+        resumed_at = now if by_person or self.cause == "auth" else self.resumed_at
+        if not half:  # failures in a row stay in a row over the waits that the other side asked for
+            return replace(self, state="flowing", held_at=None, until_at=None)
+        return replace(self, state="half_open", held_at=None, until_at=None, resumed_at=resumed_at, failures=0, failing=())
+
+    def after_answer(self) -> Gate:
+        """An effect got an answer: the other side works."""
+        if self.state == "held":  # the attempt began before the hold
+            return replace(self, failures=0, failing=()) if self.cause == "throttled" else self
+        if self.state == "flowing" and not self.failures:
+            return self
+        return Gate(self.name, resumed_at=self.resumed_at)
+
+    def after_failure(self, effect_id: int, reason: str, by: str, now: int, breaker: Breaker) -> Gate:
+        """An effect got no answer: one is an accident, several in a row over several effects are an outage."""
+        if self.state == "held" and self.cause != "throttled":  # what names its own wait may be down all the same
+            return self
+        failing = (*[known for known in self.failing if known != effect_id], effect_id)[-breaker.distinct_effects :]
+        counted = replace(self, failures=self.failures + 1, failing=failing)
+        until = now + round(breaker.rest_seconds * 1000)
+        if self.state == "half_open":
+            return counted.hold("breaker", reason, by, now, until)
+        if counted.failures >= breaker.failures and len(failing) >= breaker.distinct_effects:
+            return counted.hold("breaker", reason, by, now, until)
+        return counted
+
+
+def family(effect_class: str) -> str:
+    """Return the family of a class: what stands before its dot. Its members share one login."""
+    return effect_class.partition(".")[0]
+
+
+def _related(gate: str, name: str) -> bool:
+    return gate == name or gate == family(name) or family(gate) == name
+
+
+DEFAULT_BREAKER: Final = Breaker()
+
+
+class GateKeeper:
+    """Reads and writes the gates inside open transactions."""
+
+    def __init__(self, breaker: Breaker = DEFAULT_BREAKER) -> None:
+        self._breaker = breaker
+
+    def look(self, tx: Tx, now: int) -> Gates:
+        """Return all gates as they are now; holds whose time is over are lifted."""
+        found = {}
+        for row in tx.all("all_gates"):
+            gate = Gate.of(row)
+            if gate.state == "held" and gate.until_at is not None and gate.until_at <= now:
+                gate = self._put(tx, gate.until_at, gate, gate.lift(now))  # ages run on from its end, not from when it was noticed
+            found[gate.name] = gate
+        return Gates(found)
+
+    def hold(self, tx: Tx, now: int, name: str, cause: Cause, reason: str, by: str, until: int | None = None) -> tuple[Gate, Gate]:
+        """Hold a class or a family. Returns the gate before and after."""
+        before = self._get(tx, name)
+        return before, self._put(tx, now, before, before.hold(cause, reason, by, now, until))
+
+    def resume(self, tx: Tx, now: int, name: str, *, cause: Cause | None = None) -> list[str]:
+        """End, half open, every hold that keeps `name` still: a class with its family, or a family with its classes.
+
+        `cause`: only those that have it. Returns the names that were held.
+        """
+        held = [gate for gate in map(Gate.of, tx.all("all_gates")) if gate.state == "held" and _related(gate.name, name)]
+        held = [gate for gate in held if cause in (None, gate.cause)]
+        for gate in held:
+            self._put(tx, now, gate, gate.lift(now, by_person=True))
+        return [gate.name for gate in held]
+
+    def answered(self, tx: Tx, now: int, effect_class: str, began_at: int | None) -> list[Gate]:
+        """Note that the other side answered an attempt begun at `began_at` (ms); returns the gates that flow again by it."""
+        opened = []
+        for name in (effect_class, family(effect_class)):
+            gate = self._get(tx, name)
+            if gate.state == "half_open" and began_at is not None and began_at < (gate.resumed_at or 0):
+                continue  # an attempt from before the resume is not the trial
+            after = gate.after_answer()
+            if after != gate:
+                self._put(tx, now, gate, after)
+                if gate.state == "half_open":
+                    opened.append(after)
+        return opened
+
+    def failed(self, tx: Tx, now: int, effect_class: str, effect_id: int, reason: str, by: str) -> Gate | None:
+        """Note that the other side did not answer; returns the gate when its breaker opened by that."""
+        gate = self._get(tx, effect_class)
+        after = self._put(tx, now, gate, gate.after_failure(effect_id, reason, by, now, self._breaker))
+        login = self._get(tx, family(effect_class))
+        if login.state == "half_open":  # its one trial brought no answer: the next one is due after a rest
+            rest = now + round(self._breaker.rest_seconds * 1000)
+            self._put(tx, now, login, login.hold("breaker", reason, by, now, rest))
+        opened = after != gate and after.state == "held" and after.cause == "breaker"
+        return after if opened and gate.state != "half_open" else None  # a trial that fails again is no news
+
+    def _get(self, tx: Tx, name: str) -> Gate:
+        row = tx.one("gate", name=name)
+        return Gate(name) if row is None else Gate.of(row)
+
+    def _put(self, tx: Tx, now: int, before: Gate, after: Gate) -> Gate:
+        if after == before:
+            return after
+        tx.one(
+            "put_gate",
+            name=after.name,
+            state=after.state,
+            cause=after.cause,
+            reason=after.reason,
+            held_by=after.held_by,
+            held_at=after.held_at,
+            until_at=after.until_at,
+            resumed_at=after.resumed_at,
+            failures=after.failures,
+            failing=dumps(after.failing),
+        )
+        if before.state != "held" and after.state == "held":
+            tx.one("begin_hold", name=after.name, cause=after.cause, now=now)
+        elif before.state == "held" and after.state != "held":
+            tx.one("end_hold", name=after.name, now=now)
+        return after
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """All gates at one moment."""
+
+    by_name: Mapping[str, Gate]
+
+    def limit(self, effect_class: str, free: int, busy: int, busy_in_family: int) -> int:
+        """Return how many effects of a class may be claimed now, of `free` slots, with so many under way."""
+        allowed = free
+        for name, under_way in ((effect_class, busy), (family(effect_class), busy_in_family)):
+            gate = self.by_name.get(name)
+            if gate is None or gate.state == "flowing":
+                continue
+            if gate.state == "held":
+                return 0
+            allowed = min(allowed, 1 - under_way)
+        return max(0, allowed)
+
+    def flowing(self, effect_class: str) -> bool:
+        """Tell whether nothing restrains this class."""
+        return all(
+            (gate := self.by_name.get(name)) is None or gate.state == "flowing" for name in (effect_class, family(effect_class))
+        )

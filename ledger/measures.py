@@ -1,0 +1,180 @@
+"""Numbers about the ledger, from the ledger: what was counted ever, and how things stand now.
+
+A count over the whole audit would take seconds on a file with a million commands. So what happened is counted once: `fold` adds the
+events and attempts since the last fold to totals kept in one row (`meta`), and a reading is those totals plus what came after them.
+Totals outlive what they counted: retention folds before it deletes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ledger.gates import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledger.database import Row, Tx
+    from ledger.ledger import Ledger
+
+META: Final = "measures"
+FOLD_ROWS: Final = 5_000  # of each table in one transaction: some milliseconds of the write lock
+PURGED: Final = "purged"  # instead of what is not known any more
+
+Counts = Counter[tuple[str, ...]]  # (measure, label values...)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What was counted up to the rows `events_upto` and `attempts_upto`, both included."""
+
+    events_upto: int = 0
+    attempts_upto: int = 0
+    counts: Counts = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """How many rows of one kind are in one state. `oldest_at` (ms): since when the first of them is due or under way, if one is."""
+
+    kind: str
+    state: str
+    count: int
+    oldest_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLetters:
+    """Dead letters of one category that wait for somebody, and when (ms) the oldest of them failed first."""
+
+    category: str
+    count: int
+    oldest_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """One reading, of one snapshot. `now` is Unix milliseconds; `schedule_due_at` the due time of the latest scheduled command."""
+
+    now: int
+    counts: Mapping[tuple[str, ...], int]
+    unfinished: tuple[Unfinished, ...]
+    dead: tuple[OpenLetters, ...]
+    gates: tuple[Gate, ...]
+    schedule_due_at: int | None
+    unfolded: int
+
+
+async def measure(ledger: Ledger) -> Measures:
+    """Read all numbers."""
+    now = ledger.clock.now_ms()
+    return await ledger.database.read(lambda tx: read_measures(tx, now))
+
+
+def read_measures(tx: Tx, now: int) -> Measures:
+    """Read all numbers inside an open transaction."""
+    totals = _totals(tx)
+    last_event, last_attempt = _last_ids(tx)
+    counts = Counter(totals.counts)
+    counts.update(_counted(tx, totals, last_event, last_attempt))
+    schedule = tx.one("measure_schedule", now=now)
+    return Measures(
+        now,
+        counts,
+        tuple(Unfinished(row["kind"], row["state"], row["found"], row["oldest"]) for row in tx.all("measure_unfinished", now=now)),
+        tuple(OpenLetters(row["category"] or "unknown", row["found"], row["oldest"]) for row in tx.all("measure_dead_letters")),
+        tuple(Gate.of(row) for row in tx.all("all_gates")),
+        None if schedule is None else schedule["oldest"],
+        last_event - totals.events_upto,
+    )
+
+
+async def fold(ledger: Ledger, *, at_once: int = FOLD_ROWS) -> int:
+    """Add what happened since the last fold to the totals; returns how many rows that were. A job of the housekeeping.
+
+    Each transaction counts `at_once` rows of each table at most.
+    """
+    folded = 0
+    while True:
+        rows = await ledger.database.write("measures.fold", partial(_fold_some, at_once=at_once))
+        folded += rows
+        if rows == 0:
+            return folded
+
+
+def _fold_some(tx: Tx, at_once: int) -> int:
+    totals = _totals(tx)
+    last_event, last_attempt = _last_ids(tx)
+    event = min(last_event, totals.events_upto + at_once)
+    attempt = min(last_attempt, totals.attempts_upto + at_once)
+    rows = max(0, event - totals.events_upto) + max(0, attempt - totals.attempts_upto)
+    if rows == 0:
+        return 0
+    counts = Counter(totals.counts)
+    counts.update(_counted(tx, totals, event, attempt))
+    value = {"events_upto": event, "attempts_upto": attempt, "counts": sorted([*key, found] for key, found in counts.items())}
+    tx.one("put_meta", name=META, value=json.dumps(value, separators=(",", ":")))
+    return rows
+
+
+def _totals(tx: Tx) -> Totals:
+    row = tx.one("meta", name=META)
+    if row is None:
+        return Totals()
+    stored = json.loads(row["value"])
+    counts = Counter({tuple(key): found for *key, found in stored["counts"]})
+    return Totals(stored["events_upto"], stored["attempts_upto"], counts)
+
+
+def _last_ids(tx: Tx) -> tuple[int, int]:
+    event, attempt = tx.one("last_audit_id"), tx.one("last_attempt_id")
+    return (0 if event is None else event["id"] or 0), (0 if attempt is None else attempt["id"] or 0)
+
+
+def _counted(tx: Tx, totals: Totals, event: int, attempt: int) -> Counts:
+    """Count the rows after the totals, up to these ids."""
+    counts: Counts = Counter()
+    for row in tx.all("count_audit_events", after=totals.events_upto, upto=event):
+        for key in _meanings_of_event(row):
+            counts[key] += row["found"]
+    for row in tx.all("count_attempts", after=totals.attempts_upto, upto=attempt):
+        for key in _meanings_of_attempts(row):
+            counts[key] += row["found"]
+    return counts
+
+
+_EVENTS: Final = {
+    "operation.reserved": ("idempotency", "new"),
+    "delivery.conflict": ("idempotency", "conflict"),
+    "effect.resolved": ("uncertain_resolutions", "person"),
+    "operation.late_result": ("fence_rejections", "operation"),
+    "effect.late_result": ("fence_rejections", "effect"),
+}
+
+
+def _meanings_of_event(row: Row) -> list[tuple[str, ...]]:
+    """Say what one kind of event counts for."""
+    if row["event_type"] == "system.error":
+        return [("dead_letters", row["category"] or "unknown")]
+    if row["event_type"] == "delivery.duplicate":
+        source = row["source"]
+        return [("idempotency", "tombstone" if source is None else "duplicate"), ("duplicate_deliveries", source or PURGED)]
+    return [_EVENTS[row["event_type"]]]
+
+
+_RESOLVED: Final = {"delivered": "found", "retry": "absent", "bury": "given_up", "drop": "needless"}
+
+
+def _meanings_of_attempts(row: Row) -> list[tuple[str, ...]]:
+    """Say what attempts of one kind with one end count for."""
+    name = "operation" if row["kind"] == "execute" else row["class"] or PURGED
+    meanings: list[tuple[str, ...]] = [("attempts", name, row["outcome"])]
+    if row["again"]:
+        meanings.append(("retry_attempts", name))
+    if row["kind"] == "reconcile" and row["outcome"] in _RESOLVED:
+        meanings.append(("uncertain_resolutions", _RESOLVED[row["outcome"]]))
+    return meanings

@@ -1,0 +1,314 @@
+"""Replay: the same row, the same key, a new cycle. It touches nothing outside the ledger and changes no decision.
+
+Each function runs inside an open transaction and is guarded by the row's state and by the cycle the operator saw, so that of two
+operators one replays and the other is told who was first.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ledger.machine import EffectState, OperationState
+from ledger.outbox import superseded
+from ledger.records import Effect, Operation
+
+if TYPE_CHECKING:
+    from ledger.database import Row, Tx
+    from ledger.ledger import FollowUpDecision, Ledger
+
+HISTORY_INLINE: Final = 20  # older cycles stay in `attempts`
+
+
+class Replay(StrEnum):
+    """What a replay request came to."""
+
+    QUEUED = "queued"
+    ALREADY_THERE = "already there"  # done before this replay
+    REDONE = "redone"  # done by this replay
+    CANNOT_KNOW = "cannot know"  # it may have been done: a person must look
+    FAILED_AGAIN = "failed again"
+    UNDER_WAY = "under way"
+    SUPERSEDED = "superseded"  # a newer one does what it was for
+    DISCARDED = "discarded"
+    LOST = "lost to another operator"
+    NOT_FOUND = "not found"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """The answer to one replay request. Times are Unix milliseconds.
+
+    `external_ref` is where it is, when it is there; `detail` is why it failed or what replaced it; `replayed_by` and `replayed_at`
+    tell of the last replay before this one, when that one stands in the way.
+    """
+
+    reference: str
+    outcome: Replay
+    effect_class: str = ""
+    external_ref: str | None = None
+    detail: str | None = None
+    replayed_by: str | None = None
+    replayed_at: int | None = None
+
+
+class Expectation(StrEnum):
+    """What a replay would come to, as far as it can be told beforehand."""
+
+    ALREADY_THERE = "already there"
+    WOULD_BE_REDONE = "would be redone"
+    CANNOT_KNOW = "cannot know"
+    LOOKED_FOR = "looked for first, sent only if it is not there"
+    NEVER_SENT = "sent again: no earlier attempt can have arrived"
+    SAME_KEY = "repeated under the same key: the other side refuses it when it is already there"
+    DRAWN_AGAIN = "drawn again from the state of that moment"
+    COMPUTED_AGAIN = "computed again: nothing outside changes"
+    REPEATED = "repeated: at worst one person reads it twice"
+    EXECUTED = "executed again under its key"
+    SUPERSEDED = "not done: a newer one with the same target is"
+    UNDER_WAY = "under way already"
+    DISCARDED = "not done: it was discarded"
+    NOT_FOUND = "not found"
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """What is expected of one replay. `detail` is where it is, or why it cannot be known."""
+
+    expectation: Expectation
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One request to replay one row. Times are Unix milliseconds."""
+
+    reference: str
+    row_id: int
+    actor: str
+    reason: str | None
+    follow: FollowUpDecision
+    build: str
+    now: int
+    due_at: int
+    cycle_seen: int | None
+    look_now: bool = False
+
+    def came_late(self, row: Row) -> bool:
+        """Tell whether the row has moved on since the operator looked."""
+        return self.cycle_seen is not None and row["cycle"] != self.cycle_seen
+
+
+def replay_effect(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
+    """Put a failed effect back to work; what may have been sent without a key on the other side is looked for first."""
+    row = tx.one("effect_by_id", id=order.row_id)
+    if row is None:
+        return ReplayResult(order.reference, Replay.NOT_FOUND)
+    effect = Effect.of(row)
+    if effect.state is EffectState.UNCERTAIN and order.look_now:
+        return _look_now(ledger, tx, order, effect)
+    if order.came_late(row) or effect.state is not EffectState.FAILED:
+        return _in_the_way(order, row, effect.effect_class, effect.external_ref)
+    newer = _newer(tx, effect)
+    if newer is not None:
+        return _supersede(ledger, tx, order, effect, newer)
+    in_doubt = effect.maybe_sent and effect.semantics == "append"
+    replayed = tx.one(
+        "replay_effect_in_doubt" if in_doubt else "replay_effect",
+        id=effect.id,
+        cycle=effect.cycle,
+        failure_history=closed_cycle(row, order.build, order.actor, order.now),
+        handler_version=order.build,
+        replayed_by=order.actor,
+        next_attempt_at=order.due_at,
+        now=order.now,
+    )
+    assert replayed is not None  # noqa: S101 -- read in this very transaction
+    waiting = Effect.of(replayed)
+    ledger.audit.of_effect(
+        tx,
+        order.now,
+        "effect.replayed",
+        waiting,
+        actor=order.actor,
+        recovery_action="reconcile" if in_doubt else "retry",
+        after={"reason": order.reason, "cycle": waiting.cycle, "handler_version": order.build},
+    )
+    ledger.settle_follow_ups(tx, order.now, waiting, order.follow)
+    return ReplayResult(order.reference, Replay.QUEUED, effect.effect_class)
+
+
+def replay_operation(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
+    """Put a given-up command back to work: it is decided anew, against the state of that moment."""
+    row = tx.one("operation_by_id", id=order.row_id)
+    if row is None:
+        return ReplayResult(order.reference, Replay.NOT_FOUND)
+    operation = Operation.of(row)
+    if order.came_late(row) or operation.state is not OperationState.FAILED_TERMINAL:
+        return _in_the_way(order, row, operation.action_kind, None)
+    tx.one(
+        "replay_operation",
+        id=operation.id,
+        cycle=operation.cycle,
+        failure_history=closed_cycle(row, order.build, order.actor, order.now),
+        handler_version=order.build,
+        replayed_by=order.actor,
+        next_attempt_at=order.due_at,
+        now=order.now,
+    )
+    ledger.audit.of_operation(
+        tx,
+        order.now,
+        "operation.replayed",
+        operation,
+        actor=order.actor,
+        recovery_action="retry",
+        after={"reason": order.reason, "cycle": operation.cycle + 1, "handler_version": order.build},
+    )
+    return ReplayResult(order.reference, Replay.QUEUED, operation.action_kind)
+
+
+def standing(tx: Tx, result: ReplayResult, kind: Literal["effect", "operation"], row_id: int) -> ReplayResult | None:
+    """Return how a queued replay ended, or None while it is under way."""
+    row = tx.one("effect_by_id" if kind == "effect" else "operation_by_id", id=row_id)
+    assert row is not None  # noqa: S101 -- it was replayed, and what may still be needed is not deleted
+    outcome = _ENDED.get(row["state"])
+    if outcome is None:
+        return None
+    if outcome is Replay.FAILED_AGAIN:
+        unknown = row["category"] == "uncertain"
+        return replace(result, outcome=Replay.CANNOT_KNOW if unknown else outcome, detail=row["last_error"])
+    if kind == "operation":
+        return replace(result, outcome=outcome, detail=row["outcome"])
+    before = outcome is Replay.REDONE and json.loads(row["result"] or "{}").get("already_there", False)
+    return replace(result, outcome=Replay.ALREADY_THERE if before else outcome, external_ref=row["external_ref"])
+
+
+def foresee(tx: Tx, kind: Literal["effect", "operation"], row_id: int) -> tuple[Foresight, Effect | None]:
+    """Say, from the ledger alone, what a replay would come to. The effect comes along for whoever can ask the other side."""
+    row = tx.one("effect_by_id" if kind == "effect" else "operation_by_id", id=row_id)
+    if row is None:
+        return Foresight(Expectation.NOT_FOUND), None
+    if kind == "operation":
+        dead = row["state"] == OperationState.FAILED_TERMINAL
+        return Foresight(Expectation.EXECUTED if dead else _FORESEEN[_STANDING[row["state"]]]), None
+    effect = Effect.of(row)
+    return _foresee_effect(tx, effect), effect
+
+
+def closed_cycle(row: Row, build: str, actor: str, now: int) -> str:
+    """Return the failure history with the cycle that a replay by `actor`, with this build, closes."""
+    history = json.loads(row["failure_history"])
+    history.append(
+        {
+            "cycle": row["cycle"],
+            "attempts": row["attempts"],
+            "first_failed_at": row["first_failed_at"],
+            "failed_at": row["finished_at"],
+            "category": row["category"],
+            "last_error": row["last_error"],
+            "handler_version": build,
+            "replayed_by": actor,
+            "replayed_at": now,
+        }
+    )
+    return json.dumps(history[-HISTORY_INLINE:], sort_keys=True)
+
+
+def last_replay(row: Row) -> tuple[str | None, int | None]:
+    """Return who replayed a row last, and when (ms)."""
+    history: list[dict[str, Any]] = json.loads(row["failure_history"])
+    return (history[-1]["replayed_by"], history[-1]["replayed_at"]) if history else (None, None)
+
+
+def _foresee_effect(tx: Tx, effect: Effect) -> Foresight:
+    if effect.state is EffectState.UNCERTAIN:
+        return Foresight(Expectation.LOOKED_FOR)
+    if effect.state is not EffectState.FAILED:
+        return Foresight(_FORESEEN[_STANDING[effect.state]], effect.external_ref)
+    newer = _newer(tx, effect)
+    if newer is not None:
+        return Foresight(Expectation.SUPERSEDED, f"effect {newer.id}")
+    if effect.semantics == "append":
+        return Foresight(Expectation.LOOKED_FOR if effect.maybe_sent else Expectation.NEVER_SENT)
+    return Foresight(_BY_SEMANTICS[effect.semantics])
+
+
+def _look_now(ledger: Ledger, tx: Tx, order: Order, effect: Effect) -> ReplayResult:
+    tx.one("look_now", id=effect.id, fence=effect.fence, next_attempt_at=order.due_at, now=order.now)
+    ledger.audit.of_effect(
+        tx,
+        order.now,
+        "effect.replayed",
+        effect,
+        actor=order.actor,
+        recovery_action="reconcile",
+        after={"reason": order.reason, "cycle": effect.cycle},
+    )
+    return ReplayResult(order.reference, Replay.QUEUED, effect.effect_class)
+
+
+def _supersede(ledger: Ledger, tx: Tx, order: Order, effect: Effect, newer: Effect) -> ReplayResult:
+    if effect.maybe_sent and newer.state is not EffectState.DELIVERED:
+        tx.one("doubt_owed", effect_key=newer.effect_key)  # the older one may still arrive
+    row = tx.one("supersede_dead", id=effect.id, fence=effect.fence, now=order.now)
+    assert row is not None  # noqa: S101 -- read in this very transaction
+    needless = Effect.of(row)
+    superseded(tx, ledger.audit, order.now, needless, {"by": newer.id, "actor": order.actor, "reason": order.reason})
+    ledger.settle_follow_ups(tx, order.now, needless, order.follow)
+    return ReplayResult(order.reference, Replay.SUPERSEDED, effect.effect_class, detail=f"by effect {newer.id}")
+
+
+def _newer(tx: Tx, effect: Effect) -> Effect | None:
+    """Return a later effect with the same target that was done, is under way or will be."""
+    if effect.supersede_key is None:
+        return None
+    found = tx.one("newer_target", aggregate_id=effect.aggregate_id, id=effect.id, supersede_key=effect.supersede_key)
+    row = None if found is None else tx.one("effect_by_id", id=found["id"])
+    return None if row is None else Effect.of(row)
+
+
+def _in_the_way(order: Order, row: Row, what: str, external_ref: str | None) -> ReplayResult:
+    """Say why a row is not replayed: another operator was first, or it is no dead letter (any more)."""
+    outcome = Replay.LOST if order.came_late(row) else _STANDING[row["state"]]
+    who, when = last_replay(row)
+    return ReplayResult(order.reference, outcome, what, external_ref, replayed_by=who, replayed_at=when)
+
+
+_ENDED: Final = {
+    "delivered": Replay.REDONE,
+    "completed": Replay.REDONE,
+    "failed": Replay.FAILED_AGAIN,
+    "failed_terminal": Replay.FAILED_AGAIN,
+    "superseded": Replay.SUPERSEDED,
+    "discarded": Replay.DISCARDED,
+}
+
+_STANDING: Final = {
+    "delivered": Replay.ALREADY_THERE,
+    "completed": Replay.ALREADY_THERE,
+    "pending": Replay.UNDER_WAY,
+    "in_flight": Replay.UNDER_WAY,
+    "uncertain": Replay.UNDER_WAY,
+    "reserved": Replay.UNDER_WAY,
+    "in_progress": Replay.UNDER_WAY,
+    "failed_retryable": Replay.UNDER_WAY,
+    "superseded": Replay.SUPERSEDED,
+    "discarded": Replay.DISCARDED,
+}
+
+_FORESEEN: Final = {
+    Replay.ALREADY_THERE: Expectation.ALREADY_THERE,
+    Replay.UNDER_WAY: Expectation.UNDER_WAY,
+    Replay.SUPERSEDED: Expectation.SUPERSEDED,
+    Replay.DISCARDED: Expectation.DISCARDED,
+}
+
+_BY_SEMANTICS: Final = {
+    "convergent": Expectation.DRAWN_AGAIN,
+    "keyed": Expectation.SAME_KEY,
+    "pure": Expectation.COMPUTED_AGAIN,
+    "repeat_once": Expectation.REPEATED,
+}

@@ -1,0 +1,118 @@
+"""Reserving: the first thing that happens to a command, before anything else may. Runs whole inside one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger import keys
+from ledger.jsontext import dumps
+from ledger.records import Operation, Request, Reservation, Sighting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ledger.audit import Audit
+    from ledger.database import Row, Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Sighted:
+    """A request with what is computed from it before the transaction: its canonical payload, its hash, its key."""
+
+    request: Request
+    payload: str
+    payload_hash: str
+    key: str
+
+    @classmethod
+    def of(cls, request: Request) -> Sighted:
+        """Compute the identity of a request. Raises TypeError for a payload with a float in it."""
+        payload = keys.canonical_json(request.payload)
+        payload_hash = keys.sha256(payload)
+        key = keys.operation_key(
+            source=request.source,
+            source_request_id=request.source_request_id,
+            action_kind=request.action_kind,
+            aggregate_id=request.aggregate_id,
+            aggregate_version=request.aggregate_version,
+            payload_hash=payload_hash,
+        )
+        return cls(request, payload.decode(), payload_hash, key)
+
+
+def reserve(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: Sighted) -> Reservation:
+    """Bind the delivery to its operation: a new one at first sight, for ever the same one after that."""
+    request = sighted.request
+    known = tx.one(
+        "find_delivery",
+        source=request.source,
+        source_request_id=request.source_request_id,
+        action_kind=request.action_kind,
+    )
+    if known is None:
+        return _at_first_sight(tx, audit, pin, now, sighted)
+    row = tx.one("operation_by_id", id=known["operation_id"])
+    if row is None:
+        return _remembered(tx, audit, now, sighted, tx.one("tombstone", operation_key=sighted.key))
+    operation = Operation.of(row)
+    tx.one("see_delivery_again", id=known["id"], now=now)
+    if known["fingerprint"] != request.fingerprint:
+        audit.of_operation(tx, now, "delivery.conflict", operation)
+        return Reservation(Sighting.CONFLICT, operation)
+    audit.of_operation(tx, now, "delivery.duplicate", operation)
+    return Reservation(Sighting.DUPLICATE, operation)
+
+
+def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: Sighted) -> Reservation:
+    tombstone = tx.one("tombstone", operation_key=sighted.key)
+    if tombstone is not None:
+        return _remembered(tx, audit, now, sighted, tombstone)
+    request = sighted.request
+    creates = request.aggregate_id == "new"
+    pinned = None if creates else pin(tx, request.aggregate_id)
+    row = tx.one(
+        "insert_operation",
+        operation_key=sighted.key,
+        source=request.source,
+        source_request_id=request.source_request_id,
+        action_kind=request.action_kind,
+        aggregate_id=request.aggregate_id,
+        lane=sighted.key if creates else request.aggregate_id,
+        aggregate_version=request.aggregate_version,
+        pinned_version=pinned,
+        payload_hash=sighted.payload_hash,
+        payload=sighted.payload,
+        correlation_id=keys.correlation_id(sighted.key),
+        actor=request.actor,
+        actor_type=request.actor_type,
+        team_id=request.team_id,
+        received_at=request.received_at,
+        replaces_id=request.replaces_id,
+        now=now,
+    )
+    if row is not None:
+        operation, sighting = Operation.reserved(row["id"], sighted.key, request, pinned, now), Sighting.NEW
+    else:
+        known = tx.one("operation_by_key", operation_key=sighted.key)
+        assert known is not None  # noqa: S101 -- it is why nothing was inserted
+        operation, sighting = Operation.of(known), Sighting.DUPLICATE
+    tx.one(
+        "insert_delivery",
+        source=request.source,
+        source_request_id=request.source_request_id,
+        action_kind=request.action_kind,
+        operation_id=operation.id,
+        fingerprint=request.fingerprint,
+        transport=dumps(request.transport),
+        now=now,
+    )
+    audit.of_operation(tx, now, "operation.reserved" if sighting is Sighting.NEW else "delivery.duplicate", operation)
+    return Reservation(sighting, operation)
+
+
+def _remembered(tx: Tx, audit: Audit, now: int, sighted: Sighted, tombstone: Row | None) -> Reservation:
+    """Answer for a command that was done, and purged, long ago."""
+    operation = Operation.remembered(sighted.key, sighted.request, None if tombstone is None else tombstone["outcome"])
+    audit.of_operation(tx, now, "delivery.duplicate", operation, after={"tombstone": True})
+    return Reservation(Sighting.TOMBSTONE, operation, None if tombstone is None else tombstone["finished_at"])

@@ -1,0 +1,293 @@
+"""Retention: what is done is deleted when nobody needs it any more; what is not done never is, and the audit stays whole.
+
+A purge works in small transactions, each a batch that writers of the same moment share or wait some milliseconds for. Its counts
+are kept beside the batches, so a purge that was killed is continued by the next one and audited with it.
+
+Of a purged operation a tombstone stays: a late redelivery is still answered, and does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ledger import measures
+from ledger.settlement import QUOTEBOT
+
+if TYPE_CHECKING:
+    from ledger.database import Row, Tx
+    from ledger.ledger import Ledger
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+DELIVERIES_MS_MIN: Final = 2 * HOUR_MS  # longer than any source repeats itself
+BATCH: Final = 100  # rows in one transaction
+BATCH_SECONDS: Final = 0.010  # a batch that took longer was too large
+ROWS_PER_OPERATION: Final = 5  # itself, what it owed and its tombstone, as a rule
+FORESEEN_AT_ONCE: Final = 1_000
+META: Final = "retention"  # what a purge that is under way, or was killed, has deleted and not audited yet
+_DONE_STATES: Final = frozenset({"completed", "discarded"})
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How long what is kept. Raises ValueError for deliveries that could be forgotten while they are still repeated."""
+
+    deliveries_ms: int = 7 * DAY_MS
+    tombstones_ms: int = 400 * DAY_MS
+    holds_ms: int = 90 * DAY_MS  # as old as an effect of any class may grow
+
+    def __post_init__(self) -> None:
+        if self.deliveries_ms < DELIVERIES_MS_MIN:
+            raise ValueError("deliveries are kept for 2 hours at least: until then a source may repeat itself")
+        if self.tombstones_ms < self.deliveries_ms or self.holds_ms <= 0:
+            raise ValueError("tombstones are kept as long as deliveries at least, and holds for some time")
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """How many rows were deleted, or would be."""
+
+    deliveries: int = 0
+    operations: int = 0
+    effects: int = 0
+    attempts: int = 0
+    tombstones: int = 0
+    holds: int = 0
+
+    def __bool__(self) -> bool:
+        """Tell whether anything was."""
+        return any(asdict(self).values())
+
+
+class Place(NamedTuple):
+    """Where the next batch of operations begins."""
+
+    retain_until: int = 0
+    id: int = 0
+
+
+KEEP: Final = Keep()
+Progress = Callable[[Purged], None]
+Counts = Counter[str]
+
+
+def quiet(so_far: Purged) -> None:
+    """Show no progress."""
+    del so_far
+
+
+async def purge(
+    ledger: Ledger,
+    now: int,
+    *,
+    dry_run: bool,
+    batch: int = BATCH,
+    keep: Keep = KEEP,
+    progress: Progress = quiet,
+    actor: str = QUOTEBOT,
+) -> Purged:
+    """Delete what may go, batch by batch; `dry_run` only counts. `now` is Unix milliseconds, `progress` gets the counts so far.
+
+    Raises NotRecorded as Database.write does: what earlier batches deleted is deleted, and the next purge goes on from there.
+    """
+    if dry_run:
+        return await ledger.database.read(lambda tx: _foresee(tx, now, keep))
+    await measures.fold(ledger)  # counted before it is gone
+    purger = _Purger(ledger, now, batch, keep, progress)
+    await purger.deliveries()
+    await purger.operations()
+    await purger.rest()
+    return await ledger.database.write("retention.audit", lambda tx: _audit(ledger, tx, now, actor))
+
+
+def close_aggregate(tx: Tx, aggregate_id: str, until: int | None) -> int:
+    """Let everything about an aggregate be purged after `until` (ms); None keeps it, as before. Returns how many commands that are.
+
+    For the domain, inside the transaction in which a quote closes, or opens again.
+    """
+    return len(tx.all("retain_aggregate", aggregate_id=aggregate_id, until=until))
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How many operations one batch takes: fewer while batches are slow, whatever slows them."""
+
+    most: int
+    now: int
+
+    def took(self, seconds: float) -> None:
+        self.now = max(1, self.now // 2) if seconds > BATCH_SECONDS else min(self.most, self.now + 1)
+
+
+class _Purger:
+    """One run. Each batch is a transaction of its own and leaves the counts of the run in the file."""
+
+    def __init__(self, ledger: Ledger, now: int, batch: int, keep: Keep, progress: Progress) -> None:
+        self._database = ledger.database
+        self._now = now
+        self._batch = batch
+        self._clock = ledger.clock
+        most = max(1, batch // ROWS_PER_OPERATION)
+        self._pace = _Pace(most, most)
+        self._keep = keep
+        self._progress = progress
+
+    async def deliveries(self) -> None:
+        after: int | None = 0
+        while after is not None:
+            after, so_far = await self._database.write("retention.deliveries", partial(self._some_deliveries, after=after))
+            self._progress(so_far)
+
+    def _some_deliveries(self, tx: Tx, after: int) -> tuple[int | None, Purged]:
+        old, more = _old_deliveries(tx, self._now, self._keep, after, self._batch)
+        gone = [row for row in old if _may_go(row)]
+        for row in gone:
+            tx.one("delete_delivery", id=row["id"])
+        return (old[-1]["id"] if more else None), _add(tx, Counter(deliveries=len(gone)))
+
+    async def operations(self) -> None:
+        place: Place | None = Place()
+        while place is not None:
+            began = self._clock.monotonic()
+            place, so_far = await self._database.write("retention.operations", partial(self._some_operations, after=place))
+            self._pace.took(self._clock.monotonic() - began)
+            self._progress(so_far)
+
+    def _some_operations(self, tx: Tx, after: Place) -> tuple[Place | None, Purged]:
+        rows = _expired(tx, self._now, after, self._pace.now)
+        counts: Counts = Counter()
+        for row in _not_needed(tx, rows):
+            counts += self._bury(tx, row)
+        more = len(rows) == self._pace.now
+        return (Place(rows[-1]["retain_until"], rows[-1]["id"]) if more else None), _add(tx, counts)
+
+    def _bury(self, tx: Tx, row: Row) -> Counts:
+        """Put a tombstone in the place of one operation and all that belongs to it."""
+        tx.one(
+            "insert_tombstone",
+            operation_key=row["operation_key"],
+            payload_hash=row["payload_hash"],
+            state=row["state"],
+            outcome=row["outcome"],
+            finished_at=row["finished_at"],
+            expires_at=self._now + self._keep.tombstones_ms,
+        )
+        attempts = len(tx.all("delete_attempts_of_effects", id=row["id"])) + len(
+            tx.all("delete_attempts_of_operation", id=row["id"])
+        )
+        effects = len(tx.all("delete_effects_of_operation", id=row["id"]))
+        deliveries = len(
+            tx.all(
+                "delete_delivery_of_operation",
+                source=row["source"],
+                source_request_id=row["source_request_id"],
+                action_kind=row["action_kind"],
+                id=row["id"],
+            )
+        )
+        operations = len(tx.all("delete_operation", id=row["id"]))
+        return Counter(operations=operations, effects=effects, attempts=attempts, deliveries=deliveries)
+
+    async def rest(self) -> None:
+        more = True
+        while more:
+            more, so_far = await self._database.write("retention.rest", self._some_rest)
+            self._progress(so_far)
+
+    def _some_rest(self, tx: Tx) -> tuple[bool, Purged]:
+        tombstones = len(tx.all("delete_tombstones", now=self._now, limit=self._batch))
+        holds = len(tx.all("delete_holds", before=self._now - self._keep.holds_ms, limit=self._batch))
+        so_far = _add(tx, Counter(tombstones=tombstones, holds=holds))
+        return self._batch in (tombstones, holds), so_far
+
+
+def _old_deliveries(tx: Tx, now: int, keep: Keep, after: int, limit: int) -> tuple[list[Row], bool]:
+    """Return the next old deliveries, and whether there may be more: they were stored in the order of their time."""
+    page = tx.all("deliveries_after", after=after, limit=limit)
+    old = list(takewhile(lambda row: row["received_at"] < now - keep.deliveries_ms, page))
+    return old, len(old) == limit
+
+
+def _may_go(delivery: Row) -> bool:
+    """Tell whether a delivery may go: its command is done. What is unfinished or dead keeps how it came."""
+    return delivery["state"] is None or delivery["state"] in _DONE_STATES
+
+
+def _expired(tx: Tx, now: int, after: Place, limit: int) -> list[Row]:
+    return tx.all("expired_operations", after=after.retain_until, after_id=after.id, now=now, limit=limit)
+
+
+def _not_needed(tx: Tx, rows: Iterable[Row]) -> Iterator[Row]:
+    """Leave out what is kept, and whatever is about a quote of which anything is unfinished or dead: that may need the rest."""
+    busy: dict[str, bool] = {}
+    for row in rows:
+        if row["kept"]:
+            continue
+        names = [found["aggregate_id"] for found in tx.all("aggregates_of_operation", operation_id=row["id"])]
+        for name in names:
+            if name not in busy:
+                busy[name] = tx.one("aggregate_is_busy", aggregate_id=name) is not None
+        if not any(busy[name] for name in names):
+            yield row
+
+
+def _foresee(tx: Tx, now: int, keep: Keep) -> Purged:
+    """Count what a purge would delete."""
+    counts: Counts = Counter()
+    after, more = 0, True
+    while more:
+        old, more = _old_deliveries(tx, now, keep, after, FORESEEN_AT_ONCE)
+        counts["deliveries"] += sum(map(_may_go, old))
+        after = old[-1]["id"] if old else after
+    place = Place()
+    while rows := _expired(tx, now, place, FORESEEN_AT_ONCE):
+        for row in _not_needed(tx, rows):
+            counts += _belongings(tx, row, now - keep.deliveries_ms)
+        place = Place(rows[-1]["retain_until"], rows[-1]["id"])
+    tombstones = tx.one("count_tombstones_expired", now=now)
+    holds = tx.one("count_holds_ended", before=now - keep.holds_ms)
+    assert tombstones is not None  # noqa: S101 -- an aggregate always answers
+    assert holds is not None  # noqa: S101 -- as above
+    counts += Counter(tombstones=tombstones["found"], holds=holds["found"])
+    return Purged(**counts)
+
+
+def _belongings(tx: Tx, row: Row, old_before: int) -> Counts:
+    """Count one operation with what goes with it; a delivery that is old was counted among those."""
+    effects = tx.all("effects_of_operation", operation_id=row["id"])
+    attempts = sum(len(tx.all("attempts_of_effect", effect_id=effect["id"])) for effect in effects)
+    attempts += len(tx.all("attempts_of_operation", operation_id=row["id"]))
+    delivery = tx.one(
+        "find_delivery", source=row["source"], source_request_id=row["source_request_id"], action_kind=row["action_kind"]
+    )
+    young = delivery is not None and delivery["operation_id"] == row["id"] and delivery["received_at"] >= old_before
+    return Counter(operations=1, effects=len(effects), attempts=attempts, deliveries=int(young))
+
+
+def _so_far(tx: Tx) -> Counts:
+    """Return what was deleted and not audited yet, by this run or by one that was killed."""
+    row = tx.one("meta", name=META)
+    return Counter() if row is None else Counter(json.loads(row["value"]))
+
+
+def _add(tx: Tx, counts: Counts) -> Purged:
+    so_far = _so_far(tx) + counts
+    if counts.total():
+        tx.one("put_meta", name=META, value=json.dumps(so_far, sort_keys=True))
+    return Purged(**so_far)
+
+
+def _audit(ledger: Ledger, tx: Tx, now: int, actor: str) -> Purged:
+    """Write the run's one event; none when nothing was deleted."""
+    purged = Purged(**_so_far(tx))
+    if purged:
+        actor_type = "system" if actor == QUOTEBOT else "operator"
+        ledger.audit.append(tx, now, "retention.purged", actor=actor, actor_type=actor_type, after=asdict(purged))
+        tx.one("delete_meta", name=META)
+    return purged

@@ -1,0 +1,127 @@
+"""Opening a ledger's SQLite file: whose it is, whether its schema fits this build, and that its commits survive a power cut."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ledger.database import DatabaseError
+from ledger.locks import instance_holder
+from ledger.migrations import Migration, migrate, pending
+from ledger.sqlite_tx import primary_code
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ledger.ballast import Ballast
+    from ledger.clock import Clock
+    from ledger.locks import WriteGate
+
+APPLICATION_ID: Final = 0x51424F54  # "QBOT": `file` names it and a stranger's database is refused
+CACHED_STATEMENTS: Final = 512  # more than there are named statements: none is compiled twice
+WAL_PAGES: Final = 4000
+PRAGMAS: Final = {  # set, then read back
+    "journal_mode": "wal",
+    "synchronous": 2,  # FULL; NORMAL loses acknowledged commits in a power cut
+    "foreign_keys": 1,
+    "busy_timeout": 5000,
+    "temp_store": 2,  # MEMORY
+    "cache_size": -16000,
+    "journal_size_limit": 67108864,
+}
+_NO_ROOM: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})  # how a full disk shows at open
+_NO_DATABASE: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a ledger is opened (see SqliteDatabase.open)."""
+
+    path: Path
+    migrations: Sequence[Migration]
+    clock: Clock
+    checkpoints: bool
+    may_migrate: bool
+
+    @property
+    def wal(self) -> Path:
+        """The write-ahead log beside the file."""
+        return self.path.with_name(self.path.name + "-wal")
+
+    def create_file(self) -> None:
+        """Create folder and file for their owner alone, before SQLite sees them: the WAL inherits the mode."""
+        if not self.may_migrate and not self.path.exists():
+            raise self._too_old()
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+    def check(self, connection: sqlite3.Connection) -> bool:
+        """Look at the file without changing it; true when it is a new one. Raises DatabaseError when it is not for this build."""
+        try:
+            (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        except sqlite3.Error as error:
+            if primary_code(error) not in _NO_DATABASE:
+                raise
+            raise DatabaseError(f"This file cannot be read as a ledger ({error}); it is unchanged. Choose another path.") from error
+        if application_id != APPLICATION_ID and (application_id or tables):
+            raise DatabaseError("This SQLite file is not a Quotebot ledger; it is unchanged. Choose another path.")
+        if pending(connection, self.migrations) and not self.may_migrate:
+            raise self._too_old()
+        return bool(application_id != APPLICATION_ID)
+
+    def _too_old(self) -> DatabaseError:
+        holder = instance_holder(self.path)
+        who = "a bot is running on it" if holder is None else f"a bot (pid {holder}) is running on it"
+        return DatabaseError(
+            f"The ledger's schema is older than this build, and {who}; it is unchanged. "
+            "Restart the bot with this build, then try again."
+        )
+
+
+def prepare_writer(connection: sqlite3.Connection, opening: Opening, gate: WriteGate, ballast: Ballast) -> sqlite3.Connection:
+    """Make the writer's connection ready and the schema current; return the witness, a second connection on the same thread.
+
+    A disk too full to open on gets the ballast's room, once.
+    """
+    try:
+        with gate:
+            _prepare(connection, opening)
+            witness = sqlite3.connect(opening.path, isolation_level=None)
+    except sqlite3.Error as error:
+        if primary_code(error) in _NO_ROOM and ballast.free(opening.clock.monotonic()):
+            return prepare_writer(connection, opening, gate, ballast)
+        raise DatabaseError(
+            f"The ledger cannot be opened ({error}). No command was touched. Look at the disk: is it full, read-only or failing?"
+        ) from error
+    ballast.make(opening.clock.monotonic())
+    return witness
+
+
+def _prepare(connection: sqlite3.Connection, opening: Opening) -> None:
+    connection.row_factory = sqlite3.Row
+    is_new = opening.check(connection)
+    for name, value in PRAGMAS.items():
+        connection.execute(f"PRAGMA {name} = {value}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES if opening.checkpoints else 0:d}")
+    found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in PRAGMAS}
+    if found != PRAGMAS:
+        wrong = ", ".join(f"{name}={found[name]} instead of {value}" for name, value in PRAGMAS.items() if found[name] != value)
+        raise DatabaseError(
+            f"The ledger's file system or SQLite build gives {wrong}: commits would not be safe. Put the ledger on a local disk."
+        )
+    if is_new:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID:d}")
+    migrate(connection, opening.migrations, opening.clock.now_ms())
+
+
+def prepare_reader(connection: sqlite3.Connection) -> None:
+    """Make a connection ready that cannot write."""
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute("PRAGMA busy_timeout = 5000")

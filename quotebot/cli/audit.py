@@ -1,0 +1,309 @@
+"""`quotebot audit verify|show|export|public-key|rotate-key`: the audit is whole, what it says, and proof for somebody else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from quotebot.cli import exits, opened, tables
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ledger.anchors import Anchor
+    from ledger.ledger import Ledger
+    from ledger.verification import VerificationReport
+    from quotebot.settings import Settings
+
+app = App(name="audit", help="Prove that the audit is whole, read it, and hand proof of a quote to somebody else.")
+
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+TABLE_ROW = 120  # characters of an event's `after` shown to people
+
+
+@app.command
+async def verify(
+    *,
+    anchors: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
+    every_anchor: Annotated[bool, Parameter(negative="")] = False,
+    json_output: Json = False,
+) -> int:
+    """Verify every event, chain end and anchor; name the first bad row, if there is one.
+
+    Exit status: 0 the audit is whole, 3 it was tampered with, 64 a file holds no anchors, 78 a key or the ledger is missing.
+
+    Parameters
+    ----------
+    anchors
+        A copy of audit-anchors.log that was kept elsewhere: only that shows a file put back to an earlier day. The log in the data
+        folder is always looked at.
+    every_anchor
+        Recompute the old anchors as well as the newest 24. Each costs a walk over all quotes.
+    json_output
+        Print JSON.
+    """
+    from ledger.anchors import LOG_NAME  # noqa: PLC0415 -- see root.py
+    from ledger.verification import verify as verify_all  # noqa: PLC0415 -- see root.py
+
+    async with _existing() as (ledger, settings):
+        beside = settings.data_dir / LOG_NAME
+        kept: list[Anchor] = []
+        for path in (*anchors, *([beside] if beside.exists() else [])):
+            try:
+                kept += _read_anchors(path)
+            except (OSError, ValueError) as error:
+                exits.complain(f"{path}: {error}. Nothing was verified.")
+                return exits.REFUSED if path == beside else exits.USAGE
+        report = await verify_all(
+            ledger.database, ledger.audit.keyring, anchors_kept_elsewhere=tuple(dict.fromkeys(kept)), every_anchor=every_anchor
+        )
+    if json_output:
+        _print_json({**asdict(report), "sound": report.sound})
+    else:
+        _tell(report)
+    return exits.OK if report.sound else exits.REFUSED
+
+
+@app.command
+async def show(quote: str, *, limit: int = 100, json_output: Json = False) -> int:
+    """List the newest events of one quote, oldest first.
+
+    Parameters
+    ----------
+    quote
+        The quote, e.g. Q-2026-0042; `system` for what belongs to none.
+    limit
+        At most this many.
+    json_output
+        Print JSON.
+    """
+    from ledger.chain import EVENT_COLUMNS  # noqa: PLC0415 -- see root.py
+
+    if limit < 1:
+        exits.complain(f"--limit is {limit}; it is at least 1.")
+        return exits.USAGE
+    chain_id = _chain_id(quote)
+    async with opened.existing_ledger() as ledger:
+        rows = await ledger.database.read(lambda tx: tx.all("audit_chain", aggregate_id=chain_id, limit=limit))
+    if not rows:
+        exits.complain(f"There is no chain of {quote}.")
+        return exits.NOTHING_MATCHED
+    events = [{**{name: row[name] for name in EVENT_COLUMNS}, "mac": row["mac"].hex()} for row in rows]
+    if json_output:
+        _print_json({"events": events})
+        return exits.OK
+    tables.print_table(
+        ("Seq", "ID", "Time (UTC)", "Event", "Who", "Ref", "What"),
+        (
+            (
+                str(event["seq"]),
+                str(event["id"]),
+                _time(event["at"]),
+                event["event_type"],
+                event["actor"],
+                event["correlation_id"] or "",
+                (event["after"] or "")[:TABLE_ROW],
+            )
+            for event in events
+        ),
+    )
+    return exits.OK
+
+
+@app.command
+async def export(quote: str, *, out: Path | None = None, json_output: Json = False) -> int:
+    """Write the proof of one quote: a signed zip that a script verifies offline. That is audited.
+
+    Parameters
+    ----------
+    quote
+        The quote, e.g. Q-2026-0042.
+    out
+        Where to; Q-2026-0042-proof.zip in this folder without it. A file that is there already is never overwritten.
+    json_output
+        Print JSON.
+    """
+    from ledger.keys import sha256  # noqa: PLC0415 -- see root.py
+    from ledger.proof import load_signer  # noqa: PLC0415 -- see root.py
+    from quotebot import proof  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.quotes import parse_quote_id  # noqa: PLC0415 -- see root.py
+
+    quote_id = parse_quote_id(quote)
+    if quote_id is None:
+        exits.complain(f"{quote!r} is no quote: write Q-2026-0042. Nothing was exported.")
+        return exits.USAGE
+    target = out or Path(f"{quote_id}-proof.zip")
+    if target.exists():
+        exits.complain(f"{target} is there already. Nothing was exported. Choose another name with --out.")
+        return exits.CONFLICT
+    async with _existing() as (ledger, settings):
+        try:
+            bundle = await proof.export(
+                ledger,
+                quote_id,
+                load_signer(settings.data_dir),
+                actor=opened.operator(),
+                stored_pdf=lambda digest: _stored_pdf(settings.data_dir, digest),
+            )
+        except proof.BrokenChainError as error:
+            exits.complain(f"{error}. Nothing was exported. Run: quotebot audit verify")
+            return exits.REFUSED
+    if bundle is None:
+        exits.complain(f"There is no quote {quote_id}. Nothing was exported.")
+        return exits.NOTHING_MATCHED
+    try:
+        await asyncio.to_thread(_write_new, target, bundle)
+    except OSError as error:
+        exits.complain(
+            f"{target} cannot be written ({error.strerror}). The export is audited, but there is no bundle. Run it again."
+        )
+        return exits.UNAVAILABLE
+    if json_output:
+        _print_json({"file": str(target), "sha256": sha256(bundle), "bytes": len(bundle)})
+    else:
+        print(target)
+        exits.complain("Verify it with: python3 verify_quotebot_proof.py BUNDLE.zip PUBLIC_KEY.pem (quotebot audit public-key)")
+    return exits.OK
+
+
+@app.command(name="public-key")
+def public_key() -> int:
+    """Print the public key that proof bundles are verified with."""
+    from ledger.proof import load_signer  # noqa: PLC0415 -- see root.py
+
+    opened.existing_ledger()  # refuses a folder without a ledger: a key made there would fit no bundle
+    print(load_signer(_settings().data_dir).public_pem.decode(), end="")
+    return exits.OK
+
+
+@app.command(name="rotate-key")
+async def rotate_key(*, json_output: Json = False) -> int:
+    """Sign the audit with a new key from now on. Old keys stay: without them old events cannot be verified.
+
+    A running bot goes on with its key until its next start.
+
+    Parameters
+    ----------
+    json_output
+        Print JSON.
+    """
+    from ledger.keyring import key_files, rotate  # noqa: PLC0415 -- see root.py
+
+    async with _existing() as (ledger, settings):
+        before = ledger.audit.keyring.current_id
+        ledger.audit.keyring = rotate(settings.data_dir)
+        after = ledger.audit.keyring.current_id
+        now = ledger.clock.now_ms()
+        await ledger.database.write(
+            "audit.rotate_key",
+            lambda tx: ledger.audit.append(
+                tx,
+                now,
+                "audit.key_rotated",
+                actor=opened.operator(),
+                actor_type="operator",
+                before={"key_id": before},
+                after={"key_id": after},
+            ),
+        )
+        newest = key_files(settings.data_dir)[-1].name
+    if json_output:
+        _print_json({"file": newest, "key_id": after, "previous_key_id": before})
+    else:
+        print(f"{newest} ({after}) signs from now on.")
+        exits.complain("Restart the bot: until then it signs with the key it started with. Back the data folder's keys up.")
+    return exits.OK
+
+
+@contextlib.asynccontextmanager
+async def _existing() -> AsyncIterator[tuple[Ledger, Settings]]:
+    """Open the ledger with all its keys. Raises ConfigurationError where a key is missing: verifying must never make one."""
+    from ledger.keyring import KeyMissing, require_keys  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
+
+    opening = opened.existing_ledger()
+    settings = _settings()
+    try:
+        require_keys(settings.data_dir)
+    except KeyMissing as error:
+        raise ConfigurationError(str(error)) from error
+    async with opening as ledger:
+        yield ledger, settings
+
+
+def _settings() -> Settings:
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    return load_settings()
+
+
+def _chain_id(quote: str) -> str:
+    from quotebot.domain.quotes import parse_quote_id  # noqa: PLC0415 -- see root.py
+
+    return parse_quote_id(quote) or quote
+
+
+def _read_anchors(path: Path) -> list[Anchor]:
+    from ledger.anchors import read_lines  # noqa: PLC0415 -- see root.py
+
+    return read_lines(path.read_text("utf-8"))
+
+
+def _stored_pdf(data_dir: Path, sha256: str) -> bytes | None:
+    from adapters.artefacts import Artefacts  # noqa: PLC0415 -- see root.py
+    from adapters.failures import AdapterError  # noqa: PLC0415 -- see root.py
+
+    try:
+        return Artefacts(data_dir / "artefacts").get(sha256)
+    except AdapterError:  # missing or damaged: the bundle says what its hash was
+        return None
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Write a file for its owner alone; one that came up meanwhile is left alone, half a file is taken away again."""
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            path.unlink()
+            raise
+
+
+def _tell(report: VerificationReport) -> None:
+    finding = report.finding
+    if finding is None:
+        print(
+            f"The audit is whole: {report.events:,} events in {report.chains:,} chains, {report.anchors:,} anchors "
+            f"({report.anchors_recomputed:,} recomputed), {report.anchors_kept_elsewhere:,} anchors from files."
+        )
+        if not report.anchors_kept_elsewhere:
+            exits.complain("Give --anchors with a copy kept elsewhere: only that shows a file put back to an earlier day.")
+    else:
+        print(f"TAMPERED: {finding.table} {finding.row}: {finding.fault.value}: {finding.meaning}.")
+        exits.complain(
+            f"{report.events:,} events before it are whole. Keep this file as it is, and compare it with your backups from before."
+        )
+    for use in report.keys:
+        if use.late:
+            exits.complain(
+                f"Key {use.key_id} signed {use.late:,} events after a newer one had come in, the last (event {use.last_event_id}) "
+                f"on {_time(use.last_at)} UTC. A bot that was not restarted yet does that; nobody else should."
+            )
+
+
+def _time(unix_ms: int) -> str:
+    return f"{datetime.fromtimestamp(unix_ms / 1000, tz=UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    print(json.dumps({"schema_version": 1, **value}, indent=2, sort_keys=True, default=str))

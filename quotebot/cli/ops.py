@@ -1,0 +1,257 @@
+"""`quotebot ops list|show|cancel`: the commands that the ledger remembers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from quotebot.cli import exits, letters, opened, tables, trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ledger.database import Row, Tx
+    from ledger.inspection import Waiting
+    from ledger.ledger import Ledger
+    from ledger.records import EffectIntent, Operation
+    from ledger.resolution import Ruling
+
+app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
+
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+State = Literal["reserved", "in_progress", "failed_retryable", "failed_terminal", "completed", "discarded"]
+
+
+@app.command(name="list")
+async def list_operations(
+    *,
+    state: State | None = None,
+    quote: str | None = None,
+    actor: str | None = None,
+    kind: str | None = None,
+    since: str | None = None,
+    limit: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 50,
+    json_output: Json = False,
+) -> int:
+    """List commands: the unfinished first, then dead letters, then what is done; the newest of each first.
+
+    Parameters
+    ----------
+    state
+        Only those in this state.
+    quote
+        Only those about this quote, e.g. Q-2026-0042, and the one that created it.
+    actor
+        Only those of this person, by Slack user id.
+    kind
+        Only of this kind, e.g. quote.submit.
+    since
+        Only those that came in the last 90s, 30m, 2h or 7d.
+    limit
+        At most this many.
+    json_output
+        Print JSON.
+    """
+    from ledger.inspection import Choice  # noqa: PLC0415 -- see root.py
+    from ledger.inspection import list_operations as listed  # noqa: PLC0415 -- see root.py
+
+    try:
+        since_ms = letters.duration_ms(since)
+    except ValueError as error:
+        exits.complain(f"{error}.")
+        return exits.USAGE
+    async with opened.existing_ledger() as ledger:
+        now = ledger.clock.now_ms()
+        choice = Choice(
+            state=state,
+            aggregate_id=None if quote is None else trace.quote_or(quote),
+            actor=actor,
+            action_kind=kind,
+            since=None if since_ms is None else now - since_ms,
+        )
+        found = await ledger.database.read(lambda tx: listed(tx, choice, limit + 1))
+    shown, more = found[:limit], len(found) > limit
+    if json_output:
+        letters.print_json({"schema_version": 1, "operations": [_public(row) for row in shown], "more": more})
+        return exits.OK
+    if not shown:
+        exits.complain("No commands.")
+    else:
+        _print_table(shown, now)
+    if more:
+        exits.complain(f"There are more than these {limit}: see them with a larger --limit.")
+    return exits.OK
+
+
+@app.command
+async def show(reference: str, *, json_output: Json = False) -> int:
+    """Show one command, what it owes, and what it waits for.
+
+    Parameters
+    ----------
+    reference
+        op12, its key or the first eight digits of it, or the short reference that people were told (c-7f91ab12).
+    json_output
+        Print JSON.
+    """
+    from ledger.inspection import trace as traced  # noqa: PLC0415 -- see root.py
+    from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
+
+    async with opened.existing_ledger() as ledger:
+        found = await trace.look_up(ledger, reference)
+        if len(found) != 1:
+            return _not_one(reference, found, ledger.clock.now_ms())
+        now, runs = ledger.clock.now_ms(), await bot_runs(ledger)
+        action, told = await ledger.database.read(lambda tx: (traced(tx, found[0]), _waiting(tx, found[0], now, runs=runs)))
+    facts = trace.public(action)
+    if json_output:
+        letters.print_json({"schema_version": 1, **facts, "waiting": asdict(told)})
+        return exits.OK
+    for name, value in facts["operation"].items():
+        print(f"{name:20} {f'op{value}' if name == 'id' else letters.for_people(name, value)}")
+    print(f"{'waiting':20} {told.sentence}")
+    if action.effects:
+        rows = [effect.row for effect in action.effects]
+        print()
+        tables.print_table(
+            ("Effect", "Class", "State", "Tries", "Target"),
+            [(str(row["id"]), row["class"], row["state"], str(row["attempts"]), row["target"]) for row in rows],
+        )
+    if told.remedy is not None:
+        exits.complain(f"\nTo do: {told.remedy}")
+    return exits.OK
+
+
+@app.command
+async def cancel(
+    reference: str,
+    *,
+    reason: str,
+    actor: Annotated[str | None, Parameter(name="--as")] = None,
+    json_output: Json = False,
+) -> int:
+    """Cancel a command that was not executed yet, or an effect that waits. Its person is told; nothing is deleted.
+
+    Exit status: 0 cancelled, 3 it is too late (and why), 4 there is no such row.
+
+    Parameters
+    ----------
+    reference
+        A command (op12, c-7f91ab12, its key) or an effect (118).
+    reason
+        Why, for the audit and for the person who asked.
+    actor
+        Who decides, for the audit; the system user without it.
+    json_output
+        Print JSON.
+    """
+    try:
+        who = letters.checked_actor(actor, opened.operator())
+        why = _reason(reason)
+    except ValueError as error:
+        exits.complain(f"{error}. Nothing was cancelled.")
+        return exits.USAGE
+    async with opened.existing_ledger() as ledger:
+        if reference.removeprefix("#").isdigit() and len(reference) <= len(str(letters.ROW_ID_MAX)):
+            ruling = await _cancel_effect(ledger, int(reference.removeprefix("#")), who, why)
+        else:
+            found = await trace.look_up(ledger, reference)
+            if len(found) != 1:
+                return _not_one(reference, found, ledger.clock.now_ms())
+            ruling = await _cancel_operation(ledger, found[0]["id"], who, why)
+    return _report(ruling, json_output=json_output)
+
+
+async def _cancel_operation(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
+    from ledger.inspection import cancel_operation  # noqa: PLC0415 -- see root.py
+    from quotebot import words  # noqa: PLC0415 -- see root.py
+    from quotebot.execution import burial_answer  # noqa: PLC0415 -- see root.py
+
+    now = ledger.clock.now_ms()
+
+    def answer(tx: Tx, operation: Operation, why: str) -> tuple[Mapping[str, Any], Sequence[EffectIntent]]:
+        told = f"It was cancelled by an operator: {why}"
+        quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
+        text = words.terminal(told, operation.correlation_id, quote_id)
+        return {"code": "cancelled", "quote_id": quote_id, "text": text}, burial_answer(tx, operation, told, now)
+
+    ruling = await ledger.database.write(
+        "cancel", lambda tx: cancel_operation(ledger, tx, row_id, actor=actor, reason=reason, now=now, answer=answer)
+    )
+    ledger.operations_changed.set()
+    return ruling
+
+
+async def _cancel_effect(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
+    from ledger.inspection import cancel_effect  # noqa: PLC0415 -- see root.py
+
+    now, follow = ledger.clock.now_ms(), letters.follow(ledger)
+    return await ledger.database.write(
+        "cancel", lambda tx: cancel_effect(ledger, tx, row_id, actor=actor, reason=reason, now=now, follow=follow)
+    )
+
+
+def _waiting(tx: Tx, row: Row, now: int, *, runs: bool) -> Waiting:
+    from ledger.inspection import operation_facts, waiting  # noqa: PLC0415 -- see root.py
+
+    return waiting(operation_facts(tx, row, now, trace.budget()("operation"), bot_runs=runs))
+
+
+def _not_one(reference: str, found: Sequence[Row], now: int) -> int:
+    if not found:
+        exits.complain(f"There is no command {reference}: use op12, c-7f91ab12 or a key, as `quotebot ops list` shows them.")
+        return exits.NOTHING_MATCHED
+    exits.complain(f"{reference} means {len(found)} commands. Nothing was done. Name one of them:")
+    _print_table(found, now)
+    return exits.USAGE
+
+
+def _public(row: Row) -> dict[str, Any]:
+    facts = trace.pick(row, trace.OPERATION)
+    return {**facts, "id": f"op{facts['id']}"}
+
+
+def _print_table(rows: Sequence[Row], now: int) -> None:
+    tables.print_table(
+        ("ID", "Ref", "State", "Kind", "About", "Who", "Tries", "Age", "Next try", "Why"),
+        [
+            (
+                f"op{row['id']}",
+                row["correlation_id"],
+                row["outcome"] or row["state"],
+                row["action_kind"],
+                row["aggregate_id"],
+                row["actor"],
+                str(row["attempts"]),
+                letters.age_words(now - row["created_at"]),
+                "-" if row["next_attempt_at"] is None else _in(row["next_attempt_at"] - now),
+                row["category"] or "",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _in(milliseconds: int) -> str:
+    return "due" if milliseconds <= 0 else f"in {letters.age_words(milliseconds)}"
+
+
+def _reason(text: str) -> str:
+    if not text.strip():
+        raise ValueError("--reason needs words: they are what the audit will say")
+    return text.strip()
+
+
+def _report(ruling: Ruling, *, json_output: bool) -> int:
+    from ledger.resolution import Verdict  # noqa: PLC0415 -- see root.py
+
+    if json_output:
+        letters.print_json({"schema_version": 1, "result": asdict(ruling)})
+    elif ruling.verdict is Verdict.DONE:
+        print(f"{ruling.reference:8} {ruling.effect_class:14} {ruling.detail}")
+    else:
+        exits.complain(ruling.detail)
+    return {Verdict.DONE: exits.OK, Verdict.NOT_FOUND: exits.NOTHING_MATCHED}.get(ruling.verdict, exits.REFUSED)

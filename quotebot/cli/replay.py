@@ -1,0 +1,274 @@
+"""`quotebot replay`: dead letters back to work, under the same key, and what came of each.
+
+The command only changes the ledger; the running bot delivers. Rows are replayed in batches, each row with an outcome of its own, so
+a replay that is cut short is continued by giving the same command again: what was replayed is no longer a dead letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from quotebot.cli import exits, following, foresight, letters, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ledger.dead_letters import DeadLetter, DeadLetters, Filters, ReplayResult
+    from ledger.ledger import Ledger
+
+BATCH: Final = 100  # rows replayed at once: they share commits
+_FAILED: Final = frozenset({"failed again", "cannot know", "not found", "discarded"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for, checked. Without references the filters choose."""
+
+    references: tuple[str, ...]
+    filters: Filters
+    limit: int | None
+    interval_ms: float
+    actor: str
+    reason: str | None
+
+    @property
+    def look_now(self) -> bool:
+        return self.filters.status == "uncertain"
+
+
+async def replay(
+    *references: str,
+    operation_key: str | None = None,
+    request_id: str | None = None,
+    quote: str | None = None,
+    effect_class: Annotated[str | None, Parameter(name="--class")] = None,
+    category: str | None = None,
+    status: Literal["failed", "uncertain"] | None = None,
+    since: str | None = None,
+    only: str | None = None,
+    limit: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    rate: str | None = None,
+    actor: Annotated[str | None, Parameter(name="--as")] = None,
+    reason: str | None = None,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    yes: Annotated[bool, Parameter(negative="")] = False,
+    wait: Annotated[bool, Parameter(negative="")] = False,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Put dead letters back to work: the same row under the same key, so that nothing already done is done again.
+
+    Exit status: 0 done, 3 some failed or were refused, 4 nothing matched, 64 usage, 65 another was first, 75 still pending.
+
+    Parameters
+    ----------
+    references
+        Ids that `quotebot dead list` shows, e.g. 118 op12. Without any, the filters choose.
+    operation_key
+        Only what this command owes: its operation key, or the short ref people were told (c-...).
+    request_id
+        Only what the request with this id of its source owes.
+    quote
+        Only of this quote.
+    effect_class
+        Only this class, e.g. crm.create.
+    category
+        Only this failure category.
+    status
+        What was given up (failed, as without it), or what is in doubt (uncertain): it is looked for now.
+    since
+        Only those that failed in the last 90s, 30m, 2h or 7d.
+    only
+        Only these classes, e.g. slack.card,crm.create.
+    limit
+        At most this many; all without it.
+    rate
+        At most so many at a time, e.g. 1/s or 30/m: each is due a little later than the one before.
+    actor
+        Who replays, for the audit; the system user without it.
+    reason
+        Why, for the audit.
+    dry_run
+        Only say what would happen. Slack is asked what is there already, when its token is configured.
+    yes
+        Do not ask before replaying more than one.
+    wait
+        Wait until each is settled.
+    json_output
+        Print JSON.
+    """
+    try:
+        asked = _checked(
+            references, operation_key, request_id, quote, effect_class, category, status, since, only, limit, rate, actor, reason
+        )
+    except ValueError as error:
+        exits.complain(f"{error}. Nothing was replayed.")
+        return exits.USAGE
+    async with opened.existing_ledger() as ledger:
+        chosen = await _chosen(ledger, asked)
+        if not chosen:
+            exits.complain("Nothing matched; nothing was replayed.")
+            return exits.NOTHING_MATCHED
+        if dry_run:
+            await _show_plan(ledger, chosen, json_output=json_output)
+            return exits.OK
+        if len(chosen) > 1 and not yes and not await _confirmed(ledger, chosen):
+            return exits.USAGE
+        results = await _replayed(ledger, chosen, asked)
+        idle = any(result.outcome == "queued" for result in results) and not await following.bot_runs(ledger)
+        if idle:
+            exits.complain("Queued. No bot is running here: they wait for the next start of `quotebot run`.")
+        if wait:
+            results = await following.settled(_letters(ledger), results, asked.interval_ms * len(chosen) / 1000)
+        elif not idle and any(result.outcome == "queued" for result in results):
+            exits.complain("Queued: the running bot delivers them. Use --wait to follow.")
+    return _report(results, json_output=json_output)
+
+
+def _checked(
+    references: tuple[str, ...],
+    operation_key: str | None,
+    request_id: str | None,
+    quote: str | None,
+    effect_class: str | None,
+    category: str | None,
+    status: Literal["failed", "uncertain"] | None,
+    since: str | None,
+    only: str | None,
+    limit: int | None,
+    rate: str | None,
+    actor: str | None,
+    reason: str | None,
+) -> _Asked:
+    """Return what was asked for. Raises ValueError for the first thing that makes no sense."""
+    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
+    from ledger.dead_letters import Filters  # noqa: PLC0415 -- see root.py
+
+    narrowing = (operation_key, request_id, quote, effect_class, category, since, only)
+    if references and any(value is not None for value in (*narrowing, limit)):
+        raise ValueError("Name ids or give filters, not both: an id already names one row")
+    if not references and status is None and all(value is None for value in narrowing):
+        raise ValueError("Say what to replay: an id from `quotebot dead list`, or a filter such as --class crm.create")
+    classes = () if only is None else tuple(name.strip() for name in only.split(","))
+    if not all(classes) or any("%" in name for name in classes):
+        raise ValueError(f"{only!r} is no list of classes: write slack.card,crm.create")
+    since_ms = letters.duration_ms(since)
+    filters = Filters(
+        status="uncertain" if status == "uncertain" else "pending",
+        effect_class=effect_class,
+        classes=classes,
+        category=category,
+        aggregate_id=quote,
+        since=None if since_ms is None else SystemClock().now_ms() - since_ms,
+        operation_key=operation_key,
+        request_id=request_id,
+    )
+    return _Asked(
+        letters.checked_references(references),
+        filters,
+        limit,
+        letters.interval_ms(rate),
+        letters.checked_actor(actor, opened.operator()),
+        reason,
+    )
+
+
+async def _chosen(ledger: Ledger, asked: _Asked) -> list[tuple[str, DeadLetter | None]]:
+    """Return what to replay, with the row the operator sees; None for an id that is no dead letter."""
+    if asked.references:
+        return list(zip(asked.references, await _letters(ledger).show_each(asked.references), strict=True))
+    found = await _letters(ledger).list(asked.filters, limit=asked.limit)
+    return [(letter.reference, letter) for letter in found]
+
+
+async def _replayed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]], asked: _Asked) -> list[ReplayResult]:
+    """Replay in batches. Raises what stopped it, after saying how far it came."""
+    begun_at, follow = ledger.clock.now_ms(), letters.follow(ledger)
+    results: list[ReplayResult] = []
+    for start in range(0, len(chosen), BATCH):
+        ended = await asyncio.gather(
+            *(
+                _letters(ledger).replay(
+                    reference,
+                    actor=asked.actor,
+                    reason=asked.reason,
+                    follow=follow,
+                    cycle_seen=letter.cycle if letter is not None and letter.status == "pending" else None,
+                    due_at=begun_at + round(asked.interval_ms * number),
+                    look_now=asked.look_now,
+                )
+                for number, (reference, letter) in enumerate(chosen[start : start + BATCH], start)
+            ),
+            return_exceptions=True,
+        )
+        results += [result for result in ended if not isinstance(result, BaseException)]
+        stopped = next((result for result in ended if isinstance(result, BaseException)), None)
+        if stopped is not None:
+            exits.complain(f"Stopped after {len(results)} of {len(chosen)}; give the same command again for the rest.")
+            raise stopped
+    return results
+
+
+async def _show_plan(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]], *, json_output: bool) -> None:
+    async with foresight.asking(ledger) as ask:
+        foreseen = await _letters(ledger).foresee([reference for reference, _ in chosen], ask)
+    plan = foresight.described(chosen, foreseen)
+    if json_output:
+        letters.print_json({"schema_version": 1, "would_replay": [reference for reference, _ in chosen], "plan": plan})
+    else:
+        foresight.print_plan(plan, on_stderr=False)
+
+
+async def _confirmed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]]) -> bool:
+    foreseen = await _letters(ledger).foresee([reference for reference, _ in chosen])
+    foresight.print_plan(foresight.described(chosen, foreseen), on_stderr=True)  # stdout is kept for the outcome
+    if not sys.stdin.isatty():
+        exits.complain("Nothing was replayed. Add --yes to replay more than one without being asked.")
+        return False
+    print(f"Replay these {len(chosen)}? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().casefold() in ("y", "yes"):
+        return True
+    exits.complain("Nothing was replayed.")
+    return False
+
+
+def _report(results: Sequence[ReplayResult], *, json_output: bool) -> int:
+    if json_output:
+        letters.print_json({"schema_version": 1, "results": [asdict(result) for result in results]})
+    else:
+        for result in results:
+            print(f"{result.reference:8} {result.effect_class:14} {_in_words(result)}")
+    outcomes: set[str] = {result.outcome.value for result in results}
+    if outcomes == {"not found"}:
+        return exits.NOTHING_MATCHED
+    if outcomes & _FAILED:
+        return exits.REFUSED
+    if "lost to another operator" in outcomes:
+        return exits.CONFLICT
+    return exits.PENDING if "under way" in outcomes else exits.OK
+
+
+def _in_words(result: ReplayResult) -> str:
+    said = "redone: delivered now" if result.outcome == "redone" else result.outcome.value
+    if result.external_ref is not None:
+        said += f" (at {result.external_ref})"
+    if result.outcome == "cannot know":
+        said += f"; look at the other side, then: quotebot dead resolve {result.reference} --delivered or --send-again"
+    if result.detail is not None:
+        said += f": {result.detail}"
+    if result.replayed_by is not None:
+        said += f"; last replayed by {result.replayed_by}"
+    if result.replayed_at is not None:
+        said += f" on {letters.time_words(result.replayed_at)}"
+    return said
+
+
+def _letters(ledger: Ledger) -> DeadLetters:
+    from quotebot.opening import dead_letters  # noqa: PLC0415 -- see root.py
+
+    return dead_letters(ledger)

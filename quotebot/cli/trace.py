@@ -1,0 +1,261 @@
+"""`quotebot trace` and `quotebot why`: one user action everywhere, and what one row waits for."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from quotebot.cli import exits, letters, opened, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rich.tree import Tree
+
+    from ledger.database import Row
+    from ledger.inspection import Trace, TracedEffect
+    from ledger.ledger import Ledger
+
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+LIMIT: Final = 100
+
+# What may be shown: no payload, no answer, no error's words. `quotebot dead show` and `quotebot why` tell those.
+OPERATION: Final = (
+    *("id", "operation_key", "correlation_id", "source", "source_request_id", "action_kind", "aggregate_id"),
+    *(
+        "aggregate_version",
+        "pinned_version",
+        "actor",
+        "actor_type",
+        "team_id",
+        "state",
+        "outcome",
+        "category",
+        "attempts",
+        "claims",
+    ),
+    *("cycle", "replaces_id", "received_at", "created_at", "claimed_at", "next_attempt_at", "finished_at", "retain_until"),
+)
+DELIVERY: Final = ("id", "source", "source_request_id", "action_kind", "seen", "received_at", "last_seen_at")
+EVENT: Final = (
+    *("id", "at", "event_type", "aggregate_id", "effect_id", "actor", "actor_type", "retry_count", "failure_category"),
+    "recovery_action",
+)
+EFFECT: Final = (
+    *(
+        "id",
+        "effect_key",
+        "class",
+        "target",
+        "semantics",
+        "state",
+        "category",
+        "attempts",
+        "claims",
+        "cycle",
+        "parent_id",
+        "after_id",
+    ),
+    *("maybe_sent", "external_ref", "created_at", "claimed_at", "next_attempt_at", "finished_at"),
+)
+ATTEMPT: Final = (
+    *("cycle", "fence", "epoch", "kind", "started_at", "ended_at", "outcome", "http_status", "category", "retry_after_ms"),
+    "delay_ms",
+)
+
+
+async def trace(reference: str, *, json_output: Json = False) -> int:
+    """Show one user action everywhere: how it came, what was decided, what is owed, what was tried.
+
+    Exit status: 0 found, 4 nothing has that name.
+
+    Parameters
+    ----------
+    reference
+        The short reference that people were told (c-7f91ab12), an operation key or its first eight digits or more, op12,
+        an effect's id, or a quote.
+    json_output
+        Print JSON.
+    """
+    from ledger.inspection import find_operations  # noqa: PLC0415 -- see root.py
+    from ledger.inspection import trace as traced  # noqa: PLC0415 -- see root.py
+
+    name = quote_or(reference)
+    async with opened.existing_ledger() as ledger:
+        found = await ledger.database.read(
+            lambda tx: [traced(tx, row) for row in find_operations(tx, name, LIMIT)],
+        )
+    if not found:
+        exits.complain(f"Nothing is called {reference}: give a c-..., an operation key, op12, an effect's id or a quote.")
+        return exits.NOTHING_MATCHED
+    if json_output:
+        letters.print_json({"schema_version": 1, "actions": [public(each) for each in found]})
+        return exits.OK
+    for each in reversed(found):  # as they happened
+        _print_tree(each)
+    if len(found) == LIMIT:
+        exits.complain(f"These are the newest {LIMIT}.")
+    elif len(found) > 1 and name == reference and not name.startswith("Q-"):
+        exits.complain(f"{len(found)} actions are called {reference}; give more digits of the key for one of them.")
+    return exits.OK
+
+
+async def why(reference: str, *, json_output: Json = False) -> int:
+    """Say what a row is waiting for, and what can be done about it.
+
+    Exit status: 0 it is there, 4 there is no such row, 64 that is no id.
+
+    Parameters
+    ----------
+    reference
+        An effect's id (118) or an operation's (op12).
+    json_output
+        Print JSON.
+    """
+    from ledger.inspection import why as look  # noqa: PLC0415 -- see root.py
+    from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
+
+    attempts = budget()
+    async with opened.existing_ledger() as ledger:
+        now, runs = ledger.clock.now_ms(), await bot_runs(ledger)
+        try:
+            told = await ledger.database.read(lambda tx: look(tx, reference, now, budget=attempts, bot_runs=runs))
+        except ValueError as error:
+            exits.complain(f"{error}.")
+            return exits.USAGE
+    if told is None:
+        exits.complain(f"There is no {reference}.")
+        return exits.NOTHING_MATCHED
+    if json_output:
+        letters.print_json({"schema_version": 1, "waiting": asdict(told)})
+        return exits.OK
+    print(told.sentence)
+    if told.remedy is not None:
+        print(f"To do: {told.remedy}")
+    return exits.OK
+
+
+def budget() -> Callable[[str], int]:
+    """Return how many attempts a class of effects has by the retry matrix in force, or an `operation`."""
+    from quotebot.execution import INTERNAL_RETRIES  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import matrix  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    lines = matrix(load_settings())
+    return lambda name: 1 + (INTERNAL_RETRIES if name == "operation" else lines.of(name).retries)
+
+
+def quote_or(reference: str) -> str:
+    """Return a quote's id as it is stored, however it was typed; anything else as it is."""
+    from quotebot.domain.quotes import parse_quote_id  # noqa: PLC0415 -- see root.py
+
+    return parse_quote_id(reference) or reference.strip()
+
+
+def public(found: Trace) -> dict[str, Any]:
+    """Return an action as JSON prints it."""
+    return {
+        "operation": pick(found.operation, OPERATION),
+        "delivery": None if found.delivery is None else pick(found.delivery, DELIVERY),
+        "attempts": [pick(row, ATTEMPT) for row in found.attempts],
+        "events": [pick(row, EVENT) for row in found.events],
+        "effects": [
+            {**pick(effect.row, EFFECT), "attempts_made": [pick(row, ATTEMPT) for row in effect.attempts]}
+            for effect in found.effects
+        ],
+    }
+
+
+def pick(row: Row, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return some columns of a row."""
+    return {name: row[name] for name in names}
+
+
+def _print_tree(found: Trace) -> None:
+    from rich.console import Console  # noqa: PLC0415 -- see root.py
+    from rich.text import Text  # noqa: PLC0415 -- see root.py
+    from rich.tree import Tree  # noqa: PLC0415 -- see root.py
+
+    operation = found.operation
+    began = operation["created_at"]
+    ended = operation["outcome"] or operation["state"]
+    tree = Tree(
+        Text(
+            f"{operation['correlation_id']}  op{operation['id']}  {operation['action_kind']} on {operation['aggregate_id']} "
+            f"by {operation['actor']}: {ended}"
+        )
+    )
+    _leaf(tree, began, began, "delivery", _delivery_words(found.delivery))
+    owned = {effect.row["id"] for effect in found.effects}
+    happened = [(row["at"], "audit", _event_words(row)) for row in found.events if row["effect_id"] not in owned]
+    happened += [(row["ended_at"], "attempt", _attempt_words(row)) for row in found.attempts]
+    for at, what, words in sorted(happened, key=lambda each: each[0]):
+        _leaf(tree, began, at, what, words)
+    for effect in found.effects:
+        _add_effect(tree, began, effect, found.events)
+    width = None if sys.stdout.isatty() else tables.PIPE_WIDTH
+    Console(width=width, highlight=False).print(tree)
+
+
+def _add_effect(tree: Tree, began: int, effect: TracedEffect, events: tuple[Row, ...]) -> None:
+    from rich.text import Text  # noqa: PLC0415 -- see root.py
+
+    row = effect.row
+    waits = "" if row["after_id"] is None else f", after #{row['after_id']}"
+    branch = tree.add(Text(f"effect #{row['id']}  {row['class']} to {row['target']}{waits}: {row['state']}"))
+    happened = [(each["at"], "audit", _event_words(each)) for each in events if each["effect_id"] == row["id"]]
+    happened += [(each["ended_at"], "attempt", _attempt_words(each)) for each in effect.attempts]
+    _leaf(branch, began, row["created_at"], "owed", "")
+    for at, what, words in sorted(happened, key=lambda each: each[0]):
+        _leaf(branch, began, at, what, words)
+
+
+def _leaf(tree: Tree, began: int, at: int, what: str, words: str) -> None:
+    from rich.text import Text  # noqa: PLC0415 -- see root.py
+
+    moment = datetime.fromtimestamp(at / 1000, tz=UTC)
+    tree.add(Text(f"{moment:%Y-%m-%d %H:%M:%S}.{at % 1000:03d} UTC {relative(at - began):>10}  {what:8} {words}".rstrip()))
+
+
+def relative(milliseconds: int) -> str:
+    """Return "+250 ms", "+1.3 s" or "+5 min": the time since the action was recorded."""
+    sign = "-" if milliseconds < 0 else "+"
+    size = abs(milliseconds)
+    if size < letters.UNITS_MS["s"]:
+        return f"{sign}{size} ms"
+    return f"{sign}{size / 1000:.1f} s" if size < letters.UNITS_MS["m"] else sign + letters.age_words(size)
+
+
+def _delivery_words(row: Row | None) -> str:
+    if row is None:
+        return "forgotten: it is kept for 7 days"
+    times = "once" if row["seen"] == 1 else f"{row['seen']} times, last {letters.time_words(row['last_seen_at'])}"
+    return f"{row['source']} {row['source_request_id']}, seen {times}"
+
+
+def _event_words(row: Row) -> str:
+    extra = [str(row[name]) for name in ("failure_category", "recovery_action") if row[name] is not None]
+    return f"{row['event_type']} by {row['actor']}" + (f" ({', '.join(extra)})" if extra else "")
+
+
+def _attempt_words(row: Row) -> str:
+    facts: Mapping[str, str | None] = {
+        "status": None if row["http_status"] is None else str(row["http_status"]),
+        "category": row["category"],
+        "next in": None if row["delay_ms"] is None else f"{row['delay_ms']} ms",
+        "asked to wait": None if row["retry_after_ms"] is None else f"{row['retry_after_ms']} ms",
+    }
+    told = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+    took = f"{row['kind']}, took {row['ended_at'] - row['started_at']} ms: {row['outcome']}"
+    return f"{took} ({told})" if told else took
+
+
+async def look_up(ledger: Ledger, reference: str) -> list[Row]:
+    """Return the operations that a reference means."""
+    from ledger.inspection import find_operations  # noqa: PLC0415 -- see root.py
+
+    return await ledger.database.read(lambda tx: find_operations(tx, quote_or(reference), LIMIT))

@@ -1,0 +1,66 @@
+"""What a running bot does beside commands and effects: it says that it lives, keeps room for a full disk, seals the audit, purges.
+
+Every job may fail and be late without harm: each is repeated, and each begins by looking at what is to be done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from ledger.database import NotRecorded, WritesRefused
+from quotebot.polling import POLL_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ledger.clock import Clock
+
+LEASES_PER_LIFE: Final = 3  # a claim is renewed so often before it would lapse
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something to do every so often, the first time at once."""
+
+    name: str
+    every_seconds: float
+    do: Callable[[], Awaitable[object]]
+
+
+class Housekeeper:
+    """Runs jobs one after the other, each when its time has come."""
+
+    def __init__(self, jobs: Sequence[Job], clock: Clock) -> None:
+        self._jobs = jobs
+        self._clock = clock
+        self._due = dict.fromkeys((job.name for job in jobs), clock.monotonic())
+
+    async def run(self) -> None:
+        """Work until cancelled. Raises WritesRefused when the ledger takes no writes until a restart."""
+        while True:
+            await self.step()
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def step(self) -> list[str]:
+        """Do what is due; returns the names of the jobs done."""
+        done = []
+        for job in self._jobs:
+            if self._clock.monotonic() < self._due[job.name]:
+                continue
+            self._due[job.name] = self._clock.monotonic() + job.every_seconds
+            try:
+                await job.do()
+            except WritesRefused:
+                raise
+            except NotRecorded as error:
+                log.warning("housekeeping.put_off", job=job.name, error=str(error))
+            except Exception:  # one broken job must not stop the bot, nor the other jobs
+                log.exception("housekeeping.failed", job=job.name)
+            else:
+                done.append(job.name)
+        return done

@@ -1,0 +1,162 @@
+"""Prometheus text: what the ledger counts, and what only a running process knows. Labels are names of ours, never customer data.
+
+`Metrics` belongs to one process and is handed to whoever observes; `exposition` prints it together with a reading of the ledger.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from ledger.gates import family
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ledger.database import Health
+    from ledger.measures import Measures
+
+BUCKETS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0)
+PDF_BUCKETS_SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+GATE_STATES: Final = ("flowing", "held", "half_open")
+
+# measure of the ledger -> (metric without its prefix, help, labels)
+COUNTERS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
+    "idempotency": ("idempotency", "Commands that arrived, by what they turned out to be.", ("outcome",)),
+    "duplicate_deliveries": ("duplicate_deliveries", "Deliveries of a command that was known already.", ("source",)),
+    "attempts": ("attempts", "Attempts that ended, by how.", ("adapter", "effect_class", "outcome")),
+    "retry_attempts": ("retry_attempts", "Attempts that were not the first of their effect.", ("adapter", "effect_class")),
+    "dead_letters": ("dead_letters", "Rows that were given up, ever.", ("category",)),
+    "uncertain_resolutions": ("uncertain_resolutions", "Doubts that ended, by how.", ("how",)),
+    "fence_rejections": ("fence_rejections", "Results that came too late and changed nothing.", ("kind",)),
+}
+BY_CLASS: Final = frozenset({"attempts", "retry_attempts"})
+
+
+class Metrics:
+    """What only this process knows. Every instance counts for itself."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._ack = Histogram(
+            "quotebot_ack_seconds",
+            "From a Slack envelope's arrival to its ack.",
+            ("source",),
+            buckets=BUCKETS_SECONDS,
+            registry=self.registry,
+        )
+        self._reserve = Histogram(
+            "quotebot_reserve_seconds", "How long a reservation took.", buckets=BUCKETS_SECONDS, registry=self.registry
+        )
+        self._pdf = Histogram(
+            "quotebot_pdf_render_seconds", "How long a rendering took.", buckets=PDF_BUCKETS_SECONDS, registry=self.registry
+        )
+        self._reconnects = Counter("quotebot_socket_connections", "Sockets opened to Slack.", registry=self.registry)
+
+    def observe_ack(self, source: str, seconds: float) -> None:
+        """Note how long one ack took; `source` is the operation's, e.g. slack_slash."""
+        self._ack.labels(source).observe(seconds)
+
+    def observe_reserve(self, seconds: float) -> None:
+        """Note how long one reservation took."""
+        self._reserve.observe(seconds)
+
+    def observe_pdf(self, seconds: float) -> None:
+        """Note how long one rendering took."""
+        self._pdf.observe(seconds)
+
+    def count_connection(self) -> None:
+        """Note that a socket was opened."""
+        self._reconnects.inc()
+
+
+def exposition(measures: Measures, health: Health, metrics: Metrics | None = None) -> bytes:
+    """Return everything as Prometheus text. Without `metrics` only what the ledger and its file tell."""
+    registry = CollectorRegistry()
+    registry.register(_Fixed([*families(measures), *of_database(health)]))
+    if metrics is not None:
+        registry.register(_Fixed(list(metrics.registry.collect())))
+    return generate_latest(registry)
+
+
+def families(measures: Measures) -> Iterator[Metric]:
+    """Return a reading of the ledger as metrics."""
+    for name, (metric, words, labels) in COUNTERS.items():
+        counter = CounterMetricFamily(f"quotebot_{metric}", words, labels=labels)
+        for key, value in sorted(measures.counts.items()):
+            if key[0] == name:
+                counter.add_metric([family(key[1]), *key[1:]] if name in BY_CLASS else key[1:], value)
+        yield counter
+    yield from _dead(measures)
+    yield from _unfinished(measures)
+    yield from _gates(measures)
+    lag = 0.0 if measures.schedule_due_at is None else _age(measures, measures.schedule_due_at)
+    yield GaugeMetricFamily("quotebot_schedule_lag_seconds", "How late the latest scheduled command is.", value=lag)
+    yield GaugeMetricFamily("quotebot_uncounted_events", "Audit events since the counts were stored last.", value=measures.unfolded)
+
+
+def of_database(health: Health) -> Iterator[Metric]:
+    """Return how the ledger's file is doing as metrics. Commits count since this process opened it."""
+    yield GaugeMetricFamily("quotebot_wal_bytes", "Size of the ledger's write-ahead log.", value=health.wal_bytes)
+    yield GaugeMetricFamily("quotebot_writer_queue", "Writes that wait behind the running batch.", value=health.waiting)
+    yield GaugeMetricFamily(
+        "quotebot_ledger_broken", "1 when the ledger takes no writes until a restart.", value=bool(health.broken)
+    )
+    yield GaugeMetricFamily("quotebot_disk_full", "1 when the ledger's disk was full lately.", value=health.full_since is not None)
+    yield CounterMetricFamily("quotebot_writes", "Writes that were committed.", value=health.writes)
+    yield SummaryMetricFamily(
+        "quotebot_commit_seconds", "Commits, and the time inside them.", count_value=health.commits, sum_value=health.commit_seconds
+    )
+
+
+class _Fixed(Collector):
+    """Metrics that were collected before."""
+
+    def __init__(self, found: Sequence[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> Sequence[Metric]:
+        return self._found
+
+
+def _age(measures: Measures, at: int) -> float:
+    return max(0, measures.now - at) / 1000
+
+
+def _dead(measures: Measures) -> Iterator[Metric]:
+    count = GaugeMetricFamily("quotebot_dead_letters_open", "Dead letters that wait for somebody.", labels=("category",))
+    age = GaugeMetricFamily("quotebot_dead_letters_oldest_seconds", "Age of the oldest of them.", labels=("category",))
+    for letters in measures.dead:
+        count.add_metric([letters.category], letters.count)
+        if letters.oldest_at is not None:
+            age.add_metric([letters.category], _age(measures, letters.oldest_at))
+    yield count
+    yield age
+
+
+def _unfinished(measures: Measures) -> Iterator[Metric]:
+    count = GaugeMetricFamily("quotebot_unfinished", "Rows that are not done.", labels=("kind", "state"))
+    age = GaugeMetricFamily(
+        "quotebot_oldest_ready_seconds", "How long the first of them is due, or under way.", labels=("kind", "state")
+    )
+    for rows in measures.unfinished:
+        count.add_metric([rows.kind, rows.state], rows.count)
+        age.add_metric([rows.kind, rows.state], 0.0 if rows.oldest_at is None else _age(measures, rows.oldest_at))
+    yield count
+    yield age
+
+
+def _gates(measures: Measures) -> Iterator[Metric]:
+    state = GaugeMetricFamily("quotebot_class_state", "1 for the state a class is in.", labels=("effect_class", "state"))
+    held = GaugeMetricFamily("quotebot_class_held_seconds", "How long a class is held.", labels=("effect_class", "cause"))
+    for gate in measures.gates:
+        for each in GATE_STATES:
+            state.add_metric([gate.name, each], float(gate.state == each))
+        if gate.state == "held" and gate.held_at is not None:
+            held.add_metric([gate.name, gate.cause or "unknown"], _age(measures, gate.held_at))
+    yield state
+    yield held

@@ -1,0 +1,136 @@
+"""Opens an installation: its ledger, its audit keys, its rules. What the bot and the command line share, without Slack or CRM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import structlog
+
+from adapters.policies import Matrix, policies
+from ledger.audit import Audit
+from ledger.ballast import BALLAST_BYTES
+from ledger.clock import SystemClock
+from ledger.dead_letters import DeadLetters
+from ledger.keyring import load_keyring
+from ledger.ledger import Ledger
+from ledger.locks import hold_instance_lock, instance_holder
+from ledger.migrations import Migration
+from ledger.sqlite import SqliteDatabase
+from ledger.statements import load_statements
+from quotebot import __version__
+from quotebot.domain.catalogue import parse_catalogue
+from quotebot.domain.policy import parse_policy
+from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
+from quotebot.polling import POLL_SECONDS
+from quotebot.store import quotes as store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from ledger.clock import Clock
+    from ledger.database import Database
+    from quotebot.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+class LedgerInUseError(Exception):
+    """Another bot holds this ledger's lock."""
+
+
+def load_rules(settings: Settings) -> Rules:
+    """Return the active catalogue and policy with the configured approvers."""
+    data = files("quotebot").joinpath("data")
+    return Rules(
+        catalogue=parse_catalogue(data.joinpath("catalogue.toml").read_text("utf-8")),
+        policy=parse_policy(data.joinpath("policy.toml").read_text("utf-8")),
+        approvers=settings.approvers,
+        valid_days=settings.quote_valid_days,
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_ledger(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Ledger]:
+    """Open the ledger for reserving and reading; only the bot's own process may claim."""
+    clock = clock or SystemClock()
+    audit = open_audit(settings)
+    lock = hold_instance_lock(settings.ledger_path)  # no bot runs: the schema may be brought up to date
+    try:
+        database = await open_database(settings.ledger_path, audit, clock, bot=False, may_migrate=lock is not None)
+    finally:
+        if lock is not None:
+            os.close(lock)
+    try:
+        yield Ledger(database, clock, audit, lease_seconds=settings.lease_seconds, pin=store.head_version)
+    finally:
+        await database.close()
+
+
+def open_audit(settings: Settings) -> Audit:
+    """Return the audit with the installation's signing keys; a new ledger gets its first."""
+    return Audit(DOMAIN_EVENTS, load_keyring(settings.data_dir, may_create=not settings.ledger_path.exists()))
+
+
+async def open_database(path: Path, audit: Audit, clock: Clock, *, bot: bool, may_migrate: bool = True) -> Database:
+    """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL."""
+    return await SqliteDatabase.open(
+        path,
+        statements=load_statements(
+            files(package).joinpath("queries.sql").read_text("utf-8") for package in ("ledger", "quotebot.store")
+        ),
+        migrations=[*_migrations("ledger"), *_migrations("quotebot.store")],
+        clock=clock,
+        checkpoints=bot,
+        may_migrate=may_migrate,
+        ballast_bytes=BALLAST_BYTES if bot else 0,
+        finish=audit.chain,
+    )
+
+
+def matrix(settings: Settings) -> Matrix:
+    """Return the retry matrix with the configured overrides."""
+    return Matrix(policies(settings.retry))
+
+
+def dead_letters(ledger: Ledger) -> DeadLetters:
+    """Return the dead letters of an open ledger."""
+    return DeadLetters(ledger, build=__version__)
+
+
+@contextlib.asynccontextmanager
+async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -> AsyncIterator[bool]:
+    """Hold the lock of the one active bot. With `stop` wait for it until that is set, and yield whether it was got.
+
+    Raises LedgerInUseError when another bot holds it and there is no waiting.
+    """
+    lock = hold_instance_lock(settings.ledger_path)
+    if lock is None and stop is None:
+        raise LedgerInUseError(
+            f"Another bot is running on {settings.ledger_path} (process {instance_holder(settings.ledger_path)}). "
+            "This one did nothing. "
+            "Stop the other, choose another data folder, or start this one with --standby: it then waits for its turn."
+        )
+    if lock is None and stop is not None:
+        log.info("bot.standing_by", ledger=str(settings.ledger_path))
+    while lock is None and stop is not None and not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), POLL_SECONDS)
+        lock = hold_instance_lock(settings.ledger_path)
+    if lock is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(lock)
+
+
+def _migrations(package: str) -> list[Migration]:
+    folder = files(package).joinpath("schema")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [Migration(package, name, folder.joinpath(name).read_text("utf-8")) for name in names]

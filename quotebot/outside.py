@@ -1,0 +1,97 @@
+"""Builds what talks to the outside: the only module that chooses concrete adapters."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from adapters.artefacts import Artefacts
+from adapters.pdf import PdfRenderer
+from quotebot.documents import Seller
+from quotebot.opening import load_rules, matrix
+from quotebot.performer import Adapters, QuotePerformer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from slack_sdk.web.async_client import AsyncWebClient
+
+    from adapters.policies import Policy
+    from adapters.salesforce import Salesforce
+    from ledger.ledger import Ledger
+    from quotebot.settings import Settings
+
+
+def web_client(bot_token: str, settings: Settings, session: aiohttp.ClientSession) -> AsyncWebClient:
+    """Return Slack's client without its own retries."""
+    from slack_sdk.web.async_client import AsyncWebClient  # noqa: PLC0415 -- a start pays for Slack when it needs it
+
+    return AsyncWebClient(
+        token=bot_token,
+        base_url=str(settings.slack_api_url),
+        session=session,
+        retry_handlers=[],  # the ledger is the only retrier: the SDK's own would post twice
+    )
+
+
+def build_adapters(
+    stack: contextlib.AsyncExitStack, client: AsyncWebClient, session: aiohttp.ClientSession, settings: Settings
+) -> Adapters:
+    """Return the adapters, each with the deadline of its class; `stack` closes what has to be closed."""
+    from adapters.slack import SlackApi  # noqa: PLC0415 -- as above
+
+    lines = matrix(settings)
+    slack = SlackApi(
+        client,
+        session,
+        response_url_hosts=settings.response_url_hosts,
+        timeout_seconds=lines.of("slack.post").timeout_seconds,
+        upload_timeout_seconds=lines.of("slack.file").timeout_seconds,
+    )
+    pdf = PdfRenderer(timeout_seconds=lines.of("pdf.render").timeout_seconds)
+    stack.push_async_callback(pdf.close)
+    artefacts = Artefacts(settings.data_dir / "artefacts")
+    salesforce = _salesforce(settings, lines.of("crm.create"))
+    if salesforce is not None:
+        stack.push_async_callback(salesforce.close)
+    return Adapters(slack=slack, pdf=pdf, artefacts=artefacts, salesforce=salesforce)
+
+
+@contextlib.asynccontextmanager
+async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[QuotePerformer | None]:
+    """Give what can ask the outside whether something was done, for a command line beside the bot; None without a Slack token."""
+    if settings.slack_bot_token is None:
+        yield None
+        return
+    async with contextlib.AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        client = web_client(settings.slack_bot_token.get_secret_value(), settings, session)
+        yield build_performer(settings, ledger, build_adapters(stack, client, session, settings))
+
+
+def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> QuotePerformer:
+    """Return what performs effects with these adapters."""
+    seller = Seller(settings.seller_name, settings.seller_lines)
+    return QuotePerformer(ledger, adapters, load_rules(settings), seller, settle_delay_seconds=settings.settle_delay_seconds)
+
+
+def _salesforce(settings: Settings, line: Policy) -> Salesforce | None:
+    url, client_id, secret = (
+        settings.salesforce_instance_url,
+        settings.salesforce_client_id,
+        settings.salesforce_client_secret,
+    )
+    if url is None or client_id is None or secret is None:
+        return None
+    from adapters.salesforce import Salesforce  # noqa: PLC0415 -- as above
+
+    return Salesforce(
+        url,
+        client_id,
+        secret.get_secret_value(),
+        ca_file=settings.salesforce_ca_file,
+        timeout_seconds=line.timeout_seconds,
+        threads=line.concurrency,
+    )

@@ -1,0 +1,36 @@
+"""What the tests of dead letters, replay and resolution share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ledger.ledger import no_follow_ups
+from ledger.records import Bury, Effect, Trouble
+from tests.ledger.parts import intent, sure
+
+if TYPE_CHECKING:
+    from ledger.dead_letters import DeadLetters, ReplayResult
+    from ledger.records import EffectIntent
+    from tests.ledger.parts import Desk
+
+SENT = Trouble("transient", "time-out after the request left", maybe_sent=True)
+UNKNOWN = Trouble("uncertain", "it may have arrived", maybe_sent=True)
+MAPPING = Trouble("mapping", 'refused field Term__c = "13 months"')
+INTERNAL = Trouble("internal", "a bug")
+CRM = intent("crm.create", "keyed")
+
+
+async def bury(desk: Desk, owed: EffectIntent = CRM, trouble: Trouble = MAPPING, request_id: str = "r1") -> Effect:
+    """Owe one effect and give it up at its first attempt."""
+    await desk.owe(owed, request_id=request_id)
+    return sure(await desk.ledger.settle(await desk.claim(), Bury(trouble)))
+
+
+async def bury_command(desk: Desk, request_id: str = "r1") -> None:
+    """Give a command up at its first execution."""
+    await desk.ledger.bury_operation(await desk.claim_operation(request_id), INTERNAL, {"code": "failed"}, ())
+
+
+async def replay(letters: DeadLetters, reference: str, actor: str = "ops", **how: Any) -> ReplayResult:
+    """Replay as an operator who mended something."""
+    return await letters.replay(reference, actor=actor, reason="fixed the mapping", follow=no_follow_ups, **how)

@@ -1,0 +1,28 @@
+"""Every engine there is, each with a notebook of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.ledger.engine.parts import Engine, SqliteEngine, open_book
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from ledger.sqlite import SqliteDatabase
+    from tests.ledger.parts import ManualClock
+
+
+@pytest.fixture(params=["sqlite"])
+def engine(path: Path, clock: ManualClock, checkout: Path) -> Engine:
+    return SqliteEngine(path, clock, checkout)
+
+
+@pytest.fixture
+async def book(path: Path, clock: ManualClock) -> AsyncIterator[SqliteDatabase]:
+    opened = await open_book(path, clock)
+    yield opened
+    await opened.close()

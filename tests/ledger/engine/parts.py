@@ -1,0 +1,117 @@
+"""A notebook on any engine: a ledger file with one table of notes, and everything a test may do to it from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ledger.sqlite import SqliteDatabase
+from tests.ledger.parts import NOTE_STATEMENTS, NOTES, ManualClock, note, notes, open_shell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ledger.clock import Clock
+    from ledger.database import Database, Tx
+
+STATEMENTS = {**NOTE_STATEMENTS, "blob": "INSERT INTO notes (text) VALUES (:text || hex(zeroblob(:size)))"}
+
+
+class Engine(Protocol):
+    """What the conformance suite needs to know about an engine beyond the Database protocol."""
+
+    async def open(self, **options: Any) -> Database:
+        """Open the notebook; a second time, as a second process would. `options`: finish."""
+        ...
+
+    def seen(self) -> list[str]:
+        """Return the notes that are recorded, as any other program sees them."""
+        ...
+
+    async def start(self, program: str, *arguments: str) -> asyncio.subprocess.Process:
+        """Start a program of programs.py on the same notebook, in a process of its own."""
+        ...
+
+
+class SqliteEngine:
+    """A file of its own per test."""
+
+    def __init__(self, path: Path, clock: ManualClock, checkout: Path) -> None:
+        self.path = path
+        self._clock = clock
+        self._checkout = checkout
+
+    async def open(self, **options: Any) -> SqliteDatabase:
+        return await open_book(self.path, self._clock, **options)
+
+    def seen(self) -> list[str]:
+        shell = open_shell(self.path)
+        try:
+            return notes(shell)
+        finally:
+            shell.close()
+
+    async def start(self, program: str, *arguments: str) -> asyncio.subprocess.Process:
+        return await start(self._checkout, program, str(self.path), *arguments)
+
+
+async def open_book(path: Path, clock: Clock, **options: Any) -> SqliteDatabase:
+    """Open a file that holds nothing but notes."""
+    return await SqliteDatabase.open(path, statements=STATEMENTS, migrations=(NOTES,), clock=clock, **options)
+
+
+async def start(checkout: Path, program: str, *arguments: str, inside: Sequence[str] = ()) -> asyncio.subprocess.Process:
+    """Start a program of programs.py; `inside` is a command line it is put behind."""
+    return await asyncio.create_subprocess_exec(
+        *(*inside, sys.executable, "-m", "tests.ledger.engine.programs", program, *arguments),
+        cwd=checkout,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def ended(*programs: asyncio.subprocess.Process, said: bytes = b"", seconds: float = 60) -> list[bytes]:
+    """Say something to programs, wait until they end well, and return what they printed. None of them outlives the test."""
+    try:
+        told = await asyncio.wait_for(asyncio.gather(*(program.communicate(said) for program in programs)), seconds)
+    finally:
+        for program in programs:
+            if program.returncode is None:
+                program.kill()
+    assert [(program.returncode, errors.decode()) for program, (_, errors) in zip(programs, told, strict=True)] == [(0, "")] * len(
+        told
+    )
+    return [out for out, _ in told]
+
+
+async def all_ready(*programs: asyncio.subprocess.Process) -> None:
+    """Return when each program said it is ready."""
+    for program in programs:
+        assert program.stdout is not None
+        assert await asyncio.wait_for(program.stdout.readline(), 30) == b"ready\n"
+
+
+def blob(text: str, size: int) -> Any:
+    """Write a note of `size` zero bytes in hexadecimal behind its text."""
+
+    def work(tx: Tx) -> str:
+        tx.one("blob", text=text, size=size)
+        return text
+
+    return work
+
+
+def emitting(text: str, *, fails: bool = False) -> Any:
+    """Write one note and emit its text."""
+
+    def work(tx: Tx) -> str:
+        note(text)(tx)
+        tx.emit(text)
+        if fails:
+            raise LookupError(text)
+        return text
+
+    return work

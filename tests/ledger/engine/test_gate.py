@@ -1,0 +1,63 @@
+"""The gate between writing processes: who holds it, and that nobody starves at it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
+from tests.ledger.engine.parts import all_ready, ended, open_book, start
+from tests.ledger.parts import Held, note
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.ledger.parts import ManualClock
+
+
+@pytest.mark.parametrize(("checkpoints", "role"), [(True, "bot"), (False, "cli")])
+async def test_the_gate_names_its_holder_while_it_is_held_and_nobody_afterwards(
+    path: Path, clock: ManualClock, role: str, *, checkpoints: bool
+) -> None:
+    assert gate_holder(path) is None
+    book = await open_book(path, clock, checkpoints=checkpoints)
+    held = Held("under way")
+    writing = asyncio.create_task(book.write("note", held))
+    await held.begun()
+    assert gate_holder(path) == f"{os.getpid()} {role}"
+    held.release()
+    await writing
+    assert gate_holder(path) is None
+    await book.close()
+
+
+async def test_a_writer_waits_for_the_gate_and_not_for_ever(path: Path, clock: ManualClock) -> None:
+    book = await open_book(path, clock)
+    gate = WriteGate(path, "cli")
+    with gate:
+        writing = asyncio.create_task(book.write("note", note("patient")))
+        done, _ = await asyncio.wait([writing], timeout=0.05)
+        assert not done
+        assert gate_holder(path) == f"{os.getpid()} cli"
+    assert await writing == "patient"
+    gate.close()
+    await book.close()
+
+
+def test_the_bot_s_lock_says_which_process_took_it(path: Path) -> None:
+    assert instance_holder(path) is None
+    lock = hold_instance_lock(path)
+    assert lock is not None
+    assert instance_holder(path) == os.getpid()
+    os.close(lock)
+
+
+async def test_two_hot_processes_get_their_fair_share_of_the_commits(checkout: Path, path: Path, clock: ManualClock) -> None:
+    await (await open_book(path, clock)).close()
+    writers = [await start(checkout, "write_hot", str(path), "3") for _ in range(2)]
+    await all_ready(*writers)
+    commits = [int(out) for out in await ended(*writers, said=b"go\n")]
+    assert min(commits) >= 0.4 * sum(commits), commits

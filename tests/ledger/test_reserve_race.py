@@ -1,0 +1,72 @@
+"""The same commands arriving at many processes at once: each is reserved once, and nobody finds the ledger locked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+
+from ledger.ledger import Ledger
+from ledger.records import Sighting
+from tests.ledger.engine.parts import all_ready, ended
+from tests.ledger.parts import AUDIT, ManualClock, open_database, open_shell, request
+
+PROCESSES = 5
+WRITERS = 50
+KEYS = 1000
+SECONDS = 20
+
+
+async def reserve_all(path: Path, turn: int) -> None:
+    """Reserve every key once, from 50 coroutines, each process starting elsewhere; print the sightings by key."""
+    clock = ManualClock()
+    database = await open_database(path, clock)
+    ledger = Ledger(database, clock, AUDIT)
+    keys = [(number + turn * KEYS // PROCESSES // 10) % KEYS for number in range(KEYS)]
+    sightings: dict[int, str] = {}
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.readline)
+
+    async def writer(first: int) -> None:
+        for key in keys[first::WRITERS]:
+            sightings[key] = (await ledger.reserve(request(f"r{key}"))).sighting.name
+
+    await asyncio.gather(*(writer(first) for first in range(WRITERS)))
+    await database.close()
+    sys.stdout.write(json.dumps([sightings[key] for key in range(KEYS)]))
+
+
+async def test_each_key_is_new_to_exactly_one_of_five_processes_and_the_ledger_is_never_locked(
+    checkout: Path, path: Path, clock: ManualClock
+) -> None:
+    await (await open_database(path, clock)).close()
+    racers = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.ledger.test_reserve_race", str(path), str(turn)),
+            cwd=checkout,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        for turn in range(PROCESSES)
+    ]
+    await all_ready(*racers)
+    told = [json.loads(out) for out in await ended(*racers, said=b"go\n", seconds=SECONDS)]
+    by_key = [Counter(sightings) for sightings in zip(*told, strict=True)]
+    assert by_key == [Counter({Sighting.NEW.name: 1, Sighting.DUPLICATE.name: PROCESSES - 1})] * KEYS
+    assert sum(Sighting.NEW.name in sightings for sightings in told) > 1, "they did race"
+    shell = open_shell(path)
+    rows = [shell.execute(f"SELECT count(*), count(DISTINCT {column}) FROM {table}").fetchone() for table, column in UNIQUE]  # noqa: S608 -- own names
+    shell.close()
+    assert list(chain.from_iterable(tuple(row) for row in rows)) == [KEYS] * 2 * len(UNIQUE)
+
+
+UNIQUE = (("operations", "operation_key"), ("deliveries", "source_request_id"))
+
+
+if __name__ == "__main__":
+    asyncio.run(reserve_all(Path(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,281 @@
+"""What is done is forgotten in time; what is not done never is; what was forgotten is still answered."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger.ledger import Ledger
+from ledger.measures import measure
+from ledger.records import Bury, Delivered, Doubt, Outcome, Retry, Sighting, Trouble
+from ledger.retention import DAY_MS, HOUR_MS, Keep, Purged, close_aggregate, purge
+from tests.ledger.parts import AUDIT, QUOTE, START_MS, STATEMENTS, TROUBLE, intent, open_database, request, sure
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+
+    from ledger.records import Effect, EffectIntent, Settlement
+    from tests.ledger.parts import Desk, ManualClock
+
+KEPT_MS = 30 * DAY_MS
+DONE = Delivered("ref", {})
+LATER = START_MS + 600 * DAY_MS
+TABLES = ("operations", "deliveries", "effects", "attempts", "tombstones", "holds")
+
+
+async def command(desk: Desk, request_id: str, *effects: EffectIntent, keep: int | None = START_MS + KEPT_MS) -> list[Effect]:
+    """Execute a command on a quote of its own."""
+    operation = await desk.claim_operation(request_id, aggregate_id=f"Q-{request_id}")
+    await desk.ledger.execute(operation, lambda _: Outcome("applied", {"code": "ok"}, effects, (), keep))
+    return [desk.effect(row["id"]) for row in desk.rows("SELECT id FROM effects WHERE operation_id = ?", operation.id)]
+
+
+def owed(request_id: str) -> EffectIntent:
+    return intent(target=f"Q-{request_id}", aggregate_id=f"Q-{request_id}")
+
+
+async def delivered(desk: Desk, request_id: str) -> None:
+    """A command whose effect was delivered at the second try."""
+    await command(desk, request_id, owed(request_id))
+    await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, delay_ms=0))
+    await desk.ledger.settle(await desk.claim(), DONE)
+
+
+async def newest(desk: Desk) -> None:
+    """A command that is kept, after all others: the newest row of a table stays in any case."""
+    await command(desk, "newest", owed("newest"), keep=None)
+    await desk.ledger.settle(await desk.claim(), DONE)
+
+
+def counts(desk: Desk) -> dict[str, int]:
+    return {table: desk.value(f"SELECT count(*) FROM {table}") for table in TABLES}  # noqa: S608 -- own names
+
+
+async def test_a_done_command_becomes_a_tombstone_when_its_time_has_come(desk: Desk) -> None:
+    await delivered(desk, "r1")
+    await newest(desk)
+    key = desk.operation(1).operation_key
+    due = START_MS + KEPT_MS
+    assert (await purge(desk.ledger, due - 1, dry_run=False)).operations == 0
+    assert await purge(desk.ledger, due, dry_run=False) == Purged(operations=1, effects=1, attempts=2)
+    (stone,) = desk.rows("SELECT * FROM tombstones")
+    assert (stone["operation_key"], stone["state"], stone["outcome"], stone["expires_at"]) == (
+        *(key, "completed", "applied"),
+        due + 400 * DAY_MS,
+    )
+    assert counts(desk) == {"operations": 1, "deliveries": 0, "effects": 1, "attempts": 1, "tombstones": 1, "holds": 0}
+
+
+async def test_a_late_redelivery_of_what_was_purged_is_told_so_and_does_nothing(desk: Desk) -> None:
+    await delivered(desk, "r1")
+    await newest(desk)
+    await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False)
+    before = counts(desk)
+    again = await desk.reserve("r1", aggregate_id="Q-r1")
+    assert (again.sighting, again.operation.outcome, again.finished_at) == (Sighting.TOMBSTONE, "applied", START_MS)
+    assert counts(desk) == before
+    assert await desk.ledger.claim_operation() is None
+
+
+async def test_after_the_delivery_is_forgotten_the_operation_still_knows_its_command(desk: Desk) -> None:
+    await delivered(desk, "r1")
+    await newest(desk)
+    assert await purge(desk.ledger, START_MS + 7 * DAY_MS, dry_run=False) == Purged()
+    assert await purge(desk.ledger, START_MS + 7 * DAY_MS + 1, dry_run=False) == Purged(deliveries=2)
+    assert (await desk.reserve("r1", aggregate_id="Q-r1")).sighting is Sighting.DUPLICATE
+
+
+async def test_a_tombstone_falls_after_its_time(desk: Desk) -> None:
+    await delivered(desk, "r1")
+    await newest(desk)
+    await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False)
+    falls = START_MS + KEPT_MS + 400 * DAY_MS
+    assert (await purge(desk.ledger, falls - 1, dry_run=False)).tombstones == 0
+    assert (await purge(desk.ledger, falls, dry_run=False)).tombstones == 1
+
+
+ENDS: dict[str, Settlement | None] = {
+    "pending": None,
+    "retried": Retry(TROUBLE, delay_ms=1),
+    "uncertain": Doubt(Trouble("uncertain", "lost", maybe_sent=True), delay_ms=1),
+    "failed": Bury(TROUBLE),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_command_whose_effect_is_not_done_stays_with_how_it_came(desk: Desk, end: str) -> None:
+    settlement = ENDS[end]
+    await command(desk, "r1", owed("r1"))
+    if settlement is not None:
+        await desk.ledger.settle(await desk.claim(), settlement)
+    before = desk.snapshot()
+    desk.shell.execute("UPDATE operations SET retain_until = 1 WHERE id = 1")
+    await purge(desk.ledger, LATER, dry_run=False)
+    for table in ("effects", "attempts"):
+        assert desk.snapshot()[table] == before[table]
+    assert counts(desk)["operations"] == 1
+    assert counts(desk)["tombstones"] == 0
+
+
+async def test_an_effect_in_flight_keeps_its_command(desk: Desk) -> None:
+    await command(desk, "r1", owed("r1"))
+    await desk.claim()
+    await purge(desk.ledger, LATER, dry_run=False)
+    assert counts(desk)["operations"] == 1
+
+
+@pytest.mark.parametrize("state", ["reserved", "in_progress", "failed_retryable", "failed_terminal"])
+async def test_a_command_that_is_not_done_stays_with_its_delivery(desk: Desk, state: str) -> None:
+    await desk.reserve()
+    if state != "reserved":
+        operation = sure(await desk.ledger.claim_operation())
+        if state == "failed_retryable":
+            await desk.ledger.retry_operation(operation, TROUBLE, 1)
+        if state == "failed_terminal":
+            await desk.ledger.bury_operation(operation, TROUBLE, {}, ())
+    assert desk.value("SELECT state FROM operations") == state
+    desk.shell.execute("UPDATE operations SET retain_until = 1")
+    await desk.reserve("newest", aggregate_id="Q-newest")
+    await purge(desk.ledger, LATER, dry_run=False)
+    assert desk.value("SELECT count(*) FROM operations WHERE id = 1") == 1
+    assert desk.value("SELECT count(*) FROM deliveries WHERE operation_id = 1") == 1
+
+
+async def test_what_a_dead_effect_of_the_same_quote_may_need_stays(desk: Desk) -> None:
+    await command(desk, "r1", owed("r1"))
+    await desk.ledger.settle(await desk.claim(), DONE)
+    other = await desk.claim_operation("r2", aggregate_id="Q-r1")
+    await desk.ledger.execute(other, lambda _: Outcome("applied", {}, (owed("r1"),), (), START_MS))
+    await desk.ledger.settle(await desk.claim(), Bury(TROUBLE))
+    await newest(desk)
+    await purge(desk.ledger, LATER, dry_run=False)
+    assert counts(desk)["operations"] == 3
+
+
+async def test_the_newest_row_stays_so_no_id_comes_twice(desk: Desk) -> None:
+    await delivered(desk, "r1")
+    await purge(desk.ledger, LATER, dry_run=False)
+    assert counts(desk)["operations"] == 1
+    await newest(desk)
+    await purge(desk.ledger, LATER, dry_run=False)
+    assert [row["id"] for row in desk.rows("SELECT id FROM operations")] == [2]
+
+
+async def test_a_hold_that_ended_is_forgotten_and_one_that_lasts_is_not(desk: Desk) -> None:
+    await desk.ledger.pause("crm", "ops", "down")
+    await desk.ledger.resume("crm", "ops")
+    await desk.ledger.pause("slack", "ops", "down")
+    assert (await purge(desk.ledger, START_MS + 90 * DAY_MS, dry_run=False)).holds == 1
+    assert [row["name"] for row in desk.rows("SELECT name FROM holds")] == ["slack"]
+
+
+async def test_a_dry_run_counts_the_same_and_deletes_nothing(desk: Desk) -> None:
+    for name in ("r1", "r2", "r3"):
+        await delivered(desk, name)
+    await newest(desk)
+    await command(desk, "r4", owed("r4"))
+    before = desk.snapshot()
+    foreseen = await purge(desk.ledger, START_MS + KEPT_MS, dry_run=True)
+    assert foreseen
+    assert desk.snapshot() == before
+    assert "retention.purged" not in desk.events()
+    assert await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False) == foreseen
+
+
+async def test_a_run_is_audited_once_with_its_counts_and_an_idle_one_not_at_all(desk: Desk) -> None:
+    for name in ("r1", "r2", "r3"):
+        await delivered(desk, name)
+    await newest(desk)
+    progress: list[Purged] = []
+    done = await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False, batch=1, progress=progress.append)
+    assert done == Purged(deliveries=4, operations=3, effects=3, attempts=6)
+    assert desk.last_event("retention.purged")["after"] == asdict(done)
+    assert [each.operations for each in progress] == sorted(each.operations for each in progress)
+    await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False)
+    assert desk.events().count("retention.purged") == 1
+
+
+class PowerCut(BaseException):
+    """The process ends here."""
+
+
+async def test_a_run_killed_between_batches_is_continued_and_audited_whole(desk: Desk, clock: ManualClock, path: Path) -> None:
+    for name in ("r1", "r2", "r3"):
+        await delivered(desk, name)
+    await newest(desk)
+
+    def die(so_far: Purged) -> None:
+        if so_far.operations == 2:
+            raise PowerCut
+
+    with pytest.raises(PowerCut):
+        await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False, batch=1, progress=die)
+    assert "retention.purged" not in desk.events()
+    next_process = await open_database(path, clock)
+    try:
+        done = await purge(Ledger(next_process, clock, AUDIT), START_MS + KEPT_MS, dry_run=False, batch=1)
+    finally:
+        await next_process.close()
+    assert done == Purged(deliveries=4, operations=3, effects=3, attempts=6)
+    assert desk.events().count("retention.purged") == 1
+
+
+async def test_the_audit_is_never_purged_and_counts_outlive_what_they_counted(desk: Desk) -> None:
+    for name in ("r1", "r2"):
+        await delivered(desk, name)
+    await newest(desk)
+    before = desk.rows("SELECT * FROM audit_events")
+    counted = (await measure(desk.ledger)).counts
+    await purge(desk.ledger, LATER, dry_run=False)
+    assert desk.rows("SELECT * FROM audit_events WHERE event_type <> 'retention.purged'") == before
+    assert (await measure(desk.ledger)).counts == counted
+
+
+async def test_closing_a_quote_dates_everything_about_it_and_opening_it_again_undoes_that(desk: Desk) -> None:
+    creation = await desk.claim_operation("create", aggregate_id="new", action_kind="quote.create", aggregate_version=0)
+    await desk.ledger.execute(creation, lambda _: Outcome("applied", {}, (intent(),)))
+    for name in ("r1", "r2"):  # without effects: only the audit leads to them
+        await desk.ledger.execute(await desk.claim_operation(name), lambda _: Outcome("refused", {}))
+    await command(desk, "other", owed("other"), keep=None)
+    until = "SELECT retain_until FROM operations ORDER BY id"
+
+    assert await desk.ledger.database.write("close", lambda tx: close_aggregate(tx, QUOTE, 77)) == 3
+    assert [row[0] for row in desk.rows(until)] == [77, 77, 77, None]
+    await desk.ledger.database.write("open", lambda tx: close_aggregate(tx, QUOTE, None))
+    assert [row[0] for row in desk.rows(until)] == [None] * 4
+
+
+@pytest.mark.parametrize("wrong", [{"deliveries_ms": 2 * HOUR_MS - 1}, {"tombstones_ms": DAY_MS}, {"holds_ms": 0}])
+def test_nothing_is_kept_too_short(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="kept"):
+        Keep(**wrong)
+    assert Keep(deliveries_ms=2 * HOUR_MS).deliveries_ms == 2 * HOUR_MS
+
+
+PURGING = (
+    *("deliveries_after", "expired_operations", "aggregates_of_operation", "aggregate_is_busy", "retain_aggregate"),
+    *("delete_delivery_of_operation", "delete_attempts_of_effects", "delete_attempts_of_operation"),
+    *("delete_effects_of_operation", "delete_operation", "delete_tombstones", "count_tombstones_expired"),
+)
+
+
+@pytest.mark.parametrize("name", PURGING)
+def test_no_batch_looks_through_a_whole_table(shell: sqlite3.Connection, name: str) -> None:
+    names = {word.strip(",();").removeprefix(":") for word in STATEMENTS[name].split() if word.lstrip("(").startswith(":")}
+    parameters = {parameter.split(")")[0].lstrip("(:"): 1 for parameter in names}
+    plan = [row["detail"] for row in shell.execute("EXPLAIN QUERY PLAN " + STATEMENTS[name], parameters)]
+    tables = {"operations", "effects", "attempts", "deliveries", "tombstones", "audit_events", "o", "e", "a", "d"}
+    assert [detail for detail in plan if detail.startswith("SCAN") and detail.split()[1] in tables and "USING" not in detail] == []
+    assert not any("FOR ORDER BY" in detail for detail in plan)
+
+
+async def test_a_request_that_was_purged_is_the_same_request(desk: Desk) -> None:
+    """What makes a tombstone find its command again is the key alone: the row it stood for is gone."""
+    await delivered(desk, "r1")
+    await newest(desk)
+    await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False)
+    other = await desk.ledger.reserve(request("r1", aggregate_id="Q-r1", payload={"schema": 1, "note": "another"}))
+    assert other.sighting is Sighting.NEW

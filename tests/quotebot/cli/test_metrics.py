@@ -1,0 +1,184 @@
+"""The numbers: their names, kinds and labels as a table, their values after a history, and nothing about any customer."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from adapters.failures import AdapterError, Failure
+from ledger.database import Health
+from ledger.measures import measure
+from quotebot.metrics import Metrics, exposition
+from tests.quotebot.deeds import DONE, Round, lost, transient
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from prometheus_client.metrics_core import Metric
+
+    from tests.quotebot.cli.conftest import Run
+    from tests.quotebot.parts import Bench
+
+HEALTH = Health(
+    broken=None,
+    full_since=None,
+    waiting=3,
+    commits=4,
+    writes=9,
+    commit_seconds=0.5,
+    last_commit_seconds=0.1,
+    wal_bytes=4096,
+    ballast=True,
+)
+
+# name -> (kind, labels)
+FROM_THE_LEDGER = {
+    "quotebot_idempotency": ("counter", {"outcome"}),
+    "quotebot_duplicate_deliveries": ("counter", {"source"}),
+    "quotebot_attempts": ("counter", {"adapter", "effect_class", "outcome"}),
+    "quotebot_retry_attempts": ("counter", {"adapter", "effect_class"}),
+    "quotebot_dead_letters": ("counter", {"category"}),
+    "quotebot_dead_letters_open": ("gauge", {"category"}),
+    "quotebot_dead_letters_oldest_seconds": ("gauge", {"category"}),
+    "quotebot_uncertain_resolutions": ("counter", {"how"}),
+    "quotebot_fence_rejections": ("counter", {"kind"}),
+    "quotebot_unfinished": ("gauge", {"kind", "state"}),
+    "quotebot_oldest_ready_seconds": ("gauge", {"kind", "state"}),
+    "quotebot_class_state": ("gauge", {"effect_class", "state"}),
+    "quotebot_class_held_seconds": ("gauge", {"effect_class", "cause"}),
+    "quotebot_schedule_lag_seconds": ("gauge", set()),
+    "quotebot_uncounted_events": ("gauge", set()),
+    "quotebot_wal_bytes": ("gauge", set()),
+    "quotebot_writer_queue": ("gauge", set()),
+    "quotebot_ledger_broken": ("gauge", set()),
+    "quotebot_disk_full": ("gauge", set()),
+    "quotebot_writes": ("counter", set()),
+    "quotebot_commit_seconds": ("summary", set()),
+}
+FROM_THE_PROCESS = {
+    "quotebot_ack_seconds": ("histogram", {"source"}),
+    "quotebot_reserve_seconds": ("histogram", set()),
+    "quotebot_pdf_render_seconds": ("histogram", set()),
+    "quotebot_socket_connections": ("counter", set()),
+}
+
+
+async def scripted_history(bench: Bench) -> None:
+    """A retry, a doubt that is found, a death, a held class with one that waits."""
+    deeds = Round(bench, highest=False)
+    deeds.performer.sends.extend([transient(), DONE])
+    await deeds.owe("crm.create", "retried")
+    await deeds.step()
+    await deeds.step()
+    deeds.performer.sends.append(lost())
+    deeds.performer.looks.append(DONE)
+    await deeds.owe("slack.post", "lost")
+    await deeds.step()
+    await deeds.step()
+    deeds.performer.sends.append(AdapterError(Failure.VALIDATION, "REQUIRED_FIELD_MISSING", "No name."))
+    await deeds.owe("crm.create", "dead")
+    await deeds.step()
+    await bench.ledger.pause("pdf", "ops", "new printer")
+    await deeds.owe("pdf.render", "waits")
+    bench.clock.advance(60_000)
+
+
+def read(text: bytes) -> dict[str, Metric]:
+    return {family.name: family for family in text_string_to_metric_families(text.decode())}
+
+
+def labels(family: Metric) -> set[str]:
+    return {name for sample in family.samples for name in sample.labels} - {"le"}
+
+
+def value(families: dict[str, Metric], name: str, **wanted: str) -> float:
+    for family in families.values():
+        for sample in family.samples:
+            if sample.name == name and sample.labels == wanted:
+                return sample.value
+    raise AssertionError(f"there is no {name} {wanted}")
+
+
+async def test_names_kinds_help_and_labels_are_as_listed(bench: Bench) -> None:
+    await scripted_history(bench)
+    metrics = Metrics()
+    metrics.observe_ack("slack_slash", 0.004)
+    families = read(exposition(await measure(bench.ledger), HEALTH, metrics))
+    listed: dict[str, tuple[str, set[str]]] = {**FROM_THE_LEDGER, **FROM_THE_PROCESS}
+    assert {name for name in families if not name.endswith("_created")} == set(listed)
+    for name, (kind, known) in listed.items():
+        assert families[name].type == kind, name
+        assert families[name].documentation.endswith("."), name
+        assert labels(families[name]) <= known, name
+    filled = {name for name, (_, known) in listed.items() if known} - {"quotebot_duplicate_deliveries", "quotebot_fence_rejections"}
+    assert {name for name in filled if not labels(families[name])} == set()
+
+
+async def test_values_after_a_scripted_history(bench: Bench) -> None:
+    await scripted_history(bench)
+    metrics = Metrics()
+    metrics.observe_ack("slack_slash", 0.004)
+    metrics.observe_reserve(0.002)
+    metrics.observe_pdf(1.5)
+    metrics.count_connection()
+    families = read(exposition(await measure(bench.ledger), HEALTH, metrics))
+    for name, wanted, expected in (
+        ("quotebot_idempotency_total", {"outcome": "new"}, 4),
+        ("quotebot_retry_attempts_total", {"adapter": "crm", "effect_class": "crm.create"}, 1),
+        ("quotebot_retry_attempts_total", {"adapter": "slack", "effect_class": "slack.post"}, 1),
+        ("quotebot_uncertain_resolutions_total", {"how": "found"}, 1),
+        ("quotebot_dead_letters_total", {"category": "validation"}, 1),
+        ("quotebot_dead_letters_open", {"category": "validation"}, 1),
+        ("quotebot_dead_letters_oldest_seconds", {"category": "validation"}, 60),
+        ("quotebot_unfinished", {"kind": "effect", "state": "pending"}, 1),
+        ("quotebot_oldest_ready_seconds", {"kind": "effect", "state": "pending"}, 60),
+        ("quotebot_class_state", {"effect_class": "pdf", "state": "held"}, 1),
+        ("quotebot_class_state", {"effect_class": "pdf", "state": "flowing"}, 0),
+        ("quotebot_class_held_seconds", {"effect_class": "pdf", "cause": "operator"}, 60),
+        ("quotebot_wal_bytes", {}, 4096),
+        ("quotebot_writer_queue", {}, 3),
+        ("quotebot_commit_seconds_count", {}, 4),
+        ("quotebot_commit_seconds_sum", {}, 0.5),
+        ("quotebot_ack_seconds_count", {"source": "slack_slash"}, 1),
+        ("quotebot_ack_seconds_bucket", {"source": "slack_slash", "le": "0.0025"}, 0),
+        ("quotebot_ack_seconds_bucket", {"source": "slack_slash", "le": "0.005"}, 1),
+        ("quotebot_reserve_seconds_sum", {}, 0.002),
+        ("quotebot_pdf_render_seconds_sum", {}, 1.5),
+        ("quotebot_socket_connections_total", {}, 1),
+    ):
+        assert value(families, name, **wanted) == pytest.approx(expected), (name, wanted)
+
+
+async def test_no_number_names_a_quote_a_person_or_a_text(bench: Bench) -> None:
+    await scripted_history(bench)
+    text = exposition(await measure(bench.ledger), HEALTH).decode()
+    assert not any(word in text for word in ("Q-", "U0REP", "T0HOME", "No name", "new printer", "Acme"))
+
+
+def test_two_processes_count_apart() -> None:
+    first, second = Metrics(), Metrics()
+    first.count_connection()
+    assert second.registry.get_sample_value("quotebot_socket_connections_total") == 0
+
+
+def test_the_command_prints_what_prometheus_reads(command: Run, dead: Path) -> None:
+    done = command("metrics")
+    assert (done.returncode, done.stderr) == (0, "")
+    families = read(done.stdout.encode())
+    assert {name for name in families if not name.endswith("_created")} == set(FROM_THE_LEDGER)
+    assert value(families, "quotebot_dead_letters_open", category="transient") == 2
+    assert dead.exists()
+
+
+def test_the_command_prints_json(command: Run, dead: Path) -> None:
+    printed: dict[str, Any] = json.loads(command("metrics", "--json").stdout)
+    assert printed["schema_version"] == 1
+    by_name = {metric["name"]: metric for metric in printed["metrics"]}
+    assert set(by_name) == set(FROM_THE_LEDGER)
+    assert {"name": "quotebot_dead_letters_open", "labels": {"category": "transient"}, "value": 2} in by_name[
+        "quotebot_dead_letters_open"
+    ]["samples"]
+    assert dead.exists()

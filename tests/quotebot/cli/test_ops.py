@@ -1,0 +1,127 @@
+"""The commands that the ledger remembers, from the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ledger import recovery
+from quotebot.cli import letters
+from quotebot.commands import SubmitQuote
+from tests.quotebot.parts import bench_at, request_for
+from tests.rig import read_ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.quotebot.cli.conftest import Run
+
+
+def listed(command: Run, *arguments: str) -> list[dict[str, Any]]:
+    done = command("ops", "list", "--json", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    found: list[dict[str, Any]] = json.loads(done.stdout)["operations"]
+    return found
+
+
+@pytest.fixture
+def reserved(dead: Path) -> str:
+    """A command nobody has executed yet; its reference."""
+    return asyncio.run(reserve(dead))
+
+
+async def reserve(ledger: Path) -> str:
+    async with bench_at(ledger) as bench:
+        bench.clock.advance(-365 * letters.UNITS_MS["d"])  # whatever day the tests run on, it was due before
+        made = await bench.ledger.reserve(request_for(SubmitQuote(), "waiting", quote_id="Q-2026-0001", version=None))
+        await recovery.give_back(bench.ledger)  # it stops: no bot runs any more
+        return f"op{made.operation.id}"
+
+
+def test_list_shows_the_unfinished_first(command: Run, reserved: str) -> None:
+    found = listed(command)
+    assert (found[0]["id"], found[0]["state"]) == (reserved, "reserved")
+    assert {row["state"] for row in found[1:]} == {"completed"}
+    assert "payload" not in found[0]
+
+
+def test_list_filters(command: Run, reserved: str) -> None:
+    assert [row["id"] for row in listed(command, "--state", "reserved")] == [reserved]
+    assert {row["aggregate_id"] for row in listed(command, "--quote", "q-2026-0002")} <= {"Q-2026-0002", "new"}
+    assert {row["action_kind"] for row in listed(command, "--kind", "quote.create")} == {"quote.create"}
+    assert listed(command, "--actor", "U0NOBODY") == []
+    assert len(listed(command, "--limit", "2")) == 2
+    assert listed(command, "--since", "30d")
+
+
+def test_list_shows_people_a_table_and_says_when_there_is_more(command: Run, reserved: str) -> None:
+    done = command("ops", "list", "--limit", "1")
+    assert (done.returncode, reserved in done.stdout) == (0, True)
+    assert "There are more than these 1" in done.stderr
+
+
+def test_a_time_nobody_can_read_is_a_usage_error(command: Run, dead: Path) -> None:
+    done = command("ops", "list", "--since", "yesterday")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert dead.exists()
+
+
+def test_show_tells_what_a_command_waits_for(command: Run, reserved: str) -> None:
+    done = command("ops", "show", reserved)
+    assert done.returncode == 0
+    assert "no bot is running" in done.stdout
+    assert "To do: quotebot run" in done.stderr
+    printed = json.loads(command("ops", "show", reserved, "--json").stdout)
+    assert (printed["operation"]["state"], printed["waiting"]["cause"]) == ("reserved", "no_bot")
+
+
+def test_show_and_cancel_of_what_is_not_there(command: Run, dead: Path) -> None:
+    for arguments in (("show", "op999"), ("cancel", "op999", "--reason", "x"), ("cancel", "99999", "--reason", "x")):
+        done = command("ops", *arguments)
+        assert (done.returncode, done.stdout) == (4, "")
+    assert dead.exists()
+
+
+def test_a_cancelled_command_is_closed_audited_and_its_person_told(command: Run, dead: Path, reserved: str) -> None:
+    done = command("ops", "cancel", reserved, "--reason", "sent by mistake", "--as", "ops@example.com")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Cancelled" in done.stdout
+    (row,) = read_ledger(dead, f"SELECT * FROM operations WHERE id = {reserved.removeprefix('op')}")  # noqa: S608 -- our own id
+    assert (row["state"], json.loads(row["response"])["code"]) == ("discarded", "cancelled")
+    (event,) = read_ledger(dead, "SELECT * FROM audit_events WHERE event_type = 'operation.cancelled'")
+    assert (event["actor"], json.loads(event["after"])["reason"]) == ("ops@example.com", "sent by mistake")
+    (answer,) = read_ledger(dead, f"SELECT * FROM effects WHERE operation_id = {row['id']}")  # noqa: S608 -- as above
+    assert (answer["class"], answer["state"]) == ("slack.reply", "pending")
+    assert "sent by mistake" in answer["payload"]
+
+
+def test_a_second_cancel_says_that_it_was_cancelled(command: Run, reserved: str) -> None:
+    command("ops", "cancel", reserved, "--reason", "sent by mistake")
+    done = command("ops", "cancel", reserved, "--reason", "again")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "Nothing was changed" in done.stderr
+
+
+def test_what_is_done_is_not_cancelled(command: Run, dead: Path) -> None:
+    done = command("ops", "cancel", "op1", "--reason", "too late", "--json")
+    assert (done.returncode, json.loads(done.stdout)["result"]["verdict"]) == (3, "refused")
+    assert read_ledger(dead, "SELECT 1 FROM audit_events WHERE event_type = 'operation.cancelled'") == []
+
+
+def test_an_effect_that_waits_is_cancelled(command: Run, dead: Path, reserved: str) -> None:
+    command("ops", "cancel", reserved, "--reason", "sent by mistake")
+    (effect, *_) = read_ledger(dead, "SELECT id FROM effects WHERE state = 'pending' ORDER BY id DESC")
+    done = command("ops", "cancel", str(effect["id"]), "--reason", "not wanted")
+    assert (done.returncode, done.stderr) == (0, "")
+    (event,) = read_ledger(dead, "SELECT effect_id FROM audit_events WHERE event_type = 'effect.cancelled'")
+    assert event["effect_id"] == effect["id"]
+
+
+def test_a_cancel_without_words_is_a_usage_error(command: Run, dead: Path) -> None:
+    done = command("ops", "cancel", "op1", "--reason", " ")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "--reason needs words" in done.stderr
+    assert dead.exists()

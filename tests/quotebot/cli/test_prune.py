@@ -1,0 +1,58 @@
+"""Forgetting, from the terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.quotebot.parts import tampered
+from tests.rig import read_ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.quotebot.cli.conftest import Run
+
+COUNTS = """
+SELECT (SELECT count(*) FROM operations) AS operations, (SELECT count(*) FROM effects) AS effects,
+  (SELECT count(*) FROM deliveries) AS deliveries, (SELECT count(*) FROM tombstones) AS tombstones
+"""
+
+
+def counts(ledger: Path) -> dict[str, int]:
+    return dict(read_ledger(ledger, COUNTS)[0])
+
+
+def grow_old(ledger: Path) -> None:
+    """Every command done by now may go; those of the quotes with dead letters may not all the same."""
+    tampered(ledger, "UPDATE operations SET retain_until = 1")
+    tampered(ledger, "UPDATE deliveries SET received_at = 1")
+
+
+def test_a_young_ledger_has_nothing_to_forget(command: Run, dead: Path) -> None:
+    before = counts(dead)
+    done = command("ledger", "prune")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Nothing is old enough to be deleted.\n", "")
+    assert counts(dead) == before
+
+
+def test_a_dry_run_says_what_a_run_then_does(command: Run, dead: Path) -> None:
+    grow_old(dead)
+    before = counts(dead)
+    foreseen = json.loads(command("ledger", "prune", "--dry-run", "--json").stdout)
+    assert foreseen["dry_run"] is True
+    assert foreseen["purged"]["deliveries"] == before["deliveries"]
+    assert counts(dead) == before
+    done = json.loads(command("ledger", "prune", "--json").stdout)
+    assert done["purged"] == foreseen["purged"]
+    assert counts(dead)["deliveries"] == 0
+
+
+def test_what_belongs_to_a_quote_with_a_dead_letter_is_kept(command: Run, dead: Path) -> None:
+    grow_old(dead)
+    done = command("ledger", "prune")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Deleted: ")
+    assert counts(dead)["tombstones"] == 0
+    (event,) = read_ledger(dead, "SELECT actor_type, after FROM audit_events WHERE event_type = 'retention.purged'")
+    assert (event["actor_type"], json.loads(event["after"])["operations"]) == ("operator", 0)
