@@ -6,8 +6,7 @@ before its COMMIT, all events of a batch at once (`Audit.chain`), so a chain cos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ledger import chain
 from ledger.jsontext import dumps
@@ -62,9 +61,8 @@ LEDGER_EVENTS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One event on its way into its chain. `before` and `after` are JSON text."""
+class Entry(NamedTuple):
+    """One event on its way into its chain, in the order of its columns. `before` and `after` are JSON text."""
 
     at: int
     event_type: str
@@ -79,6 +77,10 @@ class Entry:
     recovery_action: str | None
     before: str | None
     after: str | None
+
+
+_AFTER_AGGREGATE: Final = Entry._fields.index("aggregate_id") + 1
+_SIGNED_COLUMNS: Final = (*chain.EVENT_COLUMNS, "mac")
 
 
 class Audit:
@@ -167,29 +169,19 @@ class Audit:
         for entry in entries:
             head = heads.get(entry.aggregate_id) or _head(tx, entry.aggregate_id)
             event_id += 1
-            fields = {
-                "id": event_id,
-                "at": entry.at,
-                "event_type": entry.event_type,
-                "aggregate_id": entry.aggregate_id,
-                "seq": head.seq + 1,
-                "previous_id": head.event_id,
-                "operation_key": entry.operation_key,
-                "effect_id": entry.effect_id,
-                "correlation_id": entry.correlation_id,
-                "actor": entry.actor,
-                "actor_type": entry.actor_type,
-                "retry_count": entry.retry_count,
-                "failure_category": entry.failure_category,
-                "recovery_action": entry.recovery_action,
-                "before": entry.before,
-                "after": entry.after,
-                "schema_version": SCHEMA_VERSION,
-                "key_id": key_id,
-            }
-            mac = chain.event_mac(key, head.mac, fields)
-            fields["mac"] = mac
-            rows.append(fields)
+            values = (
+                event_id,
+                entry.at,
+                entry.event_type,
+                entry.aggregate_id,
+                head.seq + 1,
+                head.event_id,
+                *entry[_AFTER_AGGREGATE:],
+                SCHEMA_VERSION,
+                key_id,
+            )
+            mac = chain.values_mac(key, head.mac, values)
+            rows.append(dict(zip(_SIGNED_COLUMNS, (*values, mac), strict=True)))
             heads[entry.aggregate_id] = chain.Head(event_id, head.seq + 1, mac)
         tx.many("insert_audit", rows)
         tx.many("put_audit_head", [_sealed(key_id, key, aggregate_id, head) for aggregate_id, head in heads.items()])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 KEY_BYTES: Final = 32
 EVENT_TAG: Final = "quotebot/audit/1"
@@ -82,8 +82,12 @@ def key_id(key: bytes) -> str:
 
 def event_mac(key: bytes, previous_mac: bytes, event: Mapping[str, Any]) -> bytes:
     """Sign one event after the one whose MAC is given (32 zero bytes at a chain's start)."""
-    signed = [EVENT_TAG, previous_mac.hex(), *[event[name] for name in EVENT_COLUMNS]]
-    return hmac.digest(key, orjson.dumps(signed), "sha256")
+    return values_mac(key, previous_mac, [event[name] for name in EVENT_COLUMNS])
+
+
+def values_mac(key: bytes, previous_mac: bytes, values: Sequence[str | int | None]) -> bytes:
+    """Sign one event given as the values of EVENT_COLUMNS, in that order."""
+    return hmac.digest(key, orjson.dumps((EVENT_TAG, previous_mac.hex(), *values)), "sha256")
 
 
 def head_seal(key: bytes, aggregate_id: str, head: Head) -> bytes:

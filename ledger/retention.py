@@ -8,9 +8,10 @@ Of a purged operation a tombstone stays: a late redelivery is still answered, an
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import takewhile
@@ -28,6 +29,7 @@ DAY_MS: Final = 24 * HOUR_MS
 DELIVERIES_MS_MIN: Final = 2 * HOUR_MS  # longer than any source repeats itself
 BATCH: Final = 100  # rows in one transaction
 BATCH_SECONDS: Final = 0.010  # a batch that took longer was too large
+REST_SECONDS: Final = 0.035  # between batches: long enough for the writer to be idle, so that the WAL is copied in small pieces
 ROWS_PER_OPERATION: Final = 5  # itself, what it owed and its tombstone, as a rule
 FORESEEN_AT_ONCE: Final = 1_000
 META: Final = "retention"  # what a purge that is under way, or was killed, has deleted and not audited yet
@@ -74,7 +76,13 @@ class Place(NamedTuple):
 
 KEEP: Final = Keep()
 Progress = Callable[[Purged], None]
+Rest = Callable[[], Awaitable[None]]
 Counts = Counter[str]
+
+
+async def rest() -> None:
+    """Leave the file to others for a moment."""
+    await asyncio.sleep(REST_SECONDS)
 
 
 def quiet(so_far: Purged) -> None:
@@ -90,19 +98,21 @@ async def purge(
     batch: int = BATCH,
     keep: Keep = KEEP,
     progress: Progress = quiet,
+    between: Rest = rest,
     actor: str = QUOTEBOT,
 ) -> Purged:
-    """Delete what may go, batch by batch; `dry_run` only counts. `now` is Unix milliseconds, `progress` gets the counts so far.
+    """Delete what may go, batch by batch; `dry_run` only counts.
 
+    `now` is Unix milliseconds, `progress` gets the counts so far, `between` is awaited between two batches.
     Raises NotRecorded as Database.write does: what earlier batches deleted is deleted, and the next purge goes on from there.
     """
     if dry_run:
         return await ledger.database.read(lambda tx: _foresee(tx, now, keep))
     await measures.fold(ledger)  # counted before it is gone
-    purger = _Purger(ledger, now, batch, keep, progress)
+    purger = _Purger(ledger, now, batch, keep, progress, between)
     await purger.deliveries()
     await purger.operations()
-    await purger.rest()
+    await purger.leftovers()
     return await ledger.database.write("retention.audit", lambda tx: _audit(ledger, tx, now, actor))
 
 
@@ -128,7 +138,7 @@ class _Pace:
 class _Purger:
     """One run. Each batch is a transaction of its own and leaves the counts of the run in the file."""
 
-    def __init__(self, ledger: Ledger, now: int, batch: int, keep: Keep, progress: Progress) -> None:
+    def __init__(self, ledger: Ledger, now: int, batch: int, keep: Keep, progress: Progress, rest: Rest) -> None:
         self._database = ledger.database
         self._now = now
         self._batch = batch
@@ -137,12 +147,15 @@ class _Purger:
         self._pace = _Pace(most, most)
         self._keep = keep
         self._progress = progress
+        self._rest = rest
 
     async def deliveries(self) -> None:
         after: int | None = 0
         while after is not None:
             after, so_far = await self._database.write("retention.deliveries", partial(self._some_deliveries, after=after))
             self._progress(so_far)
+            if after is not None:
+                await self._rest()
 
     def _some_deliveries(self, tx: Tx, after: int) -> tuple[int | None, Purged]:
         old, more = _old_deliveries(tx, self._now, self._keep, after, self._batch)
@@ -158,6 +171,8 @@ class _Purger:
             place, so_far = await self._database.write("retention.operations", partial(self._some_operations, after=place))
             self._pace.took(self._clock.monotonic() - began)
             self._progress(so_far)
+            if place is not None:
+                await self._rest()
 
     def _some_operations(self, tx: Tx, after: Place) -> tuple[Place | None, Purged]:
         rows = _expired(tx, self._now, after, self._pace.now)
@@ -194,13 +209,15 @@ class _Purger:
         operations = len(tx.all("delete_operation", id=row["id"]))
         return Counter(operations=operations, effects=effects, attempts=attempts, deliveries=deliveries)
 
-    async def rest(self) -> None:
+    async def leftovers(self) -> None:
         more = True
         while more:
-            more, so_far = await self._database.write("retention.rest", self._some_rest)
+            more, so_far = await self._database.write("retention.leftovers", self._some_leftovers)
             self._progress(so_far)
+            if more:
+                await self._rest()
 
-    def _some_rest(self, tx: Tx) -> tuple[bool, Purged]:
+    def _some_leftovers(self, tx: Tx) -> tuple[bool, Purged]:
         tombstones = len(tx.all("delete_tombstones", now=self._now, limit=self._batch))
         holds = len(tx.all("delete_holds", before=self._now - self._keep.holds_ms, limit=self._batch))
         so_far = _add(tx, Counter(tombstones=tombstones, holds=holds))

@@ -33,6 +33,10 @@ async def command(desk: Desk, request_id: str, *effects: EffectIntent, keep: int
     return [desk.effect(row["id"]) for row in desk.rows("SELECT id FROM effects WHERE operation_id = ?", operation.id)]
 
 
+async def no_rest() -> None:
+    """Go on at once."""
+
+
 def owed(request_id: str) -> EffectIntent:
     return intent(target=f"Q-{request_id}", aggregate_id=f"Q-{request_id}")
 
@@ -190,12 +194,28 @@ async def test_a_run_is_audited_once_with_its_counts_and_an_idle_one_not_at_all(
         await delivered(desk, name)
     await newest(desk)
     progress: list[Purged] = []
-    done = await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False, batch=1, progress=progress.append)
+    done = await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False, batch=1, between=no_rest, progress=progress.append)
     assert done == Purged(deliveries=4, operations=3, effects=3, attempts=6)
     assert desk.last_event("retention.purged")["after"] == asdict(done)
     assert [each.operations for each in progress] == sorted(each.operations for each in progress)
     await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False)
     assert desk.events().count("retention.purged") == 1
+
+
+async def test_between_two_batches_the_file_is_left_to_others(desk: Desk) -> None:
+    """Whoever wants to write comes in between: nothing of a purge is under way while it rests."""
+    for name in ("r1", "r2"):
+        await delivered(desk, name)
+    await newest(desk)
+    seen: list[str] = []
+
+    async def another_writer() -> None:
+        if len(seen) < 3:
+            seen.append((await desk.reserve(f"meanwhile {len(seen)}", aggregate_id=f"Q-{len(seen)}")).sighting.value)
+
+    await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False, batch=1, between=another_writer)
+    assert seen == ["new"] * 3
+    assert counts(desk)["tombstones"] == 2
 
 
 class PowerCut(BaseException):
@@ -212,11 +232,11 @@ async def test_a_run_killed_between_batches_is_continued_and_audited_whole(desk:
             raise PowerCut
 
     with pytest.raises(PowerCut):
-        await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False, batch=1, progress=die)
+        await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False, batch=1, between=no_rest, progress=die)
     assert "retention.purged" not in desk.events()
     next_process = await open_database(path, clock)
     try:
-        done = await purge(Ledger(next_process, clock, AUDIT), START_MS + KEPT_MS, dry_run=False, batch=1)
+        done = await purge(Ledger(next_process, clock, AUDIT), START_MS + KEPT_MS, dry_run=False, batch=1, between=no_rest)
     finally:
         await next_process.close()
     assert done == Purged(deliveries=4, operations=3, effects=3, attempts=6)
