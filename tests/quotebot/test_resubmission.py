@@ -262,3 +262,19 @@ async def test_a_typed_change_of_a_quote_that_stayed_is_done(bench: Bench, execu
     await typed(bench, executor, "1")
     request = request_for(SubmitQuote(), "2", quote_id="Q-2026-0001", version=None, source="slack_slash")
     assert (await done(bench, executor, request))["outcome"] == "applied"
+
+
+async def test_a_redelivery_after_the_quote_moved_on_is_the_first_operation(bench: Bench, executor: Executor) -> None:
+    """The version is the one the person saw, and the pin is no part of the key: a redelivery never becomes a second command."""
+    await typed(bench, executor, "1")
+    seen = request_for(SubmitQuote(), "2", quote_id="Q-2026-0001", version=1)
+    unseen = request_for(SubmitQuote(), "3", quote_id="Q-2026-0001", version=None, source="slack_slash")
+    first = [await bench.ledger.reserve(request) for request in (seen, unseen)]
+    while await executor.step():
+        pass
+    bench.rows("INSERT INTO quote_versions SELECT quote_id, 2, ruleset, pricing, pricing_hash, created_at FROM quote_versions")
+    bench.rows("UPDATE quotes SET version = 2")
+    again = [await bench.ledger.reserve(request) for request in (seen, unseen)]
+    assert [each.sighting.value for each in (*first, *again)] == ["new", "new", "duplicate", "duplicate"]
+    assert [each.operation.id for each in again] == [each.operation.id for each in first]
+    assert await executor.step() == 0
