@@ -77,7 +77,8 @@ RETURNING *;
 -- in_progress -> completed
 UPDATE operations
 SET state = 'completed', outcome = :outcome, response = :response, epoch = NULL, lease_until = NULL, claims = 0,
-  attempts = attempts + 1, last_attempt_at = :now, finished_at = :now, updated_at = :now, retain_until = :retain_until
+  attempts = attempts + 1, last_attempt_at = :now, finished_at = :now, updated_at = :now,
+  retain_until = coalesce(:retain_until, retain_until)
 WHERE id = :id AND state = 'in_progress' AND fence = :fence
 RETURNING id;
 

@@ -17,11 +17,14 @@ from ledger import recovery
 from ledger.anchors import keep_anchors
 from ledger.clock import Clock, SystemClock
 from ledger.ledger import Ledger
+from ledger.measures import fold
+from ledger.retention import purge
 from quotebot import __version__
 from quotebot.alerts import log_dead_letter
 from quotebot.dispatch import Dispatcher
 from quotebot.execution import Executor, burial_answer
 from quotebot.housekeeping import LEASES_PER_LIFE, Housekeeper, Job
+from quotebot.metrics import PAGE_SECONDS, Metrics, page_path, write_page
 from quotebot.opening import instance_lock, load_rules, matrix, open_audit, open_database
 from quotebot.outside import build_adapters, build_performer, web_client
 from quotebot.performer import QuotePerformer, follow_ups
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 
 IDENTIFY_PAUSE_SECONDS: Final = 1.0
 TEND_SECONDS: Final = 60.0
+MEASURES_SECONDS: Final = 60.0
+RETENTION_SECONDS: Final = 3600.0
 YOUNG_SECONDS: Final = 10  # a process that dies before this age, again and again, is in a boot loop
 DEATHS_TO_REST: Final = 8
 REST_SECONDS_MAX: Final = 60.0
@@ -98,7 +103,9 @@ async def run_bot(settings: Settings, stop: asyncio.Event, ports: Ports | None =
         await asyncio.to_thread(adapters.artefacts.sweep)
         rules = load_rules(settings)
         performer = build_performer(settings, ledger, adapters)
-        workers = _Workers(ledger, performer, rules, settings, ports)
+        metrics = Metrics()
+        stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
+        workers = _Workers(ledger, performer, rules, settings, ports, metrics)
         stack.push_async_callback(workers.stop)
         workers.start()
         identifying = asyncio.create_task(_identify(adapters.slack))
@@ -108,13 +115,21 @@ async def run_bot(settings: Settings, stop: asyncio.Event, ports: Ports | None =
             return
         identity = identifying.result()
         surface = Surface(
-            desk=FrontDesk(ledger, ack_budget_seconds=settings.ack_budget_seconds),
+            desk=FrontDesk(ledger, ack_budget_seconds=settings.ack_budget_seconds, observe=metrics.observe_reserve),
             ledger=ledger,
             slack=adapters.slack,
             rules=rules,
             status=performer.status,
         )
-        receiver = SocketReceiver(_bolt(client, bot_token, identity, surface), app_token, client, ports.ack, surface.desk.drop)
+        receiver = SocketReceiver(
+            _bolt(client, bot_token, identity, surface),
+            app_token,
+            client,
+            ports.ack,
+            surface.desk.drop,
+            clock=ports.clock,
+            acked=metrics.observe_ack,
+        )
         stack.push_async_callback(receiver.close, ACK_DRAIN_SECONDS)
         connecting = asyncio.create_task(receiver.connect())
         stack.callback(connecting.cancel)
@@ -140,12 +155,15 @@ async def _rest_after_deaths(database: Database, clock: Clock, stop: asyncio.Eve
 class _Workers:
     """The executor, the dispatcher and the housekeeper as tasks. If one dies the bot stops: half a bot is worse than none."""
 
-    def __init__(self, ledger: Ledger, performer: QuotePerformer, rules: Rules, settings: Settings, ports: Ports) -> None:
+    def __init__(
+        self, ledger: Ledger, performer: QuotePerformer, rules: Rules, settings: Settings, ports: Ports, metrics: Metrics
+    ) -> None:
         self._ledger = ledger
         lines = matrix(settings)
         self._executor = Executor(ledger, rules, ports.draw, lines)
         self._dispatcher = Dispatcher(ledger, performer, ports.draw, lines, settle_delay_seconds=settings.settle_delay_seconds)
-        self._housekeeper = Housekeeper(_jobs(ledger, settings, ports), ports.clock)
+        jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, ports.clock))
+        self._housekeepers = [Housekeeper(some, ports.clock) for some in jobs]
         self._drain_seconds = settings.drain_seconds
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -153,7 +171,7 @@ class _Workers:
         self._tasks = [
             asyncio.create_task(self._executor.run(), name="executor"),
             asyncio.create_task(self._dispatcher.run(), name="dispatcher"),
-            asyncio.create_task(self._housekeeper.run(), name="housekeeper"),
+            *(asyncio.create_task(keeper.run(), name="housekeeper") for keeper in self._housekeepers),
         ]
 
     async def until(self, stop: asyncio.Event, other: asyncio.Task[Any] | None = None) -> None:
@@ -175,12 +193,21 @@ class _Workers:
         await recovery.give_back(self._ledger)
 
 
-def _jobs(ledger: Ledger, settings: Settings, ports: Ports) -> list[Job]:
+def _long_jobs(ledger: Ledger, clock: Clock) -> list[Job]:
+    """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
+    return [
+        Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
+        Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), at_once=False),
+    ]
+
+
+def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics) -> list[Job]:
     """Return what the housekeeper does, and how often."""
     renewal_seconds = settings.lease_seconds / LEASES_PER_LIFE
     answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
     return [
         Job("tend", TEND_SECONDS, ledger.database.tend),
+        Job("metrics", PAGE_SECONDS, lambda: asyncio.to_thread(write_page, metrics, settings.data_dir)),
         Job("anchors", TEND_SECONDS, lambda: keep_anchors(ledger, settings.data_dir)),
         Job("renew_leases", renewal_seconds, lambda: recovery.renew_leases(ledger)),
         Job("take_back_lapsed", renewal_seconds, lambda: recovery.take_back_lapsed(ledger, answer=answer, follow=follow)),

@@ -123,16 +123,22 @@ class Dispatcher:
 
     async def _attempt(self, effect: Effect) -> None:
         with structlog.contextvars.bound_contextvars(
-            correlation_id=effect.correlation_id, effect_id=effect.id, effect_class=effect.effect_class, attempt=effect.attempts + 1
+            correlation_id=effect.correlation_id,
+            effect_id=effect.id,
+            effect_class=effect.effect_class,
+            aggregate_id=effect.aggregate_id,
+            quote_id=effect.aggregate_id,
+            attempt=effect.attempts + 1,
         ):
             policy = self._matrix.of(effect.effect_class)
+            began = self._ledger.clock.now_ms()
             try:
                 settlement = await self._try(effect, policy)
             except StaleFenceError:
                 log.warning("effect.late_step")
                 return
             settled = await self._settle(effect, settlement)
-            _log_settled(settled, final=policy.retries + 1)
+            _log_settled(settled, settlement, final=policy.retries + 1, latency_ms=self._ledger.clock.now_ms() - began)
 
     async def _settle(self, effect: Effect, settlement: Settlement) -> Effect | None:
         """Record the result. While the ledger cannot be written it is kept and tried again: it must not be lost."""
@@ -241,19 +247,21 @@ _EVENTS: Final = {
 }
 
 
-def _log_settled(settled: Effect | None, *, final: int) -> None:
+def _log_settled(settled: Effect | None, settlement: Settlement, *, final: int, latency_ms: int) -> None:
     """Say how an attempt ended, by what is recorded now. What is given up has a line of its own (alerts.py)."""
     if settled is None:
         log.warning("effect.late_result")
         return
     if settled.state is EffectState.DELIVERED:
         already_there = (settled.result or {}).get("already_there", False)
-        log.info("effect.delivered", external_ref=settled.external_ref, already_there=already_there)
+        log.info("effect.delivered", external_ref=settled.external_ref, already_there=already_there, latency_ms=latency_ms)
         return
     log.warning(
         _EVENTS[settled.state],
         category=settled.category,
         error=settled.last_error,
+        http_status=None if isinstance(settlement, Delivered) else settlement.trouble.http_status,
+        latency_ms=latency_ms,
         target=settled.target,
         attempts=settled.attempts,
         max_attempts=final,

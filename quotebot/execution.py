@@ -18,6 +18,7 @@ from quotebot.commands import CreateAnother, CreateQuote, DecideApproval, NeedsN
 from quotebot.handlers import quotes as handlers
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import quotes as store
+from quotebot.telemetry import hashed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -67,7 +68,16 @@ class Executor:
 
     async def _execute_bound(self, operation: Operation) -> None:
         with structlog.contextvars.bound_contextvars(
-            correlation_id=operation.correlation_id, operation_key=operation.operation_key, action_kind=operation.action_kind
+            correlation_id=operation.correlation_id,
+            operation_key=operation.operation_key,
+            action_kind=operation.action_kind,
+            source=operation.source,
+            source_request_id=hashed(operation.source_request_id),
+            slack_user=operation.actor,
+            team_id=operation.team_id,
+            actor_type=operation.actor_type,
+            attempt=operation.attempts + 1,
+            max_attempts=INTERNAL_RETRIES + 1,
         ):
             await self._execute(operation)
 
@@ -86,7 +96,15 @@ class Executor:
             log.exception("operation.failed", attempt=operation.attempts + 1)
             await self._fail(operation, error)
         else:
-            log.info("operation.completed", outcome=done.kind, aggregate_id=done.response.get("quote_id"))
+            quote_id = done.response.get("quote_id")
+            log.info(
+                "operation.completed",
+                outcome=done.kind,
+                aggregate_id=quote_id,
+                quote_id=quote_id,
+                quote_version=operation.aggregate_version or operation.pinned_version or 1,
+                latency_ms=self._now_ms() - operation.received_at,
+            )
 
     async def _when_writable(self, write: Callable[[], Awaitable[T]]) -> T:
         """Write, however long a full disk or a foreign lock lasts: the command is claimed and must come to an end."""

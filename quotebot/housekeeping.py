@@ -25,11 +25,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to do every so often, the first time at once."""
+    """Something to do every so often, the first time at once, unless it can wait."""
 
     name: str
     every_seconds: float
     do: Callable[[], Awaitable[object]]
+    at_once: bool = True
 
 
 class Housekeeper:
@@ -38,7 +39,8 @@ class Housekeeper:
     def __init__(self, jobs: Sequence[Job], clock: Clock) -> None:
         self._jobs = jobs
         self._clock = clock
-        self._due = dict.fromkeys((job.name for job in jobs), clock.monotonic())
+        now = clock.monotonic()
+        self._due = {job.name: now if job.at_once else now + job.every_seconds for job in jobs}
 
     async def run(self) -> None:
         """Work until cancelled. Raises WritesRefused when the ledger takes no writes until a restart."""

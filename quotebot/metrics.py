@@ -1,6 +1,6 @@
 """Prometheus text: what the ledger counts, and what only a running process knows. Labels are names of ours, never customer data.
 
-`Metrics` belongs to one process and is handed to whoever observes; `exposition` prints it together with a reading of the ledger.
+`Metrics` belongs to one process and is handed to whoever observes; the bot writes it to a page beside its ledger.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from ledger.gates import family
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from ledger.database import Health
     from ledger.measures import Measures
@@ -35,6 +37,11 @@ COUNTERS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
     "fence_rejections": ("fence_rejections", "Results that came too late and changed nothing.", ("kind",)),
 }
 BY_CLASS: Final = frozenset({"attempts", "retry_attempts"})
+
+
+_SOURCES: Final = {"slash_commands": "slack_slash", "interactive": "slack_interactive", "events_api": "slack_event"}
+PAGE_SECONDS: Final = 15.0  # how often the bot writes its page
+STALE_SECONDS: Final = 60.0  # an older page is that of a bot that is gone
 
 
 class Metrics:
@@ -57,9 +64,9 @@ class Metrics:
         )
         self._reconnects = Counter("quotebot_socket_connections", "Sockets opened to Slack.", registry=self.registry)
 
-    def observe_ack(self, source: str, seconds: float) -> None:
-        """Note how long one ack took; `source` is the operation's, e.g. slack_slash."""
-        self._ack.labels(source).observe(seconds)
+    def observe_ack(self, envelope: str, seconds: float) -> None:
+        """Note how long one ack took. `envelope` is Slack's type of it: slash_commands, interactive, events_api."""
+        self._ack.labels(_SOURCES.get(envelope, envelope)).observe(seconds)
 
     def observe_reserve(self, seconds: float) -> None:
         """Note how long one reservation took."""
@@ -74,12 +81,35 @@ class Metrics:
         self._reconnects.inc()
 
 
-def exposition(measures: Measures, health: Health, metrics: Metrics | None = None) -> bytes:
-    """Return everything as Prometheus text. Without `metrics` only what the ledger and its file tell."""
+def page_path(data_dir: Path) -> Path:
+    """Where the bot writes what only it knows, for `quotebot metrics` and for a collector of text files."""
+    return data_dir / "metrics.prom"
+
+
+def write_page(metrics: Metrics, data_dir: Path) -> None:
+    """Write the page, whole or not at all."""
+    path = page_path(data_dir)
+    fresh = path.with_suffix(".new")
+    fresh.touch(mode=0o600)
+    fresh.write_bytes(generate_latest(metrics.registry))
+    fresh.replace(path)
+
+
+def read_page(data_dir: Path, now_seconds: float) -> list[Metric]:
+    """Read the page of the running bot; empty when there is none, or when it is old. `now_seconds` is Unix time."""
+    path = page_path(data_dir)
+    try:
+        if now_seconds - path.stat().st_mtime > STALE_SECONDS:
+            return []
+        return list(text_string_to_metric_families(path.read_text("utf-8")))
+    except FileNotFoundError:
+        return []
+
+
+def exposition(found: Sequence[Metric]) -> bytes:
+    """Return metrics as Prometheus text."""
     registry = CollectorRegistry()
-    registry.register(_Fixed([*families(measures), *of_database(health)]))
-    if metrics is not None:
-        registry.register(_Fixed(list(metrics.registry.collect())))
+    registry.register(_Fixed(found))
     return generate_latest(registry)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 import sys
@@ -24,6 +25,11 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     for secret in secrets:
         text = text.replace(secret, REDACTED)
     return _SHAPES.sub(REDACTED, text)
+
+
+def hashed(request_id: str) -> str:
+    """Return what a log may show of a request id: the raw one opens a person's dialog."""
+    return hashlib.sha256(request_id.encode()).hexdigest()[:12]
 
 
 def configure_logs(*, json_lines: bool, level: int = logging.INFO, secrets: Iterable[str] = ()) -> None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 async def metrics(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
-    """Print the numbers that the ledger holds, in Prometheus' text format.
+    """Print the numbers that the ledger holds, and those of the running bot, in Prometheus' text format.
 
-    What only the running bot knows (how long acks take, say) is on its /metrics page alone.
+    The bot writes what only it knows (how long acks take, say) to metrics.prom in the data folder every 15 seconds.
 
     Parameters
     ----------
@@ -26,15 +26,16 @@ async def metrics(*, json_output: Annotated[bool, Parameter(name="--json", negat
         Print JSON.
     """
     from ledger.measures import measure  # noqa: PLC0415 -- see root.py
-    from quotebot.metrics import exposition, families, of_database  # noqa: PLC0415 -- see root.py
+    from quotebot.metrics import exposition, families, of_database, read_page  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
     async with opened.existing_ledger() as ledger:
-        found = await measure(ledger)
-        health = ledger.database.health
+        of_bot = read_page(load_settings().data_dir, ledger.clock.now_ms() / 1000)
+        found = [*families(await measure(ledger)), *of_database(ledger.database.health), *of_bot]
     if json_output:
-        print(json.dumps({"schema_version": 1, "metrics": _public([*families(found), *of_database(health)])}, indent=2))
+        print(json.dumps({"schema_version": 1, "metrics": _public(found)}, indent=2))
     else:
-        print(exposition(found, health).decode(), end="")
+        print(exposition(found).decode(), end="")
     return exits.OK
 
 

@@ -18,7 +18,7 @@ from quotebot.commands import PAYLOAD_BYTES_MAX
 from quotebot.slack.offers import offer_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ledger.database import Tx
     from ledger.ledger import Ledger
@@ -39,9 +39,11 @@ class Answer:
 class FrontDesk:
     """Reserves commands within the budget of an acknowledgement."""
 
-    def __init__(self, ledger: Ledger, *, ack_budget_seconds: float) -> None:
+    def __init__(self, ledger: Ledger, *, ack_budget_seconds: float, observe: Callable[[float], object] = lambda _: None) -> None:
+        """`observe` is told how many seconds each reservation took."""
         self._ledger = ledger
         self._budget = ack_budget_seconds
+        self._observe = observe
 
     async def receive(self, command: Command, *, envelope_id: str | None) -> Answer:
         """Record the command and return the answer of SPEC 3.3 for it, first sight or duplicate."""
@@ -63,7 +65,8 @@ class FrontDesk:
             received_at=command.received_at,
             transport={"envelope_id": envelope_id, "response_url": command.response_url, "actor_name": command.actor_name},
         )
-        deadline = self._ledger.clock.monotonic() + self._budget
+        began = self._ledger.clock.monotonic()
+        deadline = began + self._budget
         try:
             reservation = await self._ledger.reserve(request, deadline=deadline)
         except NotRecorded:
@@ -72,6 +75,7 @@ class FrontDesk:
         except OutcomeUnknown:
             log.exception("command.maybe_recorded", action_kind=request.action_kind)
             return Answer(recorded=None, text=words.maybe_recorded())
+        self._observe(self._ledger.clock.monotonic() - began)
         log.info(
             "command.received",
             action_kind=request.action_kind,

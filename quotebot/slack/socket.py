@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from slack_sdk.socket_mode.request import SocketModeRequest
     from slack_sdk.web.async_client import AsyncWebClient
 
+    from ledger.clock import Clock
+
 PING_SECONDS: Final = 3.0
 HANDSHAKE_SECONDS: Final = 2.5  # shorter than the client's own pause between tries on a ticket that is already dead
 TICKET_PAUSE_SECONDS: Final = 1.0
@@ -147,11 +149,24 @@ def _code_of(error: Exception) -> str | None:
 class SocketReceiver(AsyncBaseSocketModeHandler):
     """Hands every envelope to Bolt and sends its acknowledgement. `closing` refuses new envelopes: they are never acked.
 
-    `dropped` is told of an envelope that is too large to be read, before it is acknowledged.
+    `dropped` is told of an envelope that is too large to be read, before it is acknowledged; `acked` of each acknowledgement: the
+    kind of its envelope, and the seconds since it arrived.
     """
 
-    def __init__(self, app: AsyncApp, app_token: str, web_client: AsyncWebClient, ack: Ack, dropped: Dropped) -> None:
+    def __init__(
+        self,
+        app: AsyncApp,
+        app_token: str,
+        web_client: AsyncWebClient,
+        ack: Ack,
+        dropped: Dropped,
+        *,
+        clock: Clock,
+        acked: Callable[[str, float], object] = lambda _, __: None,
+    ) -> None:
         self._bolt = app
+        self._clock = clock
+        self._acked = acked
         self.client = RecoveringClient(
             app_token=app_token, web_client=web_client, ping_interval=PING_SECONDS, oversized=self._receive_oversized
         )
@@ -168,8 +183,10 @@ class SocketReceiver(AsyncBaseSocketModeHandler):
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- called from the client's loop
         self._under_way.add(task)
+        began = self._clock.monotonic()
         try:
-            await self._process(client, request)
+            if await self._process(client, request):
+                self._acked(request.type, self._clock.monotonic() - began)
         finally:
             self._under_way.discard(task)
 
@@ -198,14 +215,16 @@ class SocketReceiver(AsyncBaseSocketModeHandler):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.close_async(), CLOSE_SECONDS)  # type: ignore[no-untyped-call] # the SDK has no types here
 
-    async def _process(self, client: Any, request: SocketModeRequest) -> None:
+    async def _process(self, client: Any, request: SocketModeRequest) -> bool:
+        """Answer one envelope; true when it was acknowledged."""
         bolt_request = AsyncBoltRequest(mode="socket_mode", body=request.payload, context={"envelope_id": request.envelope_id})
         answer = await self._bolt.async_dispatch(bolt_request)
         if answer.status != OK:
             log.warning("envelope.not_acknowledged", status=answer.status, type=request.type)
-            return
+            return False
         payload = json.loads(answer.body) if answer.body and answer.body.startswith("{") else None
         if answer.body and payload is None:
             payload = {"text": answer.body}
         response = SocketModeResponse(envelope_id=request.envelope_id, payload=payload)
         await self._ack(request.envelope_id, lambda: client.send_socket_mode_response(response))
+        return True

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from adapters.failures import AdapterError, Failure
 from ledger.database import Health
 from ledger.measures import measure
-from quotebot.metrics import Metrics, exposition
+from quotebot.metrics import Metrics, exposition, families, of_database, read_page, write_page
 from tests.quotebot.deeds import DONE, Round, lost, transient
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ FROM_THE_PROCESS = {
 }
 
 
+async def everything(bench: Bench, metrics: Metrics) -> list[Metric]:
+    """What the ledger, its file and a running bot tell together."""
+    return [*families(await measure(bench.ledger)), *of_database(HEALTH), *metrics.registry.collect()]
+
+
 async def scripted_history(bench: Bench) -> None:
     """A retry, a doubt that is found, a death, a held class with one that waits."""
     deeds = Round(bench, highest=False)
@@ -106,7 +111,7 @@ async def test_names_kinds_help_and_labels_are_as_listed(bench: Bench) -> None:
     await scripted_history(bench)
     metrics = Metrics()
     metrics.observe_ack("slack_slash", 0.004)
-    families = read(exposition(await measure(bench.ledger), HEALTH, metrics))
+    families = read(exposition(await everything(bench, metrics)))
     listed: dict[str, tuple[str, set[str]]] = {**FROM_THE_LEDGER, **FROM_THE_PROCESS}
     assert {name for name in families if not name.endswith("_created")} == set(listed)
     for name, (kind, known) in listed.items():
@@ -124,7 +129,7 @@ async def test_values_after_a_scripted_history(bench: Bench) -> None:
     metrics.observe_reserve(0.002)
     metrics.observe_pdf(1.5)
     metrics.count_connection()
-    families = read(exposition(await measure(bench.ledger), HEALTH, metrics))
+    families = read(exposition(await everything(bench, metrics)))
     for name, wanted, expected in (
         ("quotebot_idempotency_total", {"outcome": "new"}, 4),
         ("quotebot_retry_attempts_total", {"adapter": "crm", "effect_class": "crm.create"}, 1),
@@ -154,7 +159,7 @@ async def test_values_after_a_scripted_history(bench: Bench) -> None:
 
 async def test_no_number_names_a_quote_a_person_or_a_text(bench: Bench) -> None:
     await scripted_history(bench)
-    text = exposition(await measure(bench.ledger), HEALTH).decode()
+    text = exposition(await everything(bench, Metrics())).decode()
     assert not any(word in text for word in ("Q-", "U0REP", "T0HOME", "No name", "new printer", "Acme"))
 
 
@@ -182,3 +187,16 @@ def test_the_command_prints_json(command: Run, dead: Path) -> None:
         "quotebot_dead_letters_open"
     ]["samples"]
     assert dead.exists()
+
+
+def test_the_page_of_a_running_bot_is_read_and_an_old_one_is_not(tmp_path: Path) -> None:
+    metrics = Metrics()
+    metrics.observe_ack("slash_commands", 0.004)
+    metrics.observe_reserve(0.002)
+    write_page(metrics, tmp_path)
+    written = (tmp_path / "metrics.prom").stat().st_mtime
+    found = {metric.name: metric for metric in read_page(tmp_path, written + 59)}
+    (count,) = [each for each in found["quotebot_ack_seconds"].samples if each.name.endswith("_count")]
+    assert (count.labels, count.value) == ({"source": "slack_slash"}, 1.0)
+    assert read_page(tmp_path, written + 61) == []
+    assert read_page(tmp_path / "nowhere", written) == []
