@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
 AT_ONCE: Final = 64  # executions that share a commit
+KEEP_REFUSED_MS: Final = 30 * 86_400_000
 SHELF_SECONDS: Final = 60  # how often a command that needs a newer build is looked at again
 
 T = TypeVar("T")
@@ -145,10 +147,14 @@ class Executor:
             actor_name=store.transport(tx, operation.id).get("actor_name", ""),
         )
         if isinstance(payload, CreateQuote):
-            return self._create(tx, asked, payload, reserved_at=operation.received_at)
-        if isinstance(payload, CreateAnother):
-            return self._create_another(tx, asked, payload)
-        return self._change(tx, asked, payload, operation.aggregate_id)
+            outcome = self._create(tx, asked, payload, reserved_at=operation.received_at)
+        elif isinstance(payload, CreateAnother):
+            outcome = self._create_another(tx, asked, payload)
+        else:
+            return self._change(tx, asked, payload, operation.aggregate_id)
+        if outcome.kind == "refused":  # no quote came of it whose life would decide how long it is kept
+            return replace(outcome, retain_until=self._now_ms() + KEEP_REFUSED_MS)
+        return outcome
 
     def _create(self, tx: Tx, asked: handlers.Asked, payload: CreateQuote, *, reserved_at: int) -> Outcome:
         """Create, unless the person already has this very quote. A replay counts from when the command first came."""

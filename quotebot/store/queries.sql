@@ -73,4 +73,7 @@ WHERE approval_id = :approval_id AND state = 'pending'
 RETURNING approval_id;
 
 -- name: transport_of_operation
-SELECT transport FROM deliveries WHERE operation_id = :operation_id ORDER BY id LIMIT 1;
+-- By the request id that the operation was first seen under: deliveries have no index of their operations.
+SELECT d.transport FROM operations AS o JOIN deliveries AS d
+  ON d.source = o.source AND d.source_request_id = o.source_request_id AND d.action_kind = o.action_kind
+WHERE o.id = :operation_id;

@@ -91,6 +91,16 @@ async def test_a_creation_that_fails_after_taking_its_number_leaves_no_gap(bench
     assert await created(bench, executor, "2") == "Q-2026-0001"
 
 
+async def test_what_no_quote_came_of_is_kept_for_thirty_days(bench: Bench, executor: Executor) -> None:
+    await bench.ledger.reserve(request_for(create_command(discount="100"), "kept"))
+    await bench.ledger.reserve(request_for(create_command(lines=(LineRequest("nonsense", 1),)), "refused"))
+    while await executor.step():
+        pass
+    kept, refused = bench.rows("SELECT outcome, retain_until FROM operations ORDER BY id")
+    assert (kept["outcome"], kept["retain_until"]) == ("applied", None)
+    assert (refused["outcome"], refused["retain_until"]) == ("refused", bench.clock.now_ms() + 30 * 86_400_000)
+
+
 async def test_an_unknown_quote_is_refused_and_answered(bench: Bench, executor: Executor) -> None:
     row = await done(bench, executor, request_for(SubmitQuote(), "1", quote_id="Q-2026-0099", version=1))
     assert (row["outcome"], json.loads(row["response"])["code"]) == ("refused", "unknown_quote")

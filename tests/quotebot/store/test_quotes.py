@@ -209,6 +209,15 @@ async def test_a_twin_is_found_by_its_index(bench: Bench) -> None:
     ]
 
 
+STORE = load_statements([files("quotebot.store").joinpath("queries.sql").read_text("utf-8")])
+
+
+@pytest.mark.parametrize("name", sorted(STORE))
+async def test_no_statement_of_the_store_scans_a_table(bench: Bench, name: str) -> None:
+    plan = [row["detail"] for row in bench.rows("EXPLAIN QUERY PLAN " + re.sub(r":\w+", "'x'", STORE[name]))]
+    assert not [step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step]
+
+
 async def test_a_token_is_used_once_and_stays_used(bench: Bench) -> None:
     await inserted(bench, PRICED)
     database = bench.ledger.database
