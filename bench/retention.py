@@ -37,9 +37,9 @@ from bench.lifecycle.measure import percentile  # noqa: E402 -- after the path
 from bench.lifecycle.report import machine  # noqa: E402 -- after the path
 from ledger import measures  # noqa: E402 -- after the path
 from ledger.clock import SystemClock  # noqa: E402 -- after the path
-from ledger.inspection import Choice, find_operations, list_operations, trace  # noqa: E402 -- after the path
 from ledger.ledger import Ledger as RealLedger  # noqa: E402 -- after the path
 from ledger.retention import DAY_MS, Purged, purge  # noqa: E402 -- after the path
+from ledger.tracing import Choice, find_operations, list_operations, trace  # noqa: E402 -- after the path
 
 T = TypeVar("T")
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ledger.database import Row, Tx
-    from ledger.inspection import Waiting
     from ledger.ledger import Ledger
     from ledger.records import EffectIntent, Operation
     from ledger.resolution import Ruling
+    from ledger.waiting import Waiting
 
 app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
 
@@ -55,8 +55,8 @@ async def list_operations(
     json_output
         Print JSON.
     """
-    from ledger.inspection import Choice  # noqa: PLC0415 -- see root.py
-    from ledger.inspection import list_operations as listed  # noqa: PLC0415 -- see root.py
+    from ledger.tracing import Choice  # noqa: PLC0415 -- see root.py
+    from ledger.tracing import list_operations as listed  # noqa: PLC0415 -- see root.py
 
     try:
         since_ms = letters.duration_ms(since)
@@ -97,7 +97,7 @@ async def show(reference: str, *, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    from ledger.inspection import trace as traced  # noqa: PLC0415 -- see root.py
+    from ledger.tracing import trace as traced  # noqa: PLC0415 -- see root.py
     from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
 
     async with opened.existing_ledger() as ledger:
@@ -166,7 +166,7 @@ async def cancel(
 
 
 async def _cancel_operation(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
-    from ledger.inspection import cancel_operation  # noqa: PLC0415 -- see root.py
+    from ledger.cancelling import cancel_operation  # noqa: PLC0415 -- see root.py
     from quotebot import words  # noqa: PLC0415 -- see root.py
     from quotebot.execution import burial_answer  # noqa: PLC0415 -- see root.py
 
@@ -186,7 +186,7 @@ async def _cancel_operation(ledger: Ledger, row_id: int, actor: str, reason: str
 
 
 async def _cancel_effect(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
-    from ledger.inspection import cancel_effect  # noqa: PLC0415 -- see root.py
+    from ledger.cancelling import cancel_effect  # noqa: PLC0415 -- see root.py
 
     now, follow = ledger.clock.now_ms(), letters.follow(ledger)
     return await ledger.database.write(
@@ -195,7 +195,7 @@ async def _cancel_effect(ledger: Ledger, row_id: int, actor: str, reason: str) -
 
 
 def _waiting(tx: Tx, row: Row, now: int, *, runs: bool) -> Waiting:
-    from ledger.inspection import operation_facts, waiting  # noqa: PLC0415 -- see root.py
+    from ledger.waiting import operation_facts, waiting  # noqa: PLC0415 -- see root.py
 
     return waiting(operation_facts(tx, row, now, trace.budget()("operation"), bot_runs=runs))
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from ledger.database import Row
-    from ledger.inspection import Trace, TracedEffect
     from ledger.ledger import Ledger
+    from ledger.tracing import Trace, TracedEffect
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 LIMIT: Final = 100
@@ -81,8 +81,8 @@ async def trace(reference: str, *, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    from ledger.inspection import find_operations  # noqa: PLC0415 -- see root.py
-    from ledger.inspection import trace as traced  # noqa: PLC0415 -- see root.py
+    from ledger.tracing import find_operations  # noqa: PLC0415 -- see root.py
+    from ledger.tracing import trace as traced  # noqa: PLC0415 -- see root.py
 
     name = quote_or(reference)
     async with opened.existing_ledger() as ledger:
@@ -112,23 +112,33 @@ async def why(reference: str, *, json_output: Json = False) -> int:
     Parameters
     ----------
     reference
-        An effect's id (118) or an operation's (op12).
+        An effect's id (118), a command's (op12), or the short reference that people were told (c-7f91ab12).
     json_output
         Print JSON.
     """
-    from ledger.inspection import why as look  # noqa: PLC0415 -- see root.py
+    from ledger.waiting import why as look  # noqa: PLC0415 -- see root.py
     from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
 
     attempts = budget()
     async with opened.existing_ledger() as ledger:
         now, runs = ledger.clock.now_ms(), await bot_runs(ledger)
+        if reference.startswith("c-"):
+            found = await look_up(ledger, reference)
+            if len(found) > 1:
+                ids = ", ".join(f"op{row['id']}" for row in found)
+                exits.complain(f"{reference} means {len(found)} commands: {ids}. Name one of them.")
+                return exits.USAGE
+            reference = f"op{found[0]['id']}" if found else reference
+            if not found:
+                exits.complain(f"There is no command {reference}. See: quotebot ops list")
+                return exits.NOTHING_MATCHED
         try:
             told = await ledger.database.read(lambda tx: look(tx, reference, now, budget=attempts, bot_runs=runs))
         except ValueError as error:
             exits.complain(f"{error}.")
             return exits.USAGE
     if told is None:
-        exits.complain(f"There is no {reference}.")
+        exits.complain(f"There is no {reference}. See: quotebot ops list, quotebot dead list")
         return exits.NOTHING_MATCHED
     if json_output:
         letters.print_json({"schema_version": 1, "waiting": asdict(told)})
@@ -256,6 +266,6 @@ def _attempt_words(row: Row) -> str:
 
 async def look_up(ledger: Ledger, reference: str) -> list[Row]:
     """Return the operations that a reference means."""
-    from ledger.inspection import find_operations  # noqa: PLC0415 -- see root.py
+    from ledger.tracing import find_operations  # noqa: PLC0415 -- see root.py
 
     return await ledger.database.read(lambda tx: find_operations(tx, quote_or(reference), LIMIT))

@@ -7,26 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.inspection import (
-    Choice,
-    Facts,
-    Trace,
-    Waiting,
-    cancel_effect,
-    cancel_operation,
-    effect_facts,
-    find_operations,
-    list_operations,
-    operation_facts,
-    trace,
-    waiting,
-    why,
-)
+from ledger.cancelling import cancel_effect, cancel_operation
 from ledger.keys import effect_key
 from ledger.ledger import no_follow_ups
 from ledger.records import Bury, Delivered, Doubt, Hold, Outcome, Retry, Sighting, Trouble
 from ledger.recovery import take_back
 from ledger.resolution import Verdict
+from ledger.tracing import Choice, Trace, find_operations, list_operations, trace
+from ledger.waiting import Facts, Waiting, effect_facts, operation_facts, waiting, why
 from tests.ledger.parts import HOME, QUOTE, START_MS, STATEMENTS, TROUBLE, intent, restart, sure
 
 if TYPE_CHECKING:
@@ -476,5 +464,6 @@ async def test_what_is_under_way_in_doubt_or_over_is_not_cancelled(desk: Desk) -
     assert (await cancel_owed(desk, 9))[0] is Verdict.NOT_FOUND
 
 
-def test_the_module_draws_no_arrow_of_its_own() -> None:
-    assert "UPDATE " not in (HOME / "inspection.py").read_text("utf-8")
+@pytest.mark.parametrize("module", ["tracing", "waiting", "cancelling"])
+def test_who_looks_draws_no_arrow_of_its_own(module: str) -> None:
+    assert "UPDATE " not in (HOME / f"{module}.py").read_text("utf-8")

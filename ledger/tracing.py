@@ -1,0 +1,181 @@
+"""One action everywhere, and lists of commands: how it came, what was decided, what is owed, what was tried. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ledger.references import REFERENCE, ROW_ID_MAX, effect_row, operation_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ledger.database import Row, Tx
+
+PREFIX_MIN: Final = 8  # characters of a key: as many as the short reference has
+SLACK_MS: Final = 2_000  # the commits of one moment may be written in another order than they were asked for
+WINDOW_ROWS: Final = 5_000
+
+
+# ------------------------------------------------------------------------------------------------------------- one action
+
+
+@dataclass(frozen=True, slots=True)
+class TracedEffect:
+    """An owed effect with the attempts at it."""
+
+    row: Row
+    attempts: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One user action: how it came, what was remembered, what the audit says, what is owed and what was tried.
+
+    The rows are the tables'; whoever prints them leaves payloads and texts out.
+    """
+
+    operation: Row
+    delivery: Row | None  # None: purged, the operation is kept longer
+    attempts: tuple[Row, ...]
+    events: tuple[Row, ...]
+    effects: tuple[TracedEffect, ...]
+
+
+def find_operations(tx: Tx, reference: str, limit: int = 100) -> list[Row]:
+    """Return the operations that a reference means, newest first.
+
+    A reference is c-xxxxxxxx, an operation key or its first eight digits or more, op12, an effect's id, or an aggregate's id.
+    Eight digits that are an effect's id as well as the beginning of a key mean the key where there is one.
+    """
+    read = REFERENCE.fullmatch(reference)
+    if read is None:
+        return tx.all("operations_of_aggregate", aggregate_id=reference, limit=limit)
+    if read["operation"]:
+        return operation_rows(tx, int(read["operation"]))
+    if read["key"]:
+        found = tx.all("operations_by_key", begin=read["key"], upto=read["key"] + "g", limit=limit)  # g: after every hex digit
+        if found or not read["key"].isdigit() or reference.startswith("c-"):
+            return found
+    number = read["effect"] or read["key"]
+    effect = None if len(number) > len(str(ROW_ID_MAX)) else effect_row(tx, int(number))
+    return [] if effect is None else operation_rows(tx, effect["operation_id"])
+
+
+def trace(tx: Tx, operation: Row) -> Trace:
+    """Collect all that belongs to one operation."""
+    attempts = tuple(tx.all("attempts_of_operation", operation_id=operation["id"]))
+    effects = tuple(
+        TracedEffect(row, tuple(tx.all("attempts_of_effect", effect_id=row["id"])))
+        for row in tx.all("effects_of_operation", operation_id=operation["id"])
+    )
+    delivery = tx.one(
+        "find_delivery",
+        source=operation["source"],
+        source_request_id=operation["source_request_id"],
+        action_kind=operation["action_kind"],
+    )
+    return Trace(operation, delivery, attempts, tuple(_events(tx, operation, delivery, attempts, effects)), effects)
+
+
+def _events(tx: Tx, operation: Row, delivery: Row | None, attempts: Sequence[Row], effects: Sequence[TracedEffect]) -> list[Row]:
+    """Find an action's audit events: in the chain of its quote, and, where there was no quote yet, by the times its rows tell."""
+    found: dict[int, Row] = {}
+    chains = {operation["aggregate_id"], *(effect.row["aggregate_id"] for effect in effects)}
+    for chain in chains - {"new"}:
+        since = operation["created_at"] - SLACK_MS
+        for row in tx.all("audit_chain_since", aggregate_id=chain, since=since, correlation_id=operation["correlation_id"]):
+            found[row["id"]] = row
+    if "new" in chains:
+        moments = _moments(operation, delivery, attempts, effects)
+        for row in _around(tx, moments, operation["correlation_id"]):
+            found[row["id"]] = row
+    return [found[number] for number in sorted(found)]
+
+
+def _moments(operation: Row, delivery: Row | None, attempts: Sequence[Row], effects: Sequence[TracedEffect]) -> list[int]:
+    """Return every time (ms) at which something is known to have happened to an action, in order."""
+    rows: list[tuple[Row, tuple[str, ...]]] = [
+        (operation, ("created_at", "claimed_at", "last_attempt_at", "finished_at", "updated_at"))
+    ]
+    rows += [] if delivery is None else [(delivery, ("last_seen_at",))]
+    tried = [*attempts, *(attempt for effect in effects for attempt in effect.attempts)]
+    rows += [(row, ("started_at", "ended_at")) for row in tried]
+    rows += [(effect.row, ("created_at", "claimed_at", "finished_at", "updated_at")) for effect in effects]
+    return sorted({row[name] for row, names in rows for name in names if row[name] is not None})
+
+
+def _around(tx: Tx, moments: Sequence[int], correlation_id: str) -> list[Row]:
+    """Return an action's events around these times: ids grow with time, so each is found by halving."""
+    found: list[Row] = []
+    done = 0
+    for moment in moments:
+        first = max(done, _first_event_at(tx, moment - SLACK_MS))
+        page = tx.all("audit_page", first=first, limit=WINDOW_ROWS)
+        window = [row for row in page if row["at"] <= moment + SLACK_MS]
+        found += [row for row in window if row["correlation_id"] == correlation_id]
+        done = max([done, *(row["id"] + 1 for row in window)])
+    return found
+
+
+def _first_event_at(tx: Tx, at: int) -> int:
+    """Return the id of the first audit event at or after a time (ms). Ids have no gaps."""
+    last = tx.one("last_audit_id")
+    low, high = 1, (0 if last is None else last["id"] or 0) + 1
+    while low < high:
+        middle = (low + high) // 2
+        row = tx.one("audit_time", id=middle)
+        if row is not None and row["at"] < at:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+# ---------------------------------------------------------------------------------------------------------------- listing
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which operations; what is None does not narrow. `since` is Unix milliseconds, counted from when it was recorded."""
+
+    state: str | None = None
+    aggregate_id: str | None = None
+    actor: str | None = None
+    action_kind: str | None = None
+    since: int | None = None
+
+    def fits(self, row: Row) -> bool:
+        """Tell whether an operation is one of them."""
+        wanted = {"state": self.state, "actor": self.actor, "action_kind": self.action_kind}
+        return row["created_at"] >= (self.since or 0) and all(value is None or row[name] == value for name, value in wanted.items())
+
+
+def list_operations(tx: Tx, choice: Choice, limit: int) -> list[Row]:
+    """Return operations: the unfinished first, then dead letters, then what is done; the newest of each first."""
+    if choice.aggregate_id is not None:
+        found = tx.all("operations_of_aggregate", aggregate_id=choice.aggregate_id, limit=WINDOW_ROWS)
+        return sorted((row for row in found if choice.fits(row)), key=lambda row: (_RANK[row["state"]], -row["id"]))[:limit]
+    parameters = {"actor": choice.actor, "action_kind": choice.action_kind, "since": choice.since or 0, "limit": limit}
+    rows: list[Row] = []
+    if choice.state is None or _RANK[choice.state] == 0:
+        rows += tx.all("unfinished_operations", state=choice.state, **parameters)
+    if choice.state in (None, "failed_terminal"):
+        rows += tx.all("dead_operations", **parameters)
+    if choice.state in ("completed", "discarded"):
+        rows += tx.all("finished_operations", state=choice.state, **parameters)
+    elif choice.state is None and len(rows) < limit:
+        known = {row["id"] for row in rows}
+        rows += [row for row in tx.all("finished_operations", state=None, **parameters) if row["id"] not in known]
+    return rows[:limit]
+
+
+_RANK: Final = {
+    "reserved": 0,
+    "in_progress": 0,
+    "failed_retryable": 0,
+    "failed_terminal": 1,
+    "completed": 2,
+    "discarded": 2,
+}
+STATES: Final = tuple(_RANK)
