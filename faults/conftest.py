@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.rig import BotProcess, Deal, bot_process
+from faults.wakeups import asleep_in
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
@@ -26,3 +27,6 @@ async def rig(world: World, tmp_path: Path) -> AsyncIterator[tuple[BotProcess, D
     """Return a bot process that is not started yet, and the hands for it."""
     async with bot_process(world, tmp_path) as pair:
         yield pair
+    ledger = tmp_path / "bot" / "ledger.db"
+    if ledger.exists():
+        assert asleep_in(ledger) == []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from faults.wakeups import asleep_in
 from quotebot.sandbox.world import World
 from tests.rig import Deal, bot_in
 
@@ -38,3 +39,4 @@ async def deal(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
     """The real bot in that world, in this process, and the hands to drive it with."""
     async with bot_in(world, tmp_path / "bot") as running:
         yield running
+    assert asleep_in(tmp_path / "bot" / "ledger.db") == []
