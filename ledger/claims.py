@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ledger.gates import family
 from ledger.machine import EffectState
-from ledger.outbox import drop_waiting
+from ledger.outbox import drop_waiting, superseded
 from ledger.records import Effect, Operation
 
 if TYPE_CHECKING:
@@ -95,6 +95,9 @@ def take_effects(
         effect = Effect.of(row)
         if effect.expires_at is not None and effect.expires_at <= now:
             _drop_needless(tx, audit, now, effect)
+            dropped += 1
+            suspects.clear(effect)
+        elif _replaced(tx, audit, now, effect):
             dropped += 1
             suspects.clear(effect)
         elif effect.state is EffectState.PENDING and _too_old(tx, now, effect, taker.max_age_ms.get(effect.effect_class)):
@@ -181,6 +184,23 @@ def _expire(tx: Tx, audit: Audit, now: int, effect: Effect) -> Effect:
         after={"class": dead.effect_class, "error": error},
     )
     return dead
+
+
+def _replaced(tx: Tx, audit: Audit, now: int, effect: Effect) -> bool:
+    """Drop what came back from an attempt while a newer one with the same target was owed: that one does what it was for."""
+    if effect.supersede_key is None or effect.state is not EffectState.PENDING:
+        return False
+    found = tx.one("newer_pending", supersede_key=effect.supersede_key, id=effect.id)
+    newer = None if found is None else tx.one("effect_by_id", id=found["id"])
+    if newer is None:
+        return False
+    if effect.maybe_sent:  # it may still arrive
+        tx.one("doubt_owed", effect_key=newer["effect_key"])
+    error = "A newer one with the same target is owed."
+    row = tx.one("drop_due_effect", id=effect.id, fence=effect.fence, category="superseded", last_error=error, now=now)
+    assert row is not None  # noqa: S101 -- read in this very transaction
+    superseded(tx, audit, now, Effect.of(row), {"by": newer["effect_key"]})
+    return True
 
 
 def _drop_needless(tx: Tx, audit: Audit, now: int, effect: Effect) -> None:

@@ -103,6 +103,14 @@ def family(effect_class: str) -> str:
     return effect_class.partition(".")[0]
 
 
+def began_before(began_at: int | None, resumed_at: int | None, now: int) -> bool:
+    """Tell whether an attempt began before the last resume (all in ms).
+
+    A resume in the future is one from before the clock was put back: nothing is known then, and what an attempt says counts.
+    """
+    return began_at is not None and resumed_at is not None and began_at < resumed_at <= now
+
+
 def _related(gate: str, name: str) -> bool:
     return gate == name or gate == family(name) or family(gate) == name
 
@@ -147,7 +155,7 @@ class GateKeeper:
         opened = []
         for name in (effect_class, family(effect_class)):
             gate = self._get(tx, name)
-            if gate.state == "half_open" and began_at is not None and began_at < (gate.resumed_at or 0):
+            if gate.state == "half_open" and began_before(began_at, gate.resumed_at, now):
                 continue  # an attempt from before the resume is not the trial
             after = gate.after_answer()
             if after != gate:

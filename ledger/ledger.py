@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ledger import notices
 from ledger import settlement as settlements
-from ledger.claims import Suspects, Taker, take_effects, take_operations
+from ledger.claims import SUSPECT_CLAIMS, Suspects, Taker, take_effects, take_operations
 from ledger.gates import DEFAULT_BREAKER, GateKeeper
 from ledger.jsontext import dumps
 from ledger.machine import EffectState
@@ -337,7 +337,7 @@ class Ledger:
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> tuple[Effect, list[DeadNotice]] | None:
-            weighed = settlements.weigh(tx, effect, settlement)
+            weighed = settlements.weigh(tx, now, effect, settlement)
             row = settlements.move(tx, now, effect, weighed)
             if row is None:
                 self.audit.of_effect(tx, now, "effect.late_result", effect)
@@ -348,7 +348,8 @@ class Ledger:
             return settled, [notices.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
 
         ended = await self.database.write("settle", work)
-        self.suspects.clear(effect)
+        if ended is None or ended[0].claims < SUSPECT_CLAIMS:  # a look-up that ended leaves a suspect one
+            self.suspects.clear(effect)
         self.effects_changed.set()
         if ended is None:
             return None

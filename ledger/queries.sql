@@ -149,6 +149,12 @@ WHERE o.id = :id AND o.next_attempt_at <= :now AND o.claims >= :suspect_claims
 -- name: suspect_operations
 SELECT id FROM operations WHERE claims > 1 AND (next_attempt_at IS NOT NULL OR state = 'in_progress' AND claims > :suspect_claims);
 
+-- name: wake_operations_of_the_future
+-- Written under a clock that was ahead and put back since: it waits as long as was meant, from now.
+UPDATE operations SET next_attempt_at = :now + max(0, next_attempt_at - updated_at), updated_at = :now
+WHERE next_attempt_at > :now AND updated_at > :now
+RETURNING id;
+
 -- name: next_operation_due_at
 SELECT min(next_attempt_at) AS due FROM operations WHERE next_attempt_at > :now;
 
@@ -290,7 +296,7 @@ RETURNING *;
 -- name: retry_effect
 -- in_flight -> pending
 UPDATE effects
-SET state = 'pending', epoch = NULL, lease_until = NULL, claims = 0, attempts = attempts + :spent, uncertain_since = NULL,
+SET state = 'pending', epoch = NULL, lease_until = NULL, claims = :claims, attempts = attempts + :spent, uncertain_since = NULL,
   maybe_sent = maybe_sent | :maybe_sent, next_attempt_at = :next_attempt_at, category = :category, last_error = :last_error,
   first_failed_at = coalesce(first_failed_at, :now), last_attempt_at = :now, updated_at = :now
 WHERE id = :id AND state = 'in_flight' AND fence = :fence
@@ -299,7 +305,7 @@ RETURNING *;
 -- name: doubt_effect
 -- in_flight -> uncertain
 UPDATE effects
-SET state = 'uncertain', epoch = NULL, lease_until = NULL, claims = 0, attempts = attempts + :spent, maybe_sent = 1,
+SET state = 'uncertain', epoch = NULL, lease_until = NULL, claims = :claims, attempts = attempts + :spent, maybe_sent = 1,
   uncertain_since = coalesce(uncertain_since, :now), next_attempt_at = :next_attempt_at, category = :category,
   last_error = :last_error, first_failed_at = coalesce(first_failed_at, :now), last_attempt_at = :now, updated_at = :now
 WHERE id = :id AND state = 'in_flight' AND fence = :fence
@@ -322,9 +328,6 @@ SET state = 'superseded', epoch = NULL, lease_until = NULL, claims = 0, category
 WHERE id = :id AND state = 'in_flight' AND fence = :fence
 RETURNING *;
 
--- name: keep_claims
-UPDATE effects SET claims = :claims WHERE id = :id;
-
 -- name: effects_in_flight
 SELECT * FROM effects WHERE state = 'in_flight' ORDER BY +id;
 
@@ -343,7 +346,7 @@ UPDATE effects SET lease_until = :lease_until WHERE state = 'in_flight' AND epoc
 UPDATE effects
 SET state = 'pending', cycle = cycle + 1, claims = 0, attempts = 0, category = NULL, last_error = NULL, first_failed_at = NULL,
   failure_history = :failure_history, handler_version = :handler_version, replayed_by = :replayed_by,
-  next_attempt_at = :next_attempt_at, aged_from = :now, finished_at = NULL, updated_at = :now
+  uncertain_since = NULL, next_attempt_at = :next_attempt_at, aged_from = :now, finished_at = NULL, updated_at = :now
 WHERE id = :id AND state = 'failed' AND cycle = :cycle
 RETURNING *;
 
@@ -398,6 +401,11 @@ SET state = 'superseded', next_attempt_at = NULL, finished_at = :now, updated_at
 WHERE id = :id AND state IN ('failed', 'uncertain') AND fence = :fence
 RETURNING *;
 
+-- name: wake_effects_of_the_future
+UPDATE effects SET next_attempt_at = :now + max(0, next_attempt_at - updated_at), updated_at = :now
+WHERE next_attempt_at > :now AND updated_at > :now
+RETURNING id;
+
 -- name: next_effect_due_at
 SELECT min(next_attempt_at) AS due FROM effects WHERE class = :class AND next_attempt_at > :now;
 
@@ -439,6 +447,11 @@ UPDATE holds SET ended_at = :now WHERE name = :name AND ended_at IS NULL;
 -- name: holds_since
 SELECT name, held_at, coalesce(ended_at, :now) AS ended_at FROM holds
 WHERE name IN (:class, :family) AND (ended_at IS NULL OR ended_at > :since);
+
+-- name: shorten_holds_of_the_future
+UPDATE gates SET until_at = :now + max(0, until_at - held_at), held_at = :now
+WHERE until_at > :now AND held_at > :now
+RETURNING name;
 
 -- name: next_gate_change
 SELECT min(until_at) AS due FROM gates WHERE until_at > :now;
@@ -731,8 +744,14 @@ ORDER BY o.retain_until, o.id LIMIT :limit;
 SELECT DISTINCT aggregate_id FROM effects WHERE operation_id = :operation_id AND aggregate_id <> 'new';
 
 -- name: aggregate_is_busy
+-- An effect that is not done, a command that waits or runs (each has an index of its own), or a dead one that may be replayed.
 SELECT 1 AS busy FROM effects
-WHERE aggregate_id = :aggregate_id AND state NOT IN ('delivered', 'superseded', 'discarded') LIMIT 1;
+WHERE aggregate_id = :aggregate_id AND state NOT IN ('delivered', 'superseded', 'discarded')
+UNION ALL
+SELECT 1 FROM operations WHERE lane = :aggregate_id AND finished_at IS NULL AND aggregate_id <> 'new'
+UNION ALL
+SELECT 1 FROM operations WHERE ever_failed = 1 AND state = 'failed_terminal' AND aggregate_id = :aggregate_id
+LIMIT 1;
 
 -- name: insert_tombstone
 INSERT INTO tombstones (operation_key, payload_hash, state, outcome, finished_at, expires_at)

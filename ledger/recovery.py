@@ -12,18 +12,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from ledger import notices
 from ledger.claims import POISON_CLAIMS
+from ledger.database import DatabaseError
 from ledger.gates import Gate
 from ledger.ledger import no_follow_ups
+from ledger.outbox import superseded
 from ledger.records import DeadNotice, Effect, EffectIntent, Operation, Trouble
 from ledger.settlement import QUOTEBOT, record_attempt
 
 if TYPE_CHECKING:
-    from ledger.database import Database, Tx
+    from ledger.database import Database, Row, Tx
     from ledger.ledger import FollowUpDecision, Ledger
 
 AnswerDecision = Callable[["Tx", Operation], Sequence[EffectIntent]]
+Taking = Callable[["Tx", AnswerDecision, "FollowUpDecision"], tuple["Recovered", list[DeadNotice]]]
+log = structlog.get_logger(__name__)
 _DIED: Final = Trouble("transient", "The process died while it worked on this.", maybe_sent=True)
 _STOPPED: Final = Trouble("transient", "The process was stopped while it worked on this.", maybe_sent=True)
 _LAPSED: Final = Trouble("transient", "Its worker gave no sign of life for longer than its claim lasts.", maybe_sent=True)
@@ -83,15 +89,15 @@ async def take_back(ledger: Ledger, *, answer: AnswerDecision = no_answer, follo
     now = ledger.clock.now_ms()
     _epoch(ledger)
 
-    def work(tx: Tx) -> tuple[Recovered, list[DeadNotice]]:
+    def work(tx: Tx, answer: AnswerDecision, follow: FollowUpDecision) -> tuple[Recovered, list[DeadNotice]]:
         alive = {row["epoch"] for row in tx.all("live_epochs")}
         operations = [Operation.of(row) for row in tx.all("operations_in_progress") if row["epoch"] not in alive]
-        effects = [Effect.of(row) for row in tx.all("effects_in_flight") if row["epoch"] not in alive]
+        effects = [_claimed(row) for row in tx.all("effects_in_flight") if row["epoch"] not in alive]
         recovered = _take(ledger, tx, now, operations, effects, _DIED, answer, follow)
         _try_logins_again(ledger, tx, now)
         return recovered
 
-    return await _recover(ledger, "take_back", work)
+    return await _recover(ledger, "take_back", work, answer, follow)
 
 
 async def take_back_lapsed(
@@ -103,12 +109,12 @@ async def take_back_lapsed(
     def lapsed(row: Any) -> bool:
         return bool(row["epoch"] != own and row["lease_until"] < now)
 
-    def work(tx: Tx) -> tuple[Recovered, list[DeadNotice]]:
+    def work(tx: Tx, answer: AnswerDecision, follow: FollowUpDecision) -> tuple[Recovered, list[DeadNotice]]:
         operations = [Operation.of(row) for row in tx.all("operations_in_progress") if lapsed(row)]
-        effects = [Effect.of(row) for row in tx.all("effects_in_flight") if lapsed(row)]
+        effects = [_claimed(row) for row in tx.all("effects_in_flight") if lapsed(row)]
         return _take(ledger, tx, now, operations, effects, _LAPSED, answer, follow)
 
-    return await _recover(ledger, "take_back_lapsed", work)
+    return await _recover(ledger, "take_back_lapsed", work, answer, follow)
 
 
 async def renew_leases(ledger: Ledger) -> bool:
@@ -129,7 +135,7 @@ async def give_back(ledger: Ledger) -> None:
 
     def work(tx: Tx) -> None:
         operations = [Operation.of(row) for row in tx.all("operations_in_progress") if row["epoch"] == own]
-        effects = [Effect.of(row) for row in tx.all("effects_in_flight") if row["epoch"] == own]
+        effects = [_claimed(row) for row in tx.all("effects_in_flight") if row["epoch"] == own]
         for operation in operations:
             ledger.record_operation_attempt(tx, now, operation, "released", _STOPPED)
             _release_operation(ledger, tx, now, replace(operation, claims=operation.claims - 1))
@@ -141,14 +147,26 @@ async def give_back(ledger: Ledger) -> None:
     await ledger.database.write("give_back", work)
 
 
+def _claimed(row: Row) -> Effect:
+    """Read an effect in flight. A doubt that a claim has not ended yet says that it was claimed for a look."""
+    return Effect.of(row, reconciling=row["uncertain_since"] is not None)
+
+
 def _epoch(ledger: Ledger) -> int:
     if ledger.epoch is None:
         raise RuntimeError("only a process with an epoch holds claims")
     return ledger.epoch
 
 
-async def _recover(ledger: Ledger, name: str, work: Callable[[Tx], tuple[Recovered, list[DeadNotice]]]) -> Recovered:
-    recovered, dead = await ledger.database.write(name, work)
+async def _recover(ledger: Ledger, name: str, work: Taking, answer: AnswerDecision, follow: FollowUpDecision) -> Recovered:
+    """Take back; when what follows from it cannot be decided, without that: no row may keep every start from succeeding."""
+    try:
+        recovered, dead = await ledger.database.write(name, lambda tx: work(tx, answer, follow))
+    except DatabaseError:
+        raise
+    except Exception:
+        log.exception("recovery.follow_ups_failed", step=name)
+        recovered, dead = await ledger.database.write(name, lambda tx: work(tx, no_answer, no_follow_ups))
     ledger.announce(dead)
     ledger.operations_changed.set()
     ledger.effects_changed.set()
@@ -165,6 +183,7 @@ def _take(
     answer: AnswerDecision,
     follow: FollowUpDecision,
 ) -> tuple[Recovered, list[DeadNotice]]:
+    _wake_what_a_clock_left_in_the_future(tx, now)
     dead: list[DeadNotice] = []
     for operation in operations:
         if _bury_poison_operation(ledger, tx, now, operation):
@@ -183,6 +202,14 @@ def _take(
             _release_effect(ledger, tx, now, effect, why)
     ledger.suspects.look(tx)
     return Recovered(len(operations), len(effects), len(dead)), dead
+
+
+def _wake_what_a_clock_left_in_the_future(tx: Tx, now: int) -> None:
+    """Count waits from now where they were written down by a clock that was put back since: it may have been a year ahead."""
+    names = ("wake_operations_of_the_future", "wake_effects_of_the_future", "shorten_holds_of_the_future")
+    rows = sum(len(tx.all(name, now=now)) for name in names)
+    if rows:
+        log.warning("clock.was_put_back", rows=rows)
 
 
 def _bury_poison_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -> bool:
@@ -222,13 +249,24 @@ def _release_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -
 
 def _release_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect, why: Trouble) -> None:
     guard: dict[str, Any] = {"id": effect.id, "fence": effect.fence, "now": now}
+    if effect.semantics == "repeat_once" and effect.maybe_sent and not effect.reconciling:
+        _drop_repeated(ledger, tx, now, effect)
+        return
+    guard |= {"claims": effect.claims, "spent": 0, "next_attempt_at": now, "category": why.category, "last_error": why.error}
     if effect.semantics in ("append", "repeat_once"):
-        tx.one("doubt_effect", **guard, spent=0, next_attempt_at=now, category=why.category, last_error=why.error)
+        tx.one("doubt_effect", **guard)
         ledger.audit.of_effect(tx, now, "effect.uncertain", effect, recovery_action="reconcile")
     else:
-        tx.one("retry_effect", **guard, spent=0, maybe_sent=1, next_attempt_at=now, category=why.category, last_error=why.error)
+        tx.one("retry_effect", **guard, maybe_sent=1)
         ledger.audit.of_effect(tx, now, "effect.released", effect, recovery_action="retry")
-    tx.one("keep_claims", id=effect.id, claims=effect.claims)
+
+
+def _drop_repeated(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
+    """Let go of what cannot be read back and was cut off while it was repeated: a person may have it twice, not three times."""
+    error = "It was cut off twice and may have arrived each time, so it is not repeated once more."
+    row = tx.one("drop_effect", id=effect.id, fence=effect.fence, category="uncertain", last_error=error, now=now)
+    assert row is not None  # noqa: S101 -- read in this very transaction
+    superseded(tx, ledger.audit, now, Effect.of(row), {"why": error})
 
 
 def _try_logins_again(ledger: Ledger, tx: Tx, now: int) -> None:

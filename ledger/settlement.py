@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import outbox
-from ledger.gates import family
+from ledger.gates import began_before, family
 from ledger.jsontext import dumps
 from ledger.records import Bury, Delivered, Doubt, Drop, Hold, Retry, Settlement, Trouble
 
@@ -33,13 +33,13 @@ _AUDITED_AS: Final[Mapping[type, tuple[str, str | None]]] = {  # event type, rec
 }
 
 
-def weigh(tx: Tx, effect: Effect, settlement: Settlement) -> Settlement:
+def weigh(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> Settlement:
     """Return what really has to be recorded, given what the ledger knows and the worker could not.
 
     A login that was refused before the last resume says nothing about the new one; an update that failed is not repeated when a
     newer one with the same target waits.
     """
-    if isinstance(settlement, Hold) and _before_last_resume(tx, effect):
+    if isinstance(settlement, Hold) and _before_last_resume(tx, now, effect):
         again = Doubt if effect.reconciling else Retry
         return again(settlement.trouble, delay_ms=0, spent=False)
     if isinstance(settlement, Retry) and effect.supersede_key is not None:
@@ -64,7 +64,8 @@ def move(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> Row | None
     trouble = settlement.trouble
     guard |= {"category": trouble.category, "last_error": trouble.error, "maybe_sent": int(trouble.maybe_sent)}
     if isinstance(settlement, Retry | Doubt):
-        guard |= {"spent": int(settlement.spent), "next_attempt_at": now + settlement.delay_ms}
+        deaths = effect.claims - 1 if effect.reconciling else 0  # a look that ended says nothing about a send that kills
+        guard |= {"spent": int(settlement.spent), "next_attempt_at": now + settlement.delay_ms, "claims": deaths}
     return tx.one(_MOVE[type(settlement)], **guard)
 
 
@@ -161,9 +162,6 @@ def _audit_gate(tx: Tx, audit: Audit, now: int, effect: Effect, event_type: str,
     )
 
 
-def _before_last_resume(tx: Tx, effect: Effect) -> bool:
+def _before_last_resume(tx: Tx, now: int, effect: Effect) -> bool:
     row = tx.one("gate", name=family(effect.effect_class))
-    if row is None or row["resumed_at"] is None or effect.claimed_at is None:
-        return False
-    began_before: bool = effect.claimed_at < row["resumed_at"]
-    return began_before
+    return row is not None and began_before(effect.claimed_at, row["resumed_at"], now)

@@ -176,8 +176,10 @@ class Dispatcher:
         except TimeoutError:
             late = AdapterError(Failure.TRANSIENT, "timeout", "The call did not end in time.", possibly_applied=True)
             return self._judge(effect, policy, late)
-        except StaleFenceError:
+        except (StaleFenceError, WritesRefused, OutcomeUnknown):
             raise
+        except NotRecorded as error:
+            return _step_unwritten(effect, error)
         except Exception as error:
             log.exception("effect.internal_error")
             bug = AdapterError(
@@ -230,6 +232,14 @@ class Dispatcher:
         if effect.reconciling or judged is Verdict.UNCERTAIN:
             return Doubt(trouble, delay_ms, spent=spent, hold_until=hold_until)
         return Retry(trouble, delay_ms, spent=spent, hold_until=hold_until)
+
+
+def _step_unwritten(effect: Effect, error: NotRecorded) -> Settlement:
+    """Say what it means that a step's result was not recorded: our disk failed, not the deed. No attempt is burnt for that."""
+    log.warning("effect.step_unwritten", error=str(error))
+    trouble = Trouble(Failure.TRANSIENT.value, "The ledger could not be written in the middle of it.", maybe_sent=True)
+    again = Doubt if effect.reconciling or effect.semantics == "append" else Retry
+    return again(trouble, delay_ms=round(POLL_SECONDS * 1000), spent=False)
 
 
 def _alike_before(effect: Effect, error: AdapterError) -> int:

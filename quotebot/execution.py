@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from adapters.policies import Matrix
     from ledger.database import Tx
     from ledger.ledger import Ledger
+    from quotebot.domain.quotes import Quote
 
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
 AT_ONCE: Final = 64  # executions that share a commit
@@ -201,7 +202,8 @@ class Executor:
         if quote is None:
             text = words.unknown_quote(quote_id)
             answer = effects.reply(quote_id, asked.actor, None, text, asked.received_at)
-            return Outcome("refused", {"code": "unknown_quote", "quote_id": quote_id, "text": text}, (answer,))
+            response = {"code": "unknown_quote", "quote_id": quote_id, "text": text}
+            return Outcome("refused", response, (answer,), retain_until=self._now_ms() + KEEP_REFUSED_MS)
         root = store.root_effect_key(tx, quote_id)
         if isinstance(payload, SubmitQuote):
             decision = handlers.submit(asked, quote, root, store.approval_count(tx, quote_id, quote.version), self._rules)
@@ -218,10 +220,19 @@ class Executor:
 def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
     """Owe the person whose command was given up an answer where they can see it: the quote's channel, or where they typed."""
     quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
-    quote = None if quote_id is None else store.load(tx, quote_id)
+    quote = None if quote_id is None else _readable(tx, quote_id)
     channel = operation.payload.get("channel") if quote is None else quote.channel
     text = words.terminal(error, operation.correlation_id, quote_id)
     return (effects.reply(operation.aggregate_id, operation.actor, channel, text, now_ms),)
+
+
+def _readable(tx: Tx, quote_id: str) -> Quote | None:
+    """Load a quote if its row can be read: one that cannot may be why the command failed, and must not keep it from its grave."""
+    try:
+        return store.load(tx, quote_id)
+    except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, AssertionError):
+        log.exception("quote.unreadable", quote_id=quote_id)
+        return None
 
 
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending"})  # refresh what the person looked at

@@ -60,7 +60,8 @@ async def verify(
             try:
                 kept += _read_anchors(path)
             except (OSError, ValueError) as error:
-                exits.complain(f"{path}: {error}. Nothing was verified.")
+                reason = error.strerror if isinstance(error, OSError) else error
+                exits.complain(f"{path} cannot be read as anchors: {reason}. Nothing was verified.")
                 return exits.REFUSED if path == beside else exits.USAGE
         report = await verify_all(
             ledger.database, ledger.audit.keyring, anchors_kept_elsewhere=tuple(dict.fromkeys(kept)), every_anchor=every_anchor
@@ -68,7 +69,7 @@ async def verify(
     if json_output:
         _print_json({**asdict(report), "sound": report.sound})
     else:
-        _tell(report)
+        _tell(report, compared=bool(anchors))
     return exits.OK if report.sound else exits.REFUSED
 
 
@@ -94,7 +95,7 @@ async def show(quote: str, *, limit: int = 100, json_output: Json = False) -> in
     async with opened.existing_ledger() as ledger:
         rows = await ledger.database.read(lambda tx: tx.all("audit_chain", aggregate_id=chain_id, limit=limit))
     if not rows:
-        exits.complain(f"There is no chain of {quote}.")
+        exits.complain(f"The audit knows no {quote}: give a quote, e.g. Q-2026-0042, or system.")
         return exits.NOTHING_MATCHED
     events = [{**{name: row[name] for name in EVENT_COLUMNS}, "mac": row["mac"].hex()} for row in rows]
     if json_output:
@@ -279,14 +280,14 @@ def _write_new(path: Path, content: bytes) -> None:
             raise
 
 
-def _tell(report: VerificationReport) -> None:
+def _tell(report: VerificationReport, *, compared: bool) -> None:
     finding = report.finding
     if finding is None:
         print(
-            f"The audit is whole: {report.events:,} events in {report.chains:,} chains, {report.anchors:,} anchors "
-            f"({report.anchors_recomputed:,} recomputed), {report.anchors_kept_elsewhere:,} anchors from files."
+            f"The audit is whole. Events: {report.events:,}, chains: {report.chains:,}, anchors: {report.anchors:,} "
+            f"(recomputed: {report.anchors_recomputed:,}, from files: {report.anchors_kept_elsewhere:,})."
         )
-        if not report.anchors_kept_elsewhere:
+        if not compared:  # the log in the data folder is put back together with the file
             exits.complain("Give --anchors with a copy kept elsewhere: only that shows a file put back to an earlier day.")
     else:
         print(f"TAMPERED: {finding.table} {finding.row}: {finding.fault.value}: {finding.meaning}.")

@@ -63,7 +63,7 @@ async def list_letters(
     from quotebot.opening import dead_letters  # noqa: PLC0415 -- see root.py
 
     try:
-        since_ms = letters.duration_ms(since)
+        since_ms, quote_id = letters.duration_ms(since), letters.checked_quote(quote)
     except ValueError as error:
         exits.complain(f"{error}.")
         return exits.USAGE
@@ -74,7 +74,7 @@ async def list_letters(
             status=wanted,
             effect_class=effect_class,
             category=category,
-            aggregate_id=quote,
+            aggregate_id=quote_id,
             since=None if since_ms is None else now - since_ms,
         )
         found = await dead_letters(ledger).list(filters, limit=limit + 1, newest=not oldest)
@@ -85,7 +85,7 @@ async def list_letters(
     elif shown:
         letters.print_table(shown, now)
     else:
-        exits.complain("No dead letters.")
+        exits.complain(f"No dead letters.{letters.no_such_class(effect_class)}")
     if more and not json_output:
         exits.complain(f"There are more than these {limit}: see them with a larger --limit.")
     return exits.OK

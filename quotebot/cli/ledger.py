@@ -41,7 +41,7 @@ async def prune(
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     async with opened.existing_ledger() as ledger:
-        with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
             task = bar.add_task("Pruning", total=None)
 
             def show(so_far: Purged) -> None:

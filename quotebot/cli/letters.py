@@ -20,6 +20,7 @@ ROW_ID_MAX: Final = 2**63 - 1
 UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 REDACTED: Final = "[redacted: --show-payload shows it, and that is audited]"
 ACTOR_CHARACTERS_MAX: Final = 254  # the longest e-mail address
+OF_COMMANDS: Final = ("quote.", "approval.")  # a dead command is listed under its kind
 OWN_NAME: Final = "quotebot"  # what the audit calls the system itself
 
 
@@ -32,6 +33,25 @@ def checked_references(references: Sequence[str]) -> tuple[str, ...]:
         if row_id > ROW_ID_MAX:
             raise ValueError(f"{reference} is larger than any id")
     return tuple(dict.fromkeys(references))
+
+
+def checked_quote(text: str | None) -> str | None:
+    """Return a quote's id as it is stored, however it was typed. Raises ValueError for what can be none."""
+    from quotebot.domain.quotes import parse_quote_id  # noqa: PLC0415 -- see root.py
+
+    if text is None:
+        return None
+    quote_id = parse_quote_id(text)
+    if quote_id is None:
+        raise ValueError(f"{text!r} is no quote: write Q-2026-0042")
+    return quote_id
+
+
+def no_such_class(name: str | None) -> str:
+    """Return a sentence for whoever mistyped a class and found nothing; empty for one of the retry matrix, or of a command."""
+    from adapters.policies import POLICIES, unknown_class  # noqa: PLC0415 -- see root.py
+
+    return "" if name is None or name in POLICIES or name.startswith(OF_COMMANDS) else f" {name}: {unknown_class(name)}."
 
 
 def duration_ms(text: str | None) -> int | None:

@@ -54,6 +54,8 @@ async def resume(effect_class: str, *, actor: Annotated[str | None, Parameter(na
     actor
         Who decides, for the audit; the system user without it.
     """
+    from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
+
     try:
         who = letters.checked_actor(actor, opened.operator())
     except ValueError as error:
@@ -63,10 +65,14 @@ async def resume(effect_class: str, *, actor: Annotated[str | None, Parameter(na
         if not await _known(ledger, effect_class):
             return _unknown(effect_class)
         resumed = await ledger.resume(effect_class, who)
+        runs = await bot_runs(ledger)
     if not resumed:
         exits.complain(f"{effect_class} is not paused; nothing was changed.")
         return exits.NOTHING_MATCHED
-    print(f"{effect_class} resumed; the running bot picks its effects up within a second.")
+    when = (
+        "the running bot picks its effects up within a second" if runs else "no bot is running here: start it with `quotebot run`"
+    )
+    print(f"{effect_class} resumed; {when}.")
     return exits.OK
 
 

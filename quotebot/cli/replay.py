@@ -112,7 +112,7 @@ async def replay(
     async with opened.existing_ledger() as ledger:
         chosen = await _chosen(ledger, asked)
         if not chosen:
-            exits.complain("Nothing matched; nothing was replayed.")
+            exits.complain(f"Nothing matched; nothing was replayed.{letters.no_such_class(effect_class)}")
             return exits.NOTHING_MATCHED
         if dry_run:
             await _show_plan(ledger, chosen, json_output=json_output)
@@ -123,6 +123,7 @@ async def replay(
         idle = any(result.outcome == "queued" for result in results) and not await following.bot_runs(ledger)
         if idle:
             exits.complain("Queued. No bot is running here: they wait for the next start of `quotebot run`.")
+        await _tell_held(ledger, results)
         if wait:
             results = await following.settled(_letters(ledger), results, asked.interval_ms * len(chosen) / 1000)
         elif not idle and any(result.outcome == "queued" for result in results):
@@ -163,7 +164,7 @@ def _checked(
         effect_class=effect_class,
         classes=classes,
         category=category,
-        aggregate_id=quote,
+        aggregate_id=letters.checked_quote(quote),
         since=None if since_ms is None else SystemClock().now_ms() - since_ms,
         operation_key=operation_key,
         request_id=request_id,
@@ -235,6 +236,19 @@ async def _confirmed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | No
         return True
     exits.complain("Nothing was replayed.")
     return False
+
+
+async def _tell_held(ledger: Ledger, results: Sequence[ReplayResult]) -> None:
+    """Say which gates hold what was queued until somebody resumes them: whoever waits would wait for nothing."""
+    from ledger.gates import family  # noqa: PLC0415 -- see root.py
+
+    classes = {result.effect_class for result in results if result.outcome in ("queued", "under way")}
+    names = sorted(classes | {family(name) for name in classes})
+    gates = await ledger.database.read(lambda tx: [tx.one("gate", name=name) for name in names])
+    for row in gates:
+        if row is not None and row["state"] == "held" and row["until_at"] is None:
+            why = row["reason"] or row["cause"]
+            exits.complain(f"{row['name']} is held ({why}), and so are these. To go on: quotebot resume {row['name']}")
 
 
 def _report(results: Sequence[ReplayResult], *, json_output: bool) -> int:

@@ -1,4 +1,4 @@
-"""Tables for people: folded to a terminal's width, one line per row in a pipe."""
+"""Tables for people: one line per row in a pipe; on a terminal too narrow for whole words, one block per row."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 PIPE_WIDTH: Final = 2_000  # wider than any row: whoever reads a pipe looks for whole words
+GAP: Final = 2  # between two columns
+LAST_COLUMN_MIN: Final = 24  # folded to less, a sentence is a column of syllables
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -17,10 +19,30 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.markup import escape  # noqa: PLC0415 -- see root.py
     from rich.table import Table  # noqa: PLC0415 -- see root.py
 
+    lines = list(rows)
+    on_terminal = sys.stdout.isatty()
+    console = Console(width=None if on_terminal else PIPE_WIDTH, highlight=False)
+    if on_terminal and _needed(headers, lines) > console.width:
+        print_blocks(headers, lines)
+        return
     table = Table(box=None, pad_edge=False)
     for header in headers[:-1]:
         table.add_column(header, no_wrap=True)
     table.add_column(headers[-1], overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(cell) for cell in row))  # a vendor's words: brackets in them are no markup of ours
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False).print(table)
+    for line in lines:
+        table.add_row(*(escape(cell) for cell in line))  # a vendor's words: brackets in them are no markup of ours
+    with console.capture() as printed:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in printed.get().splitlines()))
+
+
+def print_blocks(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print each row as a block of lines, a header and its cell on each; the terminal folds what is long."""
+    width = max(map(len, headers)) + GAP
+    print("\n\n".join("\n".join(f"{header:{width}}{cell}" for header, cell in zip(headers, row, strict=True)) for row in rows))
+
+
+def _needed(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Return the columns of a terminal that keep every word whole, but for the last column, which may be folded."""
+    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+    return sum(widths[:-1]) + GAP * (len(widths) - 1) + min(widths[-1], LAST_COLUMN_MIN)

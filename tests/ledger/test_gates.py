@@ -278,6 +278,29 @@ async def test_an_answer_from_before_the_resume_does_not_stand_for_the_trial(des
     assert len(await desk.claim_each()) == 1
 
 
+async def test_a_login_refused_after_the_clock_was_put_back_behind_the_last_resume_still_holds(desk: Desk) -> None:
+    """Otherwise every attempt would seem to be from before that resume, and be repeated at once, for ever."""
+    await owe_crm(desk, 2)
+    await desk.ledger.settle((await desk.claim_each())[0], Hold(REFUSED))
+    await desk.ledger.resume("crm", "ops")
+    desk.clock.wall_ms -= 3_600_000
+    desk.shell.execute("UPDATE effects SET next_attempt_at = ? WHERE state = 'pending'", (desk.clock.wall_ms,))
+    desk = await restart(desk)
+    await take_back(desk.ledger)
+    await desk.ledger.settle(await desk.claim(), Hold(REFUSED))
+    assert gate_of(desk, "crm") == "held"
+
+
+async def test_an_answer_after_the_clock_was_put_back_behind_the_last_resume_opens_the_class(desk: Desk) -> None:
+    await owe_crm(desk, 1)
+    await desk.ledger.settle(await desk.claim(), Hold(REFUSED))
+    await desk.ledger.resume("crm", "ops")
+    desk.clock.wall_ms -= 3_600_000
+    desk.shell.execute("UPDATE effects SET next_attempt_at = ?", (desk.clock.wall_ms,))
+    await desk.ledger.settle(await desk.claim(), DONE)
+    assert gate_of(desk, "crm") == "flowing"
+
+
 async def test_an_open_breaker_is_one_alert_until_it_closes_however_many_trials_fail(desk: Desk) -> None:
     await owe_crm(desk, 6)
     for effect in (await desk.claim_each())[:5]:

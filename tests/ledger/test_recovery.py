@@ -10,8 +10,8 @@ from ledger.claims import POISON_CLAIMS
 from ledger.dead_letters import DeadLetters
 from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import Bury, Delivered, Doubt, FollowUps, Hold, Retry
-from ledger.recovery import Recovered, give_back, take_back
-from tests.ledger.parts import START_MS, TROUBLE, applied, intent, restart, sure
+from ledger.recovery import Recovered, give_back, take_back, take_back_lapsed
+from tests.ledger.parts import QUOTE, START_MS, TROUBLE, applied, intent, restart, sure
 
 if TYPE_CHECKING:
     from ledger.database import Tx
@@ -269,3 +269,79 @@ async def test_poison_can_be_replayed_with_its_deaths_forgiven(desk: Desk) -> No
     again = await desk.claim()
     assert (again.claims, again.fence) == (1, POISON_CLAIMS + 1)
     assert sure(await desk.ledger.settle(again, Bury(TROUBLE))).category == "transient"
+
+
+async def test_what_cannot_be_read_back_is_repeated_once_and_no_more_however_often_it_is_cut_off(desk: Desk) -> None:
+    await desk.owe(intent("slack.reply", "repeat_once"))
+    desk, _ = await killed_while_delivering(desk, 1)
+    await take_back(desk.ledger)
+    await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 0, spent=False))
+    desk, _ = await killed_while_delivering(desk, 1)
+    await take_back(desk.ledger)
+    stored = desk.effect(1)
+    assert (stored.state, stored.category) == ("superseded", "uncertain")
+    assert desk.last_event("effect.superseded")["after"]["why"] == stored.last_error
+
+
+async def test_the_attempt_of_a_look_up_that_died_is_recorded_as_one(desk: Desk) -> None:
+    await desk.owe(intent())
+    desk, _ = await killed_while_delivering(desk, 2)
+    await take_back(desk.ledger)
+    kinds = [(row["kind"], row["outcome"]) for row in desk.rows("SELECT kind, outcome FROM attempts ORDER BY fence")]
+    assert kinds == [("send", "died"), ("reconcile", "died")]
+
+
+async def test_poison_whose_consequences_cannot_be_decided_is_buried_without_and_the_start_goes_on(desk: Desk) -> None:
+    def broken(*_: object) -> FollowUps:
+        raise ValueError("the quote's row cannot be read")
+
+    await desk.owe(intent("crm.create", "keyed"))
+    desk, dead = await killed_while_delivering(desk, POISON_CLAIMS)
+    assert await take_back(desk.ledger, follow=broken) == Recovered(0, 1, 1)
+    assert desk.effect(dead.id).category == "poison"
+
+
+async def put_back_a_year(desk: Desk) -> None:
+    """Set the clock right that was a year ahead; the next look for lapsed claims finds what that left behind."""
+    desk.clock.wall_ms -= 365 * 86_400_000
+    await take_back_lapsed(desk.ledger)
+
+
+async def test_a_command_recorded_by_a_clock_that_was_ahead_is_due_when_the_clock_was_put_back(desk: Desk) -> None:
+    await desk.reserve()
+    await put_back_a_year(desk)
+    assert sure(await desk.ledger.claim_operation()).id == 1
+
+
+async def test_an_effect_that_waits_by_a_clock_that_was_ahead_waits_no_longer_than_was_meant(desk: Desk) -> None:
+    await desk.owe(intent("crm.create", "keyed"))
+    await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 5_000, hold_until=START_MS + 8_000))
+    await put_back_a_year(desk)
+    assert await desk.ledger.next_effect_due_at(["crm.create"]) == desk.clock.now_ms() + 5_000
+    desk.clock.advance(7_999)
+    assert await desk.claimed_ids() == []
+    desk.clock.advance(1)
+    assert await desk.claimed_ids() == [1]
+    before = desk.snapshot()
+    await take_back_lapsed(desk.ledger)
+    assert desk.snapshot() == before
+
+
+@pytest.mark.parametrize("end", ["died", "held"])
+async def test_an_update_that_comes_back_while_a_newer_one_waits_is_not_sent_any_more(end: str, desk: Desk) -> None:
+    card = intent("slack.card", "convergent", supersede_key=f"card:{QUOTE}")
+    await desk.owe(card)
+    under_way = await desk.claim()
+    await desk.owe(card, request_id="r2")
+    if end == "died":
+        desk = await restart(desk)
+        await take_back(desk.ledger)
+    else:
+        await desk.ledger.settle(under_way, Hold(TROUBLE))
+        await desk.ledger.resume("slack", "ops")
+    assert desk.effect(1).state == "pending"
+    desk.ledger.effects_changed.clear()
+    assert await desk.claimed_ids() == []
+    assert (desk.effect(1).state, desk.ledger.effects_changed.is_set()) == ("superseded", True)
+    newer = await desk.claim()
+    assert (newer.id, newer.maybe_sent) == (2, end == "died"), "what may have been sent may still arrive"

@@ -159,6 +159,25 @@ async def test_what_a_dead_effect_of_the_same_quote_may_need_stays(desk: Desk) -
     assert counts(desk)["operations"] == 3
 
 
+@pytest.mark.parametrize("state", ["reserved", "failed_retryable", "in_progress", "failed_terminal"])
+async def test_what_an_unfinished_or_dead_command_of_the_same_quote_may_need_stays(desk: Desk, state: str) -> None:
+    """It may owe something after the first command's effect, now or when it is replayed."""
+    (root,) = await command(desk, "r1", owed("r1"))
+    await desk.ledger.settle(await desk.claim(), DONE)
+    await newest(desk)
+    later = (await desk.reserve("r2", aggregate_id="Q-r1")).operation
+    if state != "reserved":
+        later = sure(await desk.ledger.claim_operation())
+    if state == "failed_retryable":
+        await desk.ledger.retry_operation(later, TROUBLE, 0)
+    if state == "failed_terminal":
+        await desk.ledger.bury_operation(later, TROUBLE, {"code": "failed"}, ())
+    assert desk.operation(later.id).state == state
+    await purge(desk.ledger, LATER, dry_run=False)
+    assert desk.effect(root.id).state == "delivered"
+    assert (await purge(desk.ledger, LATER, dry_run=True)).operations == 0
+
+
 async def test_the_newest_row_stays_so_no_id_comes_twice(desk: Desk) -> None:
     await delivered(desk, "r1")
     await purge(desk.ledger, LATER, dry_run=False)

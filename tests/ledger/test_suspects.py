@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.claims import POISON_CLAIMS
-from ledger.records import Bury, Delivered, Hold, Retry
+from ledger.records import Bury, Delivered, Doubt, Hold, Retry
 from ledger.recovery import give_back, take_back, take_back_lapsed
 from tests.ledger.parts import START_MS, TROUBLE, applied, intent, restart, sure
 
@@ -186,3 +186,34 @@ async def test_a_shelved_suspect_is_still_one(desk: Desk) -> None:
     assert sure(await desk.ledger.claim_operation()).id == 2
     desk.clock.advance(60_000)
     assert await desk.ledger.claim_operations(9) == [], "it waits for what is under way"
+
+
+async def test_what_kills_every_send_is_poison_however_many_looks_end_well_in_between(desk: Desk) -> None:
+    await desk.owe(intent())
+    for death in range(1, POISON_CLAIMS + 1):
+        sending = await desk.claim()
+        assert not sending.reconciling
+        desk = await restart(desk)
+        await take_back(desk.ledger)
+        if death == POISON_CLAIMS:
+            break
+        looking = await desk.claim()
+        assert looking.reconciling
+        await desk.ledger.settle(looking, Doubt(TROUBLE, 0, spent=False))
+        await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 0, spent=False))
+        assert desk.effect(1).claims == death
+    assert (desk.effect(1).state, desk.effect(1).category) == ("failed", "poison")
+
+
+async def test_a_suspect_whose_look_ended_is_still_tried_alone_and_a_send_that_ended_clears_it(desk: Desk) -> None:
+    await desk.owe(intent(), intent(target="elsewhere"))
+    desk.shell.execute("UPDATE effects SET next_attempt_at = ? WHERE id = 2", (START_MS + 1_000,))
+    desk = await die(desk, 2)
+    await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 0, spent=False))
+    desk.clock.advance(1_000)
+    alone = await desk.claim()
+    assert (alone.id, alone.reconciling, alone.claims) == (1, False, POISON_CLAIMS)
+    await desk.ledger.settle(alone, Retry(TROUBLE, 1_000))
+    assert desk.effect(1).claims == 0
+    assert desk.ledger.suspects.effects == set()
+    assert await desk.claimed_ids() == [2]

@@ -127,27 +127,47 @@ async def test_a_class_that_hangs_never_holds_up_another(play: Round) -> None:
     await play.dispatcher.drain(5.0)
 
 
+class Busy:
+    """A database that refuses the writes of one name, as on a full disk, so often."""
+
+    def __init__(self, database: Database, name: str, refusals: int = 1) -> None:
+        self._database = database
+        self._name = name
+        self.refusals = refusals
+        self.read, self.tend, self.close, self.health = database.read, database.tend, database.close, database.health
+
+    async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
+        if name == self._name and self.refusals:
+            self.refusals -= 1
+            raise NotRecorded("the disk is full; nothing was recorded.")
+        return await self._database.write(name, work, urgent=urgent, deadline=deadline)
+
+
 async def test_a_result_outlives_a_ledger_that_cannot_be_written(play: Round) -> None:
     """Nothing new is claimed meanwhile, and nothing is sent twice."""
-
-    class Busy:
-        def __init__(self, database: Database) -> None:
-            self._database = database
-            self.refusals = 0
-            self.read, self.tend, self.close, self.health = database.read, database.tend, database.close, database.health
-
-        async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
-            if name == "settle" and self.refusals == 0:
-                self.refusals += 1
-                raise NotRecorded("the disk is full; nothing was recorded.")
-            return await self._database.write(name, work, urgent=urgent, deadline=deadline)
-
-    busy = Busy(play.bench.ledger.database)
-    play.bench.ledger.database = busy
+    play.bench.ledger.database = busy = Busy(play.bench.ledger.database, "settle")
     await play.owe("crm.create")
     play.performer.sends.append(DONE)
     await play.step()
-    assert (play.state(), busy.refusals, len(play.performer.sent)) == (("delivered", 1), 1, 1)
+    assert (play.state(), busy.refusals, len(play.performer.sent)) == (("delivered", 1), 0, 1)
+
+
+async def test_a_step_that_could_not_be_written_is_no_bug_of_ours_and_burns_nothing(play: Round) -> None:
+    async def upload(effect: Effect) -> Delivered:
+        await play.bench.ledger.record_step(effect, "ticket", {"file_id": "F1"})
+        return DONE
+
+    play.bench.ledger.database = busy = Busy(play.bench.ledger.database, "record_step", refusals=3)
+    await play.owe("slack.file")
+    play.performer.visible = False
+    play.performer.sends.extend([upload] * 4)
+    for _ in range(3):
+        assert await play.next_step() == 1  # the look-up, or the first try
+        assert (play.state(), play.row()["category"]) == (("uncertain", 0), "transient")
+        assert await play.next_step() == 1
+        assert play.state() == ("pending", 0)
+    assert await play.next_step() == 1
+    assert (play.state(), busy.refusals) == (("delivered", 1), 0)
 
 
 async def test_what_waits_for_the_one_renderer_is_not_claimed_meanwhile(play: Round) -> None:

@@ -9,7 +9,7 @@ import pytest
 from ledger.records import Sighting
 from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.domain.pricing import LineRequest
-from quotebot.execution import SHELF_SECONDS, Executor
+from quotebot.execution import KEEP_REFUSED_MS, SHELF_SECONDS, Executor
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
 if TYPE_CHECKING:
@@ -105,6 +105,11 @@ async def test_an_unknown_quote_is_refused_and_answered(bench: Bench, executor: 
     row = await done(bench, executor, request_for(SubmitQuote(), "1", quote_id="Q-2026-0099", version=1))
     assert (row["outcome"], json.loads(row["response"])["code"]) == ("refused", "unknown_quote")
     assert owed(bench, row["id"]) == [("slack.reply", "pending")]
+
+
+async def test_a_command_on_a_quote_that_does_not_exist_is_kept_for_thirty_days(bench: Bench, executor: Executor) -> None:
+    row = await done(bench, executor, request_for(SubmitQuote(), "1", quote_id="Q-2026-0099"))
+    assert row["retain_until"] == bench.clock.now_ms() + KEEP_REFUSED_MS
 
 
 async def test_submit_and_approve_owe_their_effects_and_store_the_decision(bench: Bench, executor: Executor) -> None:
@@ -236,3 +241,18 @@ async def test_no_audit_event_names_the_customer_or_quotes_a_reason(bench: Bench
 
 async def _execute(executor: Executor, operation: Operation) -> None:
     await executor._execute(operation)
+
+
+async def test_a_command_on_a_quote_whose_row_cannot_be_read_is_given_up_and_stops_nobody(bench: Bench, executor: Executor) -> None:
+    quote_id = await created(bench, executor)
+    guard = bench.row("SELECT sql FROM sqlite_schema WHERE name = 'quote_versions_fixed'")["sql"]
+    bench.rows("DROP TRIGGER quote_versions_fixed")
+    bench.rows("UPDATE quote_versions SET pricing = '{}'")  # as a damaged file, or a build gone wrong, would leave it
+    bench.rows(guard)
+    row = await done(bench, executor, request_for(SubmitQuote(), "2", quote_id=quote_id, version=1))
+    bench.clock.advance(1_000)
+    assert await executor.step()
+    row = bench.row("SELECT * FROM operations WHERE id = ?", row["id"])
+    assert (row["state"], row["category"]) == ("failed_terminal", "internal")
+    assert owed(bench, row["id"]) == [("slack.reply", "pending")]
+    assert await created(bench, executor, "3", discount="20") == "Q-2026-0002"

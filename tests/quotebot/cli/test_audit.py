@@ -81,7 +81,7 @@ def test_the_audit_of_a_real_bot_is_whole(run_audit: Run, dead: Path) -> None:
     done = run_audit("verify")
     events = rows(dead, "SELECT count(*) FROM audit_events")[0][0]
     assert done.returncode == 0
-    assert done.stdout.startswith(f"The audit is whole: {events:,} events in ")
+    assert done.stdout.startswith(f"The audit is whole. Events: {events:,}, chains: ")
     assert "Give --anchors" in done.stderr
 
 
@@ -173,7 +173,11 @@ def test_show_ends_with_the_newest_when_it_is_limited(run_audit: Run, dead: Path
 
 def test_show_of_what_is_not_there_prints_no_data(run_audit: Run, dead: Path) -> None:
     done = run_audit("show", "Q-2026-0099")
-    assert (done.returncode, done.stdout, done.stderr) == (exits.NOTHING_MATCHED, "", "There is no chain of Q-2026-0099.\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        exits.NOTHING_MATCHED,
+        "",
+        "The audit knows no Q-2026-0099: give a quote, e.g. Q-2026-0042, or system.\n",
+    )
     assert dead.exists()
 
 
