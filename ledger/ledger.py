@@ -7,6 +7,7 @@ together with the effects it owes. An effect is claimed, tried, and settled unde
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ledger import notices
 from ledger import settlement as settlements
 from ledger.claims import SUSPECT_CLAIMS, Suspects, Taker, take_effects, take_operations
+from ledger.database import DatabaseError
 from ledger.gates import DEFAULT_BREAKER, GateKeeper
 from ledger.jsontext import dumps
 from ledger.machine import EffectState
@@ -31,7 +33,7 @@ from ledger.records import (
     Sighting,
     Trouble,
 )
-from ledger.reservation import Sighted, reserve
+from ledger.reservation import Sighted, note_duplicate, reserve
 from ledger.settlement import QUOTEBOT
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ class Ledger:
         self.lease_ms = lease_seconds * 1000
         self._pin = pin
         self._on_dead = on_dead
+        self._noting: set[asyncio.Task[None]] = set()
         self.operations_changed = asyncio.Event()
         self.effects_changed = asyncio.Event()
 
@@ -111,7 +114,19 @@ class Ledger:
         )
         if reservation.sighting is Sighting.NEW:
             self.operations_changed.set()
+        elif reservation.delivery_id is not None:
+            noting = asyncio.create_task(self._note_duplicate(reservation, now))
+            self._noting.add(noting)
+            noting.add_done_callback(self._noting.discard)
         return reservation
+
+    async def _note_duplicate(self, reservation: Reservation, now: int) -> None:
+        with contextlib.suppress(DatabaseError):  # a busy or full ledger counts one sighting less: nothing depends on it
+            await self.database.write("note_duplicate", lambda tx: note_duplicate(tx, self.audit, now, reservation))
+
+    async def noted(self) -> None:
+        """Wait until every duplicate answered so far is counted and audited."""
+        await asyncio.gather(*self._noting, return_exceptions=True)
 
     async def claim_operations(self, limit: int) -> list[Operation]:
         """Take due operations, at most one per lane (the oldest unfinished one of its quote); empty when nothing is due."""

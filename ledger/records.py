@@ -133,6 +133,7 @@ class Reservation:
     sighting: Sighting
     operation: Operation
     finished_at: int | None = None  # of a tombstone, Unix milliseconds
+    delivery_id: int | None = None  # of a duplicate whose sighting is noted after its answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,12 +56,17 @@ def reserve(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int
     if row is None:
         return _remembered(tx, audit, now, sighted, tx.one("tombstone", operation_key=sighted.key))
     operation = Operation.of(row)
-    tx.one("see_delivery_again", id=known["id"], now=now)
     if known["fingerprint"] != request.fingerprint:
+        tx.one("see_delivery_again", id=known["id"], now=now)
         audit.of_operation(tx, now, "delivery.conflict", operation)
         return Reservation(Sighting.CONFLICT, operation)
-    audit.of_operation(tx, now, "delivery.duplicate", operation)
-    return Reservation(Sighting.DUPLICATE, operation)
+    return Reservation(Sighting.DUPLICATE, operation, delivery_id=known["id"])
+
+
+def note_duplicate(tx: Tx, audit: Audit, now: int, reservation: Reservation) -> None:
+    """Count and audit one more sighting of a known delivery. Its answer did not wait: what it tells was recorded before."""
+    tx.one("see_delivery_again", id=reservation.delivery_id, now=now)
+    audit.of_operation(tx, now, "delivery.duplicate", reservation.operation)
 
 
 def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: Sighted) -> Reservation:

@@ -145,6 +145,11 @@ def _suspect(tx: Tx, own: str) -> str | None:
     return next((name for name in names if name != own), None)
 
 
+def _bare(sentence: str | None) -> str:
+    """Return a sentence without its full stop, for use inside another."""
+    return (sentence or "").removesuffix(".")
+
+
 def _reference(facts: Facts) -> str:
     return f"op{facts.row['id']}" if facts.kind == "operation" else str(facts.row["id"])
 
@@ -152,7 +157,7 @@ def _reference(facts: Facts) -> str:
 def _dead(facts: Facts, reference: str) -> Waiting:
     row = facts.row
     tries = f"after {row['attempts']} attempt{'' if row['attempts'] == 1 else 's'}"
-    sentence = f"It is a dead letter: given up {tries} ({row['category']}: {row['last_error']})."
+    sentence = f"It is a dead letter: given up {tries} ({row['category']}: {_bare(row['last_error'])})."
     remedy = f"quotebot replay {reference}"
     if row["category"] == "uncertain":
         sentence += " Whether it was done can only be seen on the other side."
@@ -189,7 +194,7 @@ def _for_gate(facts: Facts, reference: str) -> Waiting | None:
     gate = facts.gate
     if gate is None or gate.state != "held" or (gate.until_at is not None and gate.until_at <= facts.now):
         return None
-    because = f"since {_time(gate.held_at)} because: {gate.reason}"
+    because = f"since {_time(gate.held_at)} because: {_bare(gate.reason)}"
     until = "" if gate.until_at is None else f", until {_when(gate.until_at, facts.now)}"
     cause, words, remedy = {
         "operator": ("held", f"Class {gate.name} is paused by {gate.held_by} {because}", f"quotebot resume {gate.name}"),
@@ -214,7 +219,7 @@ def _for_time(facts: Facts, reference: str) -> Waiting | None:
     if due <= facts.now:
         return None
     when = _when(due, facts.now)
-    after = "" if row["last_error"] is None else f', after "{row["last_error"]}"'
+    after = "" if row["last_error"] is None else f', after "{_bare(row["last_error"])}"'
     if row["state"] == EffectState.UNCERTAIN:
         sentence = f"Whether it was done is not known; it is looked for at {when}{after}."
         return Waiting(reference, "uncertain", sentence, f"quotebot replay {reference} --status uncertain", until=due)

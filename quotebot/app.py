@@ -106,6 +106,7 @@ async def run_bot(settings: Settings, stop: asyncio.Event, ports: Ports | None =
         metrics = Metrics()
         stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
         workers = _Workers(ledger, performer, rules, settings, ports, metrics)
+        stack.push_async_callback(ledger.noted)
         stack.push_async_callback(workers.stop)
         workers.start()
         identifying = asyncio.create_task(_identify(adapters.slack))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ledger.database import Database
     from quotebot.settings import Settings
 
+LOCK_LOOKS: Final = 20
+LOCK_LOOK_SECONDS: Final = 0.05
 log = structlog.get_logger(__name__)
 
 
@@ -66,7 +68,9 @@ async def open_ledger(settings: Settings, clock: Clock | None = None) -> AsyncIt
         if lock is not None:
             os.close(lock)
     try:
-        yield Ledger(database, clock, audit, lease_seconds=settings.lease_seconds, pin=store.head_version)
+        ledger = Ledger(database, clock, audit, lease_seconds=settings.lease_seconds, pin=store.head_version)
+        yield ledger
+        await ledger.noted()
     finally:
         await database.close()
 
@@ -109,6 +113,11 @@ async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -
     Raises LedgerInUseError when another bot holds it and there is no waiting.
     """
     lock = hold_instance_lock(settings.ledger_path)
+    for _ in range(LOCK_LOOKS):  # a command line that has just opened the ledger lets go within milliseconds
+        if lock is not None:
+            break
+        await asyncio.sleep(LOCK_LOOK_SECONDS)
+        lock = hold_instance_lock(settings.ledger_path)
     if lock is None and stop is None:
         raise LedgerInUseError(
             f"Another bot is running on {settings.ledger_path} (process {instance_holder(settings.ledger_path)}). "

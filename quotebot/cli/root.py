@@ -5,6 +5,10 @@ Command modules import what they need when they run: `--help` must not pay for S
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from cyclopts import App, CycloptsError
@@ -42,13 +46,29 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     try:
         status = app(arguments, exit_on_error=False, print_error=True)
+        sys.stdout.flush()  # here and not at the interpreter's end, where a reader that went away becomes a traceback
     except CycloptsError:  # already printed
         return exits.USAGE
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        return _disk_status(error)
     except Exception as error:  # noqa: BLE001 -- re-raised unless a person can act on it
         return _status_of(error)
     return status if isinstance(status, int) else exits.OK
+
+
+def _disk_status(error: OSError) -> int:
+    """Turn a full disk under the output into words; any other error of the system is a bug, or says enough."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return _status_of(error)
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    exits.complain("The output could not be written: no space is left. What the command does was done; only its words are lost.")
+    return exits.UNAVAILABLE
 
 
 def _status_of(error: Exception) -> int:

@@ -72,6 +72,7 @@ async def test_the_totals_are_the_same_folded_or_not(desk: Desk) -> None:
     assert (folded.counts, folded.unfolded) == (COUNTED, 0)
     assert await fold(desk.ledger) == 0
     await desk.reserve()
+    await desk.ledger.noted()
     assert (await measure(desk.ledger)).counts[("idempotency", "duplicate")] == 2
 
 

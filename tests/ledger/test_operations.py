@@ -57,11 +57,19 @@ async def test_a_duplicate_changes_nothing_but_the_count_of_its_sightings(desk: 
     desk.clock.advance(700)
     again = await desk.reserve()
     assert (again.sighting, again.operation) == (Sighting.DUPLICATE, first.operation)
+    await desk.ledger.noted()  # it is answered before it is counted
     (delivery,) = desk.rows("SELECT * FROM deliveries")
     assert (delivery["seen"], delivery["last_seen_at"] - delivery["received_at"]) == (2, 700)
     after = desk.snapshot()
     assert {table for table in before if before[table] != after[table]} == {"deliveries"}
     assert desk.events() == ["operation.reserved", "delivery.duplicate"]
+
+
+async def test_a_duplicate_is_answered_although_it_cannot_be_counted(desk: Desk) -> None:
+    first = await desk.reserve()
+    desk.shell.execute("CREATE TRIGGER no_sightings BEFORE UPDATE ON deliveries BEGIN SELECT RAISE(ABORT, 'no'); END")
+    again = await desk.reserve()
+    assert (again.sighting, again.operation) == (Sighting.DUPLICATE, first.operation)
 
 
 async def test_a_duplicate_of_a_finished_command_gets_its_stored_response(desk: Desk) -> None:
@@ -104,6 +112,7 @@ async def test_of_fifty_concurrent_reserves_of_one_command_exactly_one_is_new(de
     reservations = await asyncio.gather(*(desk.reserve() for _ in range(50)))
     assert sorted(reservation.sighting for reservation in reservations) == ["duplicate"] * 49 + ["new"]
     assert {reservation.operation.id for reservation in reservations} == {1}
+    await desk.ledger.noted()
     assert desk.value("SELECT seen FROM deliveries") == 50
     assert sorted(desk.events()) == ["delivery.duplicate"] * 49 + ["operation.reserved"]
 

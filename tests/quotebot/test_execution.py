@@ -225,6 +225,7 @@ async def test_the_same_request_again_executes_nothing(bench: Bench, executor: E
     again = await bench.ledger.reserve(request_for(create_command(), "1"))
     assert again.sighting is Sighting.DUPLICATE
     assert not await executor.step()
+    await bench.ledger.noted()
     after = bench.counts()
     assert {**after, "audit_events": before["audit_events"]} == before
     assert after["audit_events"] == before["audit_events"] + 1  # the sighting itself

@@ -110,3 +110,23 @@ def test_a_file_of_anchors_that_is_not_there_is_named_in_plain_words(command: Ru
     done = command("audit", "verify", "--anchors", str(dead.parent / "none.log"))
     assert done.returncode == exits.USAGE
     assert "none.log cannot be read as anchors: No such file or directory. Nothing was verified." in done.stderr
+
+
+def test_a_reader_that_has_read_enough_is_no_traceback(tmp_path: Path, checkout: Path, dead: Path) -> None:
+    assert letter(dead)
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "quotebot", "metrics"],
+            cwd=tmp_path,
+            env=clean_environment(tmp_path, PYTHONPATH=str(checkout)),
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")

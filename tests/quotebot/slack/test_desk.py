@@ -68,6 +68,7 @@ async def test_transport_is_no_part_of_the_identity(bench: Bench, desk: FrontDes
     await received(desk)
     again = await desk.receive(replace(COMMAND, response_url="https://hooks.slack.com/other", actor_name="x"), envelope_id="E2")
     assert again.text.startswith("Operation pending")
+    await bench.ledger.noted()
     assert bench.row("SELECT seen FROM deliveries")["seen"] == 2
 
 
@@ -187,6 +188,7 @@ async def test_equal_requests_at_the_same_moment_are_one_operation(bench: Bench,
     answers = await asyncio.gather(*(received(desk) for _ in range(20)))
     assert sum(answer.text.startswith(words.working("")) for answer in answers) == 1
     assert len(bench.rows("SELECT 1 FROM operations")) == 1
+    await bench.ledger.noted()
     assert bench.row("SELECT seen FROM deliveries")["seen"] == 20
 
 
