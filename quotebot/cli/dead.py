@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, letters, opened
+from quotebot.cli import exits, letters, opened, rulings
 from quotebot.cli.replay import replay
 
 if TYPE_CHECKING:
-    from ledger.dead_letters import Ruling, Status
+    from ledger.dead_letters import Status
     from ledger.records import Effect
 
 __all__ = ["app", "replay"]
@@ -159,13 +158,13 @@ async def discard(
     try:
         letters.checked_references((reference,))
         who = letters.checked_actor(actor, opened.operator())
-        why = _reason(reason)
+        why = rulings.reason_of(reason)
     except ValueError as error:
         exits.complain(f"{error}. Nothing was discarded.")
         return exits.USAGE
     async with opened.existing_ledger() as ledger:
         ruling = await dead_letters(ledger).discard(reference, actor=who, reason=why, follow=letters.follow(ledger))
-    return _report(ruling, json_output=json_output)
+    return rulings.report(ruling, json_output=json_output)
 
 
 @app.command
@@ -203,7 +202,7 @@ async def resolve(
     try:
         letters.checked_references((reference,))
         who = letters.checked_actor(actor, opened.operator())
-        why = _reason(reason)
+        why = rulings.reason_of(reason)
         _check_choice(ref, delivered=delivered, send_again=send_again)
     except ValueError as error:
         exits.complain(f"{error}. Nothing was changed.")
@@ -218,7 +217,7 @@ async def resolve(
             external_ref=None if ref is None else _as_timestamp(ref),
             objection=_objection,
         )
-    return _report(ruling, json_output=json_output)
+    return rulings.report(ruling, json_output=json_output)
 
 
 def _check_choice(ref: str | None, *, delivered: bool, send_again: bool) -> None:
@@ -246,26 +245,3 @@ def _as_timestamp(ref: str) -> str:
     """Return the timestamp inside a link to a Slack message; anything else as it is."""
     link = _IN_A_LINK.fullmatch(ref.strip())
     return ref.strip() if link is None else f"{link[1]}.{link[2]}"
-
-
-def _reason(text: str) -> str:
-    if not text.strip():
-        raise ValueError("--reason needs words: they are what the audit will say")
-    return text.strip()
-
-
-def _report(ruling: Ruling, *, json_output: bool) -> int:
-    from ledger.resolution import Verdict  # noqa: PLC0415 -- see root.py
-
-    if json_output:
-        letters.print_json({"schema_version": 1, "result": asdict(ruling)})
-    elif ruling.verdict is Verdict.DONE:
-        print(f"{ruling.reference:8} {ruling.effect_class:14} {ruling.detail}")
-    else:
-        exits.complain(ruling.detail)
-    return {
-        Verdict.DONE: exits.OK,
-        Verdict.REFUSED: exits.REFUSED,
-        Verdict.LOST: exits.CONFLICT,
-        Verdict.NOT_FOUND: exits.NOTHING_MATCHED,
-    }[ruling.verdict]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, letters, opened, tables, trace
+from quotebot.cli import exits, letters, opened, rulings, tables, trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ async def cancel(
     """
     try:
         who = letters.checked_actor(actor, opened.operator())
-        why = _reason(reason)
+        why = rulings.reason_of(reason)
     except ValueError as error:
         exits.complain(f"{error}. Nothing was cancelled.")
         return exits.USAGE
@@ -162,7 +162,7 @@ async def cancel(
             if len(found) != 1:
                 return _not_one(reference, found, ledger.clock.now_ms())
             ruling = await _cancel_operation(ledger, found[0]["id"], who, why)
-    return _report(ruling, json_output=json_output)
+    return rulings.report(ruling, json_output=json_output)
 
 
 async def _cancel_operation(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
@@ -237,21 +237,3 @@ def _print_table(rows: Sequence[Row], now: int) -> None:
 
 def _in(milliseconds: int) -> str:
     return "due" if milliseconds <= 0 else f"in {letters.age_words(milliseconds)}"
-
-
-def _reason(text: str) -> str:
-    if not text.strip():
-        raise ValueError("--reason needs words: they are what the audit will say")
-    return text.strip()
-
-
-def _report(ruling: Ruling, *, json_output: bool) -> int:
-    from ledger.resolution import Verdict  # noqa: PLC0415 -- see root.py
-
-    if json_output:
-        letters.print_json({"schema_version": 1, "result": asdict(ruling)})
-    elif ruling.verdict is Verdict.DONE:
-        print(f"{ruling.reference:8} {ruling.effect_class:14} {ruling.detail}")
-    else:
-        exits.complain(ruling.detail)
-    return {Verdict.DONE: exits.OK, Verdict.NOT_FOUND: exits.NOTHING_MATCHED}.get(ruling.verdict, exits.REFUSED)

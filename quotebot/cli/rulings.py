@@ -1,0 +1,36 @@
+"""What a person's word over one row came to, printed the same by every command that takes one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from quotebot.cli import exits, letters
+
+if TYPE_CHECKING:
+    from ledger.resolution import Ruling
+
+
+def reason_of(text: str) -> str:
+    """Return a reason without blanks around it. Raises ValueError for an empty one."""
+    if not text.strip():
+        raise ValueError("--reason needs words: they are what the audit will say")
+    return text.strip()
+
+
+def report(ruling: Ruling, *, json_output: bool) -> int:
+    """Print a ruling and return the exit status."""
+    from ledger.resolution import Verdict  # noqa: PLC0415 -- see root.py
+
+    if json_output:
+        letters.print_json({"schema_version": 1, "result": asdict(ruling)})
+    elif ruling.verdict is Verdict.DONE:
+        print(f"{ruling.reference:8} {ruling.effect_class:14} {ruling.detail}")
+    else:
+        exits.complain(ruling.detail)
+    return {
+        Verdict.DONE: exits.OK,
+        Verdict.REFUSED: exits.REFUSED,
+        Verdict.LOST: exits.CONFLICT,
+        Verdict.NOT_FOUND: exits.NOTHING_MATCHED,
+    }[ruling.verdict]
