@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -132,6 +131,8 @@ async def export(quote: str, *, out: Path | None = None, json_output: Json = Fal
     json_output
         Print JSON.
     """
+    import asyncio  # noqa: PLC0415 -- see root.py
+
     from ledger.keys import sha256  # noqa: PLC0415 -- see root.py
     from ledger.proof import load_signer  # noqa: PLC0415 -- see root.py
     from quotebot import proof  # noqa: PLC0415 -- see root.py

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from dataclasses import replace
@@ -21,6 +20,8 @@ EPOCHS: Final = 100  # processes looked back at: those of the command line take 
 
 async def settled(found: DeadLetters, results: Sequence[ReplayResult], spread_seconds: float) -> list[ReplayResult]:
     """Follow what was queued until it is settled, for ten minutes after the last is due: the bot does the work."""
+    import asyncio  # noqa: PLC0415 -- see root.py
+
     from rich.console import Console  # noqa: PLC0415 -- see root.py
     from rich.progress import Progress  # noqa: PLC0415 -- see root.py
 

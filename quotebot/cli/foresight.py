@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -62,6 +61,8 @@ def print_plan(plan: Sequence[dict[str, Any]], *, on_stderr: bool) -> None:
 
 
 async def _looked(performer: Any, effect: Effect) -> Foresight:
+    import asyncio  # noqa: PLC0415 -- see root.py
+
     from adapters.failures import AdapterError  # noqa: PLC0415 -- see root.py
     from ledger.dead_letters import Expectation, Foresight  # noqa: PLC0415 -- see root.py
 

@@ -6,7 +6,6 @@ a replay that is cut short is continued by giving the same command again: what w
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -189,6 +188,8 @@ async def _chosen(ledger: Ledger, asked: _Asked) -> list[tuple[str, DeadLetter |
 
 async def _replayed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]], asked: _Asked) -> list[ReplayResult]:
     """Replay in batches. Raises what stopped it, after saying how far it came."""
+    import asyncio  # noqa: PLC0415 -- see root.py
+
     begun_at, follow = ledger.clock.now_ms(), letters.follow(ledger)
     results: list[ReplayResult] = []
     for start in range(0, len(chosen), BATCH):
