@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
@@ -78,7 +78,7 @@ class Salesforce:
 
     `instance_url` is the org's own https address (https://acme.my.salesforce.com), `ca_file` a PEM file to trust instead of the
     public authorities, `timeout_seconds` the deadline of one whole call, login included. Proxies of the process environment are
-    ignored; name one with `proxy_url`.
+    ignored; name one with `proxy_url`. `session` and `executor` replace our own connections and threads.
     """
 
     def __init__(
@@ -92,6 +92,8 @@ class Salesforce:
         timeout_seconds: float = 20.0,
         threads: int = 4,
         proxy_url: str | None = None,
+        session: requests.Session | None = None,
+        executor: Executor | None = None,
     ) -> None:
         parts = urlsplit(instance_url)
         if parts.scheme != "https" or not parts.hostname or parts.username is not None:
@@ -105,8 +107,10 @@ class Salesforce:
         self._client_secret = client_secret
         self._api_version = api_version
         self._timeout_seconds = timeout_seconds
-        self._session = make_session(ca_file=ca_file, timeout_seconds=timeout_seconds, connections=threads, proxy_url=proxy_url)
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="salesforce")
+        self._session = session or make_session(
+            ca_file=ca_file, timeout_seconds=timeout_seconds, connections=threads, proxy_url=proxy_url
+        )
+        self._threads = executor or ThreadPoolExecutor(threads, thread_name_prefix="salesforce")
         self._live: set[LiveCall] = set()
         self._token: str | None = None
         self._login_lock = asyncio.Lock()

@@ -84,6 +84,15 @@ class LiveCall:
 _LIVE_CALL: ContextVar[LiveCall | None] = ContextVar("live_salesforce_call", default=None)
 
 
+def leaving(headers: Mapping[str, str] | None = None) -> None:
+    """Note for the live call that its request begins to leave, or, with `headers`, that it was answered."""
+    call = _LIVE_CALL.get()
+    if call is not None and headers is None:
+        call.sent = True
+    elif call is not None and headers is not None:
+        call.answer_headers = headers
+
+
 class _Connection(HTTPSConnection):
     """A connection that tells the live call which socket it uses and when the request begins to leave."""
 

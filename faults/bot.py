@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from faults.plan import PLAN_VARIABLE, KillPlan
 from quotebot.app import Ports, run_bot
 from quotebot.settings import load_settings
-from quotebot.slack.socket import send_ack
+from quotebot.opening import open_database
+from quotebot.slack.envelopes import send_ack
 from quotebot.telemetry import configure_logs
 
 if TYPE_CHECKING:
@@ -84,10 +85,13 @@ def main() -> None:
         await send_ack(envelope_id, send)
         reaper.passes("ack", "after")
 
+    async def mortal_database(*arguments: Any, **named: Any) -> MortalDatabase:
+        return MortalDatabase(await open_database(*arguments, **named), reaper)
+
     async def run() -> Any:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-        await run_bot(load_settings(), stop, Ports(ack=mortal_ack, database=lambda inner: MortalDatabase(inner, reaper)))
+        await run_bot(load_settings(), stop, Ports(database=mortal_database), ack=mortal_ack)
 
     configure_logs(json_lines=True)
     asyncio.run(run())

@@ -101,12 +101,10 @@ class SqliteDatabase:
         reader: aiosqlite.Connection | None = None
         runner: BatchRunner | None = None
         try:
-            writer = await aiosqlite.connect(path, isolation_level=None, cached_statements=CACHED_STATEMENTS)
+            writer = await cls.connect(path)
             witness = await _on_its_thread(writer, prepare_writer, opening, gate, ballast)
             runner = await _on_its_thread(writer, BatchRunner, witness, gate, ballast, statements, clock, finish)
-            reader = await aiosqlite.connect(
-                f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, cached_statements=CACHED_STATEMENTS
-            )
+            reader = await cls.connect(path, read_only=True)
             await _on_its_thread(reader, prepare_reader)
         except BaseException:
             if reader is not None:
@@ -118,6 +116,15 @@ class SqliteDatabase:
             gate.close()
             raise
         return cls(writer, reader, runner, opening, statements)
+
+    @classmethod
+    async def connect(cls, path: Path, *, read_only: bool = False) -> aiosqlite.Connection:
+        """Open one connection, with a thread of its own."""
+        if read_only:
+            target, uri = f"{path.as_uri()}?mode=ro", True
+        else:
+            target, uri = str(path), False
+        return await aiosqlite.connect(target, uri=uri, isolation_level=None, cached_statements=CACHED_STATEMENTS)
 
     @property
     def commits(self) -> int:

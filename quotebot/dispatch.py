@@ -59,12 +59,22 @@ class Performer(Protocol):
 class Dispatcher:
     """Works off due effects by the lines of `matrix`, several lanes at once. `draw(low, high)` is the injected source of jitter."""
 
-    def __init__(self, ledger: Ledger, performer: Performer, draw: Draw, matrix: Matrix, *, settle_delay_seconds: float) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        performer: Performer,
+        draw: Draw,
+        matrix: Matrix,
+        *,
+        settle_delay_seconds: float,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
         self._ledger = ledger
         self._matrix = matrix
         self._max_age_ms = {name: round(line.max_age_seconds * 1000) for name, line in matrix.lines.items()}
         self._performer = performer
         self._draw = draw
+        self._poll_seconds = poll_seconds
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
         self._running: dict[asyncio.Task[None], str] = {}  # and its class
         self._unwritten = 0  # results that could not be recorded yet: until they are, nothing new is claimed
@@ -74,7 +84,7 @@ class Dispatcher:
         """Work until cancelled; the attempts under way are left to `drain`. Raises what makes going on unsafe."""
         ledger = self._ledger
         while self._failure is None:
-            await one_round(ledger.effects_changed, self._step_when_written, self._next_due_at, ledger.clock)
+            await one_round(ledger.effects_changed, self._step_when_written, self._next_due_at, ledger.clock, self._poll_seconds)
         raise self._failure
 
     async def _next_due_at(self) -> int | None:

@@ -41,17 +41,26 @@ log = structlog.get_logger(__name__)
 class Executor:
     """Works off due operations, those of one round together so that they share commits. `draw` is the injected source of jitter."""
 
-    def __init__(self, ledger: Ledger, rules: handlers.Rules, draw: Callable[[float, float], float], matrix: Matrix) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        rules: handlers.Rules,
+        draw: Callable[[float, float], float],
+        matrix: Matrix,
+        *,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
         self._ledger = ledger
         self._policy = matrix.of("default")
         self._rules = rules
         self._draw = draw
+        self._poll_seconds = poll_seconds
 
     async def run(self) -> None:
         """Work until cancelled."""
         ledger = self._ledger
         while True:
-            await one_round(ledger.operations_changed, self.step, ledger.next_operation_due_at, ledger.clock)
+            await one_round(ledger.operations_changed, self.step, ledger.next_operation_due_at, ledger.clock, self._poll_seconds)
 
     async def step(self) -> int:
         """Execute what is due, at most one command per quote; returns how many were executed."""

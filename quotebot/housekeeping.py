@@ -36,8 +36,9 @@ class Job:
 class Housekeeper:
     """Runs jobs one after the other, each when its time has come."""
 
-    def __init__(self, jobs: Sequence[Job], clock: Clock) -> None:
+    def __init__(self, jobs: Sequence[Job], clock: Clock, *, poll_seconds: float = POLL_SECONDS) -> None:
         self._jobs = jobs
+        self._poll_seconds = poll_seconds
         self._clock = clock
         now = clock.monotonic()
         self._due = {job.name: now if job.at_once else now + job.every_seconds for job in jobs}
@@ -46,7 +47,7 @@ class Housekeeper:
         """Work until cancelled. Raises WritesRefused when the ledger takes no writes until a restart."""
         while True:
             await self.step()
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self._poll_seconds)
 
     async def step(self) -> list[str]:
         """Do what is due; returns the names of the jobs done."""

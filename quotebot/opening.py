@@ -80,9 +80,17 @@ def open_audit(settings: Settings) -> Audit:
     return Audit(DOMAIN_EVENTS, load_keyring(settings.data_dir, may_create=not settings.ledger_path.exists()))
 
 
-async def open_database(path: Path, audit: Audit, clock: Clock, *, bot: bool, may_migrate: bool = True) -> Database:
+async def open_database(
+    path: Path,
+    audit: Audit,
+    clock: Clock,
+    *,
+    bot: bool,
+    may_migrate: bool = True,
+    engine: type[SqliteDatabase] = SqliteDatabase,
+) -> Database:
     """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL."""
-    return await SqliteDatabase.open(
+    return await engine.open(
         path,
         statements=load_statements(
             files(package).joinpath("queries.sql").read_text("utf-8") for package in ("ledger", "quotebot.store")

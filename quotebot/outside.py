@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -12,6 +13,7 @@ from adapters.pdf import PdfRenderer
 from quotebot.documents import Seller
 from quotebot.opening import load_rules, matrix
 from quotebot.performer import Adapters, QuotePerformer
+from quotebot.settings import slack_tokens
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,6 +24,22 @@ if TYPE_CHECKING:
     from adapters.salesforce import Salesforce
     from ledger.ledger import Ledger
     from quotebot.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the bot talks to: Slack's client, for the socket and the surface, and the adapters, for its effects."""
+
+    client: AsyncWebClient
+    adapters: Adapters
+
+
+async def connect_outside(stack: contextlib.AsyncExitStack, settings: Settings) -> Outside:
+    """Return the outside over real connections; `stack` closes them. Raises ConfigurationError without a Slack token."""
+    bot_token, _ = slack_tokens(settings)
+    session = await stack.enter_async_context(aiohttp.ClientSession())
+    client = web_client(bot_token, settings, session)
+    return Outside(client, build_adapters(stack, client, session, settings))
 
 
 def web_client(bot_token: str, settings: Settings, session: aiohttp.ClientSession) -> AsyncWebClient:

@@ -28,6 +28,7 @@ async def one_round(
     step: Callable[[], Awaitable[int]],
     next_due_at: Callable[[], Awaitable[int | None]],
     clock: Clock,
+    poll_seconds: float = POLL_SECONDS,
 ) -> None:
     """Take one step; when there was nothing to do, sleep. `next_due_at` is Unix milliseconds, None when nothing sleeps.
 
@@ -37,7 +38,7 @@ async def one_round(
     try:
         if await step():
             return
-        nap = await nap_seconds(next_due_at, clock)
+        nap = await nap_seconds(next_due_at, clock, poll_seconds)
     except WritesRefused:
         raise
     except NotRecorded as error:
@@ -47,7 +48,7 @@ async def one_round(
         await asyncio.wait_for(changed.wait(), nap)
 
 
-async def nap_seconds(next_due_at: Callable[[], Awaitable[int | None]], clock: Clock) -> float:
+async def nap_seconds(next_due_at: Callable[[], Awaitable[int | None]], clock: Clock, poll_seconds: float = POLL_SECONDS) -> float:
     """Return how long to sleep: until the next row is due, and never longer than the poll."""
     due = await next_due_at()
-    return POLL_SECONDS if due is None else min(POLL_SECONDS, max(0.0, (due - clock.now_ms()) / 1000))
+    return poll_seconds if due is None else min(poll_seconds, max(0.0, (due - clock.now_ms()) / 1000))

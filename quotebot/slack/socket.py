@@ -9,32 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from slack_bolt.adapter.socket_mode.async_base_handler import AsyncBaseSocketModeHandler
-from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.response import SocketModeResponse
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
-    from slack_bolt.async_app import AsyncApp
     from slack_sdk.socket_mode.request import SocketModeRequest
     from slack_sdk.web.async_client import AsyncWebClient
 
     from ledger.clock import Clock
+    from quotebot.slack.envelopes import Envelopes
 
 PING_SECONDS: Final = 3.0
 HANDSHAKE_SECONDS: Final = 2.5  # shorter than the client's own pause between tries on a ticket that is already dead
 TICKET_PAUSE_SECONDS: Final = 1.0
 REFUSED_TOKEN: Final = frozenset({"invalid_auth", "not_authed", "not_allowed_token_type", "account_inactive", "token_revoked"})
 CLOSE_SECONDS: Final = 1.5  # a half-open connection does not answer its closing
-OK: Final = 200
 FRAME_BYTES_MAX: Final = 1024 * 1024  # a larger one is dropped
 WIRE_BYTES_MAX: Final = 16 * 1024 * 1024  # a larger one is not even received: the connection is closed
 ENVELOPE_EDGE_CHARACTERS: Final = 4_096  # how far from either end of a large frame its envelope_id is looked for
@@ -45,14 +42,7 @@ _AT_HEAD = re.compile(rf"\s*\{{\s*(?:{_SCALAR}\s*,\s*)*?{_ID}")  # only scalars 
 _AT_TAIL = re.compile(rf"{_ID}(?:\s*,\s*{_SCALAR})*\s*\}}\s*$")  # only scalars after it, and one brace
 
 Dropped = Callable[[str | None, int], Awaitable[None]]
-Ack = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
 log = structlog.get_logger(__name__)
-
-
-async def send_ack(envelope_id: str, send: Callable[[], Awaitable[None]]) -> None:
-    """Let the acknowledgement out. Every ack passes here, so that fault tests can stand at this door."""
-    del envelope_id
-    await send()
 
 
 def envelope_id_of(frame: str) -> str | None:
@@ -155,16 +145,15 @@ class SocketReceiver(AsyncBaseSocketModeHandler):
 
     def __init__(
         self,
-        app: AsyncApp,
+        envelopes: Envelopes,
         app_token: str,
         web_client: AsyncWebClient,
-        ack: Ack,
         dropped: Dropped,
         *,
         clock: Clock,
         acked: Callable[[str, float], object] = lambda _, __: None,
     ) -> None:
-        self._bolt = app
+        self._envelopes = envelopes
         self._clock = clock
         self._acked = acked
         self.client = RecoveringClient(
@@ -172,7 +161,6 @@ class SocketReceiver(AsyncBaseSocketModeHandler):
         )
         self._dropped = dropped
         self.client.socket_mode_request_listeners.append(self.receive)
-        self._ack = ack
         self._under_way: set[asyncio.Task[Any]] = set()
         self._closing = False
 
@@ -185,7 +173,7 @@ class SocketReceiver(AsyncBaseSocketModeHandler):
         self._under_way.add(task)
         began = self._clock.monotonic()
         try:
-            if await self._process(client, request):
+            if await self._envelopes.answer(client, request):
                 self._acked(request.type, self._clock.monotonic() - began)
         finally:
             self._under_way.discard(task)
@@ -201,7 +189,7 @@ class SocketReceiver(AsyncBaseSocketModeHandler):
         await self._dropped(envelope_id, size)
         if envelope_id is not None:
             response = SocketModeResponse(envelope_id=envelope_id)
-            await self._ack(envelope_id, lambda: self.client.send_socket_mode_response(response))
+            await self._envelopes.ack(envelope_id, lambda: self.client.send_socket_mode_response(response))
 
     async def connect(self) -> None:
         """Connect, and stay connected: the client reconnects by itself."""
@@ -214,17 +202,3 @@ class SocketReceiver(AsyncBaseSocketModeHandler):
             await asyncio.wait(self._under_way, timeout=seconds)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.close_async(), CLOSE_SECONDS)  # type: ignore[no-untyped-call] # the SDK has no types here
-
-    async def _process(self, client: Any, request: SocketModeRequest) -> bool:
-        """Answer one envelope; true when it was acknowledged."""
-        bolt_request = AsyncBoltRequest(mode="socket_mode", body=request.payload, context={"envelope_id": request.envelope_id})
-        answer = await self._bolt.async_dispatch(bolt_request)
-        if answer.status != OK:
-            log.warning("envelope.not_acknowledged", status=answer.status, type=request.type)
-            return False
-        payload = json.loads(answer.body) if answer.body and answer.body.startswith("{") else None
-        if answer.body and payload is None:
-            payload = {"text": answer.body}
-        response = SocketModeResponse(envelope_id=request.envelope_id, payload=payload)
-        await self._ack(request.envelope_id, lambda: client.send_socket_mode_response(response))
-        return True

@@ -1,0 +1,196 @@
+"""The working half of the bot, without Slack's socket: recovery, then the executor, the dispatcher and the housekeeping.
+
+Everything is handed in through `Ports`, so that the fault laboratory runs this very composition on its own clock, disk and wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from ledger import recovery
+from ledger.anchors import keep_anchors
+from ledger.clock import Clock, SystemClock
+from ledger.ledger import Ledger
+from ledger.measures import fold
+from ledger.retention import purge
+from quotebot import __version__
+from quotebot.alerts import log_dead_letter
+from quotebot.dispatch import Dispatcher
+from quotebot.execution import Executor, burial_answer
+from quotebot.housekeeping import LEASES_PER_LIFE, Housekeeper, Job
+from quotebot.metrics import PAGE_SECONDS, Metrics, page_path, write_page
+from quotebot.opening import load_rules, matrix, open_audit, open_database
+from quotebot.outside import Outside, build_performer, connect_outside
+from quotebot.performer import QuotePerformer, follow_ups
+from quotebot.polling import POLL_SECONDS
+from quotebot.store import quotes as store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ledger.database import Database
+    from ledger.ledger import FollowUpDecision
+    from quotebot.handlers.quotes import Rules
+    from quotebot.settings import Settings
+
+TEND_SECONDS: Final = 60.0
+MEASURES_SECONDS: Final = 60.0
+RETENTION_SECONDS: Final = 3600.0
+YOUNG_SECONDS: Final = 10  # a process that dies before this age, again and again, is in a boot loop
+DEATHS_TO_REST: Final = 8
+REST_SECONDS_MAX: Final = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The choke points: everything that fault tests replace, and nothing else."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    draw: Callable[[float, float], float] = field(default_factory=lambda: random.SystemRandom().uniform)
+    database: Callable[..., Awaitable[Database]] = open_database
+    outside: Callable[[contextlib.AsyncExitStack, Settings], Awaitable[Outside]] = connect_outside
+    poll_seconds: float = POLL_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The started half: what the listeners of a surface work with."""
+
+    ledger: Ledger
+    outside: Outside
+    rules: Rules
+    performer: QuotePerformer
+    metrics: Metrics
+    workers: Workers
+
+
+async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports: Ports, stop: asyncio.Event) -> Core:
+    """Recover what a dead process left, then start the workers; `stack` stops and closes everything in the opposite order.
+
+    The caller holds the instance lock. Raises DatabaseError before anything was done.
+    """
+    audit = open_audit(settings)
+    database = await ports.database(settings.ledger_path, audit, ports.clock, bot=True)
+    stack.push_async_callback(database.close)
+    epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build=__version__)
+    ledger = Ledger(
+        database,
+        ports.clock,
+        audit,
+        epoch=epoch,
+        lease_seconds=settings.lease_seconds,
+        pin=store.head_version,
+        on_dead=log_dead_letter,
+    )
+    await _rest_after_deaths(database, ports.clock, stop)
+    recovered = await recovery.take_back(ledger, answer=_poison_answer(ports.clock), follow=_follow(ports.clock))
+    log.info("bot.recovered", operations=recovered.operations, effects=recovered.effects, poisoned=recovered.poisoned)
+    outside = await ports.outside(stack, settings)
+    await asyncio.to_thread(outside.adapters.artefacts.sweep)
+    rules = load_rules(settings)
+    performer = build_performer(settings, ledger, outside.adapters)
+    metrics = Metrics()
+    stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
+    workers = Workers(ledger, performer, rules, settings, ports, metrics)
+    stack.push_async_callback(ledger.noted)
+    stack.push_async_callback(workers.stop)
+    workers.start()
+    return Core(ledger, outside, rules, performer, metrics, workers)
+
+
+async def _rest_after_deaths(database: Database, clock: Clock, stop: asyncio.Event) -> None:
+    """Slow a boot loop down: what kills this process again and again must not also hammer the outside again and again."""
+    deaths = await recovery.deaths_in_a_row(database, clock.now_ms(), within_ms=YOUNG_SECONDS * 1000)
+    if deaths < DEATHS_TO_REST:
+        return
+    seconds = min(REST_SECONDS_MAX, 2.0 ** (deaths - DEATHS_TO_REST))
+    log.error("bot.boot_loop", deaths=deaths, rest_seconds=seconds, do="read the log above: each start died within seconds")
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
+
+
+class Workers:
+    """The executor, the dispatcher and the housekeeper as tasks. If one dies the bot stops: half a bot is worse than none."""
+
+    def __init__(
+        self, ledger: Ledger, performer: QuotePerformer, rules: Rules, settings: Settings, ports: Ports, metrics: Metrics
+    ) -> None:
+        self._ledger = ledger
+        lines = matrix(settings)
+        self._executor = Executor(ledger, rules, ports.draw, lines, poll_seconds=ports.poll_seconds)
+        self._dispatcher = Dispatcher(
+            ledger,
+            performer,
+            ports.draw,
+            lines,
+            settle_delay_seconds=settings.settle_delay_seconds,
+            poll_seconds=ports.poll_seconds,
+        )
+        jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, ports.clock))
+        self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
+        self._drain_seconds = settings.drain_seconds
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start them."""
+        self._tasks = [
+            asyncio.create_task(self._executor.run(), name="executor"),
+            asyncio.create_task(self._dispatcher.run(), name="dispatcher"),
+            *(asyncio.create_task(keeper.run(), name="housekeeper") for keeper in self._housekeepers),
+        ]
+
+    async def until(self, stop: asyncio.Event, other: asyncio.Task[Any] | None = None) -> None:
+        """Return when asked to stop, or when `other` is done; raise what killed a worker."""
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([stopping, *self._tasks, *([other] if other else [])], return_when=asyncio.FIRST_COMPLETED)
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+        finally:
+            stopping.cancel()
+
+    async def stop(self) -> None:
+        """Cancel them, wait for the attempts under way, and give back what is still claimed."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._dispatcher.drain(self._drain_seconds)
+        await recovery.give_back(self._ledger)
+
+
+def _long_jobs(ledger: Ledger, clock: Clock) -> list[Job]:
+    """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
+    return [
+        Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
+        Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), at_once=False),
+    ]
+
+
+def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics) -> list[Job]:
+    """Return what the housekeeper does, and how often."""
+    renewal_seconds = settings.lease_seconds / LEASES_PER_LIFE
+    answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
+    return [
+        Job("tend", TEND_SECONDS, ledger.database.tend),
+        Job("metrics", PAGE_SECONDS, lambda: asyncio.to_thread(write_page, metrics, settings.data_dir)),
+        Job("anchors", TEND_SECONDS, lambda: keep_anchors(ledger, settings.data_dir)),
+        Job("renew_leases", renewal_seconds, lambda: recovery.renew_leases(ledger)),
+        Job("take_back_lapsed", renewal_seconds, lambda: recovery.take_back_lapsed(ledger, answer=answer, follow=follow)),
+    ]
+
+
+def _poison_answer(clock: Clock) -> recovery.AnswerDecision:
+    return lambda tx, operation: burial_answer(tx, operation, "the bot stopped while working on it, several times", clock.now_ms())
+
+
+def _follow(clock: Clock) -> FollowUpDecision:
+    return lambda tx, effect: follow_ups(tx, effect, clock.now_ms())

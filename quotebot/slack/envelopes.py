@@ -1,0 +1,75 @@
+"""The door for envelopes: into Bolt, and the acknowledgement out. How they arrive is the socket's business."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from slack_bolt.async_app import AsyncApp
+from slack_bolt.authorization import AuthorizeResult
+from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.socket_mode.response import SocketModeResponse
+
+from quotebot.slack.listeners import register
+
+if TYPE_CHECKING:
+    from slack_sdk.socket_mode.request import SocketModeRequest
+    from slack_sdk.web.async_client import AsyncWebClient
+
+    from adapters.slack import Identity
+    from quotebot.slack.listeners import Surface
+
+OK: Final = 200
+
+Ack = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
+log = structlog.get_logger(__name__)
+
+
+async def send_ack(envelope_id: str, send: Callable[[], Awaitable[None]]) -> None:
+    """Let the acknowledgement out. Every ack passes here, so that fault tests can stand at this door."""
+    del envelope_id
+    await send()
+
+
+class Envelopes:
+    """Hands an envelope to Bolt and sends what it answers through `ack`."""
+
+    def __init__(self, app: AsyncApp, ack: Ack = send_ack) -> None:
+        self._bolt = app
+        self.ack = ack
+
+    async def answer(self, client: Any, request: SocketModeRequest) -> bool:
+        """Answer one envelope over `client`, which has `send_socket_mode_response`; true when it was acknowledged."""
+        bolt_request = AsyncBoltRequest(mode="socket_mode", body=request.payload, context={"envelope_id": request.envelope_id})
+        answer = await self._bolt.async_dispatch(bolt_request)
+        if answer.status != OK:
+            log.warning("envelope.not_acknowledged", status=answer.status, type=request.type)
+            return False
+        payload = json.loads(answer.body) if answer.body and answer.body.startswith("{") else None
+        if answer.body and payload is None:
+            payload = {"text": answer.body}
+        response = SocketModeResponse(envelope_id=request.envelope_id, payload=payload)
+        await self.ack(request.envelope_id, lambda: client.send_socket_mode_response(response))
+        return True
+
+
+def bolt_app(client: AsyncWebClient, identity: Identity, surface: Surface) -> AsyncApp:
+    """Return Bolt with our listeners, acknowledging nothing by itself and asking Slack nothing on the way."""
+
+    async def authorize(**_: Any) -> AuthorizeResult:
+        """Answer from what Slack said at start: no network call on the way to an acknowledgement."""
+        return AuthorizeResult(
+            enterprise_id=None,
+            team_id=identity.team_id,
+            bot_token=client.token,
+            bot_id=identity.bot_id,
+            bot_user_id=identity.bot_user_id,
+        )
+
+    bolt_log = logging.getLogger("slack_bolt")  # its children take this one's level only when it is handed over
+    app = AsyncApp(client=client, authorize=authorize, process_before_response=True, logger=bolt_log)
+    register(app, surface)
+    return app
