@@ -42,7 +42,7 @@ async def run_bot(
         if not await stack.enter_async_context(instance_lock(settings, stop if standby else None)):
             return
         core = await start_core(stack, settings, ports, stop)
-        identifying = asyncio.create_task(_identify(core.outside.adapters.slack))
+        identifying = asyncio.create_task(identify(core.outside.adapters.slack))
         stack.callback(identifying.cancel)
         await core.workers.until(stop, identifying)
         if not identifying.done():
@@ -79,7 +79,7 @@ def surface_of(core: Core, settings: Settings) -> Surface:
     )
 
 
-async def _identify(slack: SlackApi) -> Identity:
+async def identify(slack: SlackApi) -> Identity:
     """Ask Slack who we are, until it answers. Effects are delivered meanwhile; a refused token ends the process."""
     while True:
         try:

@@ -137,11 +137,11 @@ class Workers:
         jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, ports.clock))
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
         self._drain_seconds = settings.drain_seconds
-        self._tasks: list[asyncio.Task[None]] = []
+        self.tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Start them."""
-        self._tasks = [
+        self.tasks = [
             asyncio.create_task(self._executor.run(), name="executor"),
             asyncio.create_task(self._dispatcher.run(), name="dispatcher"),
             *(asyncio.create_task(keeper.run(), name="housekeeper") for keeper in self._housekeepers),
@@ -151,8 +151,8 @@ class Workers:
         """Return when asked to stop, or when `other` is done; raise what killed a worker."""
         stopping = asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait([stopping, *self._tasks, *([other] if other else [])], return_when=asyncio.FIRST_COMPLETED)
-            for task in self._tasks:
+            await asyncio.wait([stopping, *self.tasks, *([other] if other else [])], return_when=asyncio.FIRST_COMPLETED)
+            for task in self.tasks:
                 if task.done():
                     task.result()
         finally:
@@ -160,9 +160,9 @@ class Workers:
 
     async def stop(self) -> None:
         """Cancel them, wait for the attempts under way, and give back what is still claimed."""
-        for task in self._tasks:
+        for task in self.tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         await self._dispatcher.drain(self._drain_seconds)
         await recovery.give_back(self._ledger)
 

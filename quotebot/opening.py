@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
@@ -29,11 +30,13 @@ from quotebot.polling import POLL_SECONDS
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from ledger.clock import Clock
     from ledger.database import Database
+    from quotebot.domain.catalogue import Catalogue
+    from quotebot.domain.policy import Policy
     from quotebot.settings import Settings
 
 LOCK_LOOKS: Final = 20
@@ -47,23 +50,34 @@ class LedgerInUseError(Exception):
 
 def load_rules(settings: Settings) -> Rules:
     """Return the active catalogue and policy with the configured approvers."""
-    data = files("quotebot").joinpath("data")
     return Rules(
-        catalogue=parse_catalogue(data.joinpath("catalogue.toml").read_text("utf-8")),
-        policy=parse_policy(data.joinpath("policy.toml").read_text("utf-8")),
+        catalogue=_catalogue(),
+        policy=_policy(),
         approvers=settings.approvers,
         valid_days=settings.quote_valid_days,
     )
 
 
+@functools.cache
+def _catalogue() -> Catalogue:
+    return parse_catalogue(files("quotebot").joinpath("data", "catalogue.toml").read_text("utf-8"))
+
+
+@functools.cache
+def _policy() -> Policy:
+    return parse_policy(files("quotebot").joinpath("data", "policy.toml").read_text("utf-8"))
+
+
 @contextlib.asynccontextmanager
-async def open_ledger(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Ledger]:
+async def open_ledger(
+    settings: Settings, clock: Clock | None = None, engine: type[SqliteDatabase] = SqliteDatabase
+) -> AsyncIterator[Ledger]:
     """Open the ledger for reserving and reading; only the bot's own process may claim."""
     clock = clock or SystemClock()
     audit = open_audit(settings)
     lock = hold_instance_lock(settings.ledger_path)  # no bot runs: the schema may be brought up to date
     try:
-        database = await open_database(settings.ledger_path, audit, clock, bot=False, may_migrate=lock is not None)
+        database = await open_database(settings.ledger_path, audit, clock, bot=False, may_migrate=lock is not None, engine=engine)
     finally:
         if lock is not None:
             os.close(lock)
@@ -92,9 +106,7 @@ async def open_database(
     """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL."""
     return await engine.open(
         path,
-        statements=load_statements(
-            files(package).joinpath("queries.sql").read_text("utf-8") for package in ("ledger", "quotebot.store")
-        ),
+        statements=_statements(),
         migrations=[*_migrations("ledger"), *_migrations("quotebot.store")],
         clock=clock,
         checkpoints=bot,
@@ -147,7 +159,13 @@ async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -
         os.close(lock)
 
 
-def _migrations(package: str) -> list[Migration]:
+@functools.cache
+def _statements() -> Mapping[str, str]:
+    return load_statements(files(package).joinpath("queries.sql").read_text("utf-8") for package in ("ledger", "quotebot.store"))
+
+
+@functools.cache
+def _migrations(package: str) -> tuple[Migration, ...]:
     folder = files(package).joinpath("schema")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return [Migration(package, name, folder.joinpath(name).read_text("utf-8")) for name in names]
+    return tuple(Migration(package, name, folder.joinpath(name).read_text("utf-8")) for name in names)

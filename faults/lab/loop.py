@@ -41,6 +41,20 @@ class LabClock:
         self._monotonic += seconds
         self.slept += 1
 
+    def instant(self) -> tuple[float, float]:
+        """Both clocks, to be told to another process."""
+        return self._wall_at_zero_ms, self._monotonic
+
+    def follow(self, instant: tuple[float, float]) -> None:
+        """Show what another process's clock shows."""
+        self._wall_at_zero_ms, self._monotonic = instant
+
+    def twin(self) -> LabClock:
+        """Return a clock of its own that shows the same."""
+        clock = LabClock()
+        clock.follow(self.instant())
+        return clock
+
     def put(self, by_ms: int) -> None:
         """Put the wall clock forward or back; monotonic time does not notice."""
         self._wall_at_zero_ms += by_ms

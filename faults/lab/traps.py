@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from quotebot.sandbox.wire import Cut
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Trap(Protocol):
@@ -26,26 +32,51 @@ class OpenTrap:
         """Let it pass."""
 
 
-class Recorder:
-    """Notes every passage, in order."""
+class UnreachableError(Exception):
+    """A trap's way to refuse a connection: nothing was sent."""
 
-    def __init__(self) -> None:
+
+Deed = Literal["kill", "lose", "refuse"]
+
+
+class Switch:
+    """Lets everything pass until it is armed; then notes every passage and, with a window, does its deed there, once.
+
+    kill: SIGKILL of this process, by itself, inside the call. lose: the answer of a request that was served never comes. refuse: the
+    connection is refused before anything is sent.
+    """
+
+    def __init__(self, tell: Callable[[], object]) -> None:
+        """`tell` is called at every passage while there is no window: whoever listens looks at what a death here would leave."""
         self.passages: list[str] = []
+        self._tell = tell
+        self._armed = False
+        self._window: int | None = None
+        self._deed: Deed = "kill"
+        self._done = False
+
+    def arm(self, window: int | None, deed: Deed = "kill") -> None:
+        """Begin to count, from 0."""
+        self.passages = []
+        self._window = window
+        self._deed = deed
+        self._armed = True
+
+    def disarm(self) -> None:
+        """Let everything pass again."""
+        self._armed = False
 
     def passes(self, point: str) -> None:
-        """Note it."""
+        """Note it, or do the deed."""
+        if not self._armed:
+            return
+        if self._window is None:
+            if not self._done:
+                self._tell()
+        elif len(self.passages) == self._window:
+            self._window, self._done = None, True
+            if self._deed == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.passages.append(point)
+            raise Cut if self._deed == "lose" else UnreachableError
         self.passages.append(point)
-
-
-class Deadly:
-    """SIGKILLs this process at its `window`-th passage, counted from 0. The kernel ends it inside this call."""
-
-    def __init__(self, window: int) -> None:
-        self._left = window
-
-    def passes(self, point: str) -> None:
-        """Let it pass, or die."""
-        del point
-        if self._left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._left -= 1

@@ -156,16 +156,17 @@ async def cancel(
         return exits.USAGE
     async with opened.existing_ledger() as ledger:
         if reference.removeprefix("#").isdigit() and len(reference) <= len(str(letters.ROW_ID_MAX)):
-            ruling = await _cancel_effect(ledger, int(reference.removeprefix("#")), who, why)
+            ruling = await give_up_effect(ledger, int(reference.removeprefix("#")), who, why)
         else:
             found = await trace.look_up(ledger, reference)
             if len(found) != 1:
                 return _not_one(reference, found, ledger.clock.now_ms())
-            ruling = await _cancel_operation(ledger, found[0]["id"], who, why)
+            ruling = await give_up_operation(ledger, found[0]["id"], who, why)
     return rulings.report(ruling, json_output=json_output)
 
 
-async def _cancel_operation(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
+async def give_up_operation(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
+    """Cancel a command that was not executed yet, and owe its person an answer."""
     from ledger.cancelling import cancel_operation  # noqa: PLC0415 -- see root.py
     from quotebot import words  # noqa: PLC0415 -- see root.py
     from quotebot.execution import burial_answer  # noqa: PLC0415 -- see root.py
@@ -185,7 +186,8 @@ async def _cancel_operation(ledger: Ledger, row_id: int, actor: str, reason: str
     return ruling
 
 
-async def _cancel_effect(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
+async def give_up_effect(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
+    """Cancel an effect that waits."""
     from ledger.cancelling import cancel_effect  # noqa: PLC0415 -- see root.py
 
     now, follow = ledger.clock.now_ms(), letters.follow(ledger)

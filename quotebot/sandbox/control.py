@@ -10,7 +10,6 @@ from aiohttp import web
 
 from quotebot.sandbox.slack.courier import REDELIVERIES_MAX, Courier
 from quotebot.sandbox.slack.errors import GestureError, Json
-from quotebot.sandbox.slack.outages import json_response
 from quotebot.sandbox.slack.state import describe
 from quotebot.sandbox.weather import SOCKET_EFFECTS, Weather
 
@@ -277,9 +276,9 @@ def _posted(work: Callable[[Body], Awaitable[Json]]) -> Callable[[web.Request], 
     async def handle(request: web.Request) -> web.Response:
         try:
             body = await Body.read(request)
-            return json_response(await work(body))
+            return web.json_response(await work(body))
         except GestureError as error:
-            return json_response({"error": str(error)}, error.status)
+            return web.json_response({"error": str(error)}, status=error.status)
 
     return handle
 
@@ -289,7 +288,7 @@ def _answered(work: Callable[[web.Request], Awaitable[Any]]) -> Callable[[web.Re
         try:
             answer = await work(request)
         except GestureError as error:
-            return json_response({"error": str(error)}, error.status)
+            return web.json_response({"error": str(error)}, status=error.status)
         return web.json_response(answer)
 
     return handle

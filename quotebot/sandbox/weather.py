@@ -56,7 +56,8 @@ class Fault:
 class Weather:
     """The armed faults, oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
         self._faults: list[Fault] = []
         self._ids = itertools.count(1)
         self._listeners: list[Callable[[], None]] = []
@@ -91,7 +92,7 @@ class Weather:
             effect=effect,  # type: ignore[arg-type] # checked above
             method=method,
             times=1 if times is None and seconds is None else times,
-            until=None if seconds is None else time.monotonic() + seconds,
+            until=None if seconds is None else self._monotonic() + seconds,
             retry_after=retry_after,
             delay=delay,
         )
@@ -101,12 +102,18 @@ class Weather:
 
     def take(self, target: str, method: str, *, only: frozenset[str] | None = None) -> Fault | None:
         """Count one hit on the oldest matching fault and return it; `only` restricts the effects asked for."""
-        now = time.monotonic()
-        for fault in self._faults:
-            if fault.matches(target, method, now) and (only is None or fault.effect in only):
-                fault.hits += 1
-                return fault
-        return None
+        fault = self._next(target, method, only)
+        if fault is not None:
+            fault.hits += 1
+        return fault
+
+    def delay(self, target: str, method: str, *, only: frozenset[str]) -> float:
+        """Return how many seconds a request is held up, 0 unless its fault (the oldest matching) is `slow`, which this counts."""
+        fault = self._next(target, method, only)
+        if fault is None or fault.effect != "slow":
+            return 0.0
+        fault.hits += 1
+        return fault.delay
 
     def clear(self) -> None:
         """Disarm everything."""
@@ -119,8 +126,16 @@ class Weather:
 
     def holds(self, fault: Fault) -> bool:
         """Tell whether a fault that lasts is still on: neither cleared nor past its end."""
-        return fault in self._faults and (fault.until is None or time.monotonic() < fault.until)
+        return fault in self._faults and (fault.until is None or self._monotonic() < fault.until)
 
     def describe(self) -> list[dict[str, object]]:
         """Return every fault ever armed since the last clear, with its hits."""
         return [asdict(fault) for fault in self._faults]
+
+    def _next(self, target: str, method: str, only: frozenset[str] | None) -> Fault | None:
+        if not self._faults:
+            return None
+        now = self._monotonic()
+        return next(
+            (fault for fault in self._faults if fault.matches(target, method, now) and (only is None or fault.effect in only)), None
+        )

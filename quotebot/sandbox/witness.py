@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -33,10 +34,11 @@ class Sighting:
 class Witness:
     """Append-only, in memory, optionally mirrored to a JSON-lines file that survives the world's own death."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, now: Callable[[], float] = time.time) -> None:
         self._sightings: list[Sighting] = []
         self._path = path
-        self._changed = asyncio.Event()
+        self._now = now
+        self._changed: asyncio.Event | None = None  # made for whoever waits: most sightings are awaited by nobody
 
     def record(
         self, system: str, method: str, *, key: str | None, applied: bool, status: int | str | None, request: bytes | str
@@ -45,7 +47,7 @@ class Witness:
         raw = request.encode() if isinstance(request, str) else request
         sighting = Sighting(
             seq=len(self._sightings) + 1,
-            at=time.time(),
+            at=self._now(),
             system=system,
             method=method,
             key=key,
@@ -57,8 +59,9 @@ class Witness:
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as log:
                 log.write(json.dumps(asdict(sighting)) + "\n")
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
         return sighting
 
     def since(self, seq: int = 0) -> list[Sighting]:
@@ -67,4 +70,6 @@ class Witness:
 
     async def wait(self) -> None:
         """Return at the next sighting."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
         await self._changed.wait()

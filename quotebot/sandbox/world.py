@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from quotebot.sandbox import web as page
+from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.control import Control
 from quotebot.sandbox.llm import LlmService
 from quotebot.sandbox.salesforce import SalesforceService
+from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.slack.clock import VirtualClock
 from quotebot.sandbox.slack.courier import Courier
 from quotebot.sandbox.slack.directory import APP_TOKEN, APPROVERS, BOT_TOKEN, OPERATORS, SUBSCRIPTIONS
 from quotebot.sandbox.slack.gestures import Gestures
 from quotebot.sandbox.slack.socket_mode import SocketMode
+from quotebot.sandbox.slack.state import shown_files, shown_messages
 from quotebot.sandbox.slack.web_api import WebApi
 from quotebot.sandbox.slack.workspace import Workspace
 from quotebot.sandbox.weather import Weather
@@ -28,45 +33,106 @@ from quotebot.sandbox.witness import Witness
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from quotebot.sandbox.slack.errors import Json
+    from quotebot.sandbox.slack.line import Line
+    from quotebot.sandbox.wire import Answer, Received, StandIn
+    from quotebot.sandbox.witness import Sighting
+
 REQUEST_BYTES_MAX = 40 * 2**20
 ACK_SECONDS = 3.0
 STOP_SECONDS = 1.0
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+# Addresses nobody serves, for a world that is called in its own process.
+_UNSERVED_SLACK = "http://127.0.0.1:1"
+_UNSERVED_SALESFORCE = "https://127.0.0.1:2"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class World:
-    """A whole outside world for one bot.
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What can be seen from outside the bot, JSON-ready.
 
-    `data_dir` keeps uploads and the witness log. `ack_seconds` is Slack's patience; `subscriptions` are the events
-    the app listens to; with `echo_own_messages` its own messages come back to it as events too, as Slack sends them.
+    `messages` and `files` are as the control API's state shows them; `crm` holds the records of each object.
+    """
+
+    messages: list[Json]
+    files: list[Json]
+    crm: dict[str, list[Json]]
+    sightings: list[Sighting]
+
+
+class World:
+    """A whole outside world for one bot, either served on loopback (`serve`) or called in its own process (`unserved`).
+
+    `data_dir` keeps uploads, certificates and the witness log; without one they stay in memory and the world cannot be served.
+    `ack_seconds` is Slack's patience; `subscriptions` are the events the app listens to; with `echo_own_messages` its own messages
+    come back to it as events too, as Slack sends them. `now` (Unix seconds), `monotonic` (seconds) and `tokens` are all it knows
+    of time and chance. `line` carries envelopes to the bot, Socket Mode when none is given.
     """
 
     def __init__(
         self,
-        data_dir: Path,
+        data_dir: Path | None,
         *,
         ack_seconds: float = ACK_SECONDS,
         subscriptions: frozenset[str] = SUBSCRIPTIONS,
         echo_own_messages: bool = False,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        tokens: Tokens | None = None,
+        line: Line | None = None,
     ) -> None:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        self.clock = VirtualClock()
-        self.weather = Weather()
-        self.witness = Witness(data_dir / "witness.jsonl")
-        self.slack = Workspace(self.clock, data_dir / "slack-files", subscriptions=subscriptions)
-        self.salesforce = SalesforceService(self.witness, self.weather, data_dir / "salesforce")
-        self.llm = LlmService(self.witness, self.weather)
-        self.socket = SocketMode(self.slack.passes, self.slack.changes, self.weather, self.witness, ack_seconds=ack_seconds)
-        self._courier = Courier(self.socket, self.clock)
-        self.gestures = Gestures(self.slack, self._courier, echo_own_messages=echo_own_messages)
-        self._control = Control(self.slack, self.gestures, self._courier, self.socket, self.weather, self.witness, self.salesforce)
+        if data_dir is not None:
+            data_dir.mkdir(parents=True, exist_ok=True)
+        tokens = Tokens() if tokens is None else tokens
+        self.clock = VirtualClock(now)
+        self.weather = Weather(monotonic=monotonic)
+        self.witness = Witness(data_dir and data_dir / "witness.jsonl", now=now)
+        self.slack = Workspace(self.clock, tokens, data_dir and data_dir / "slack-files", subscriptions=subscriptions)
+        self.salesforce = SalesforceService(
+            self.witness, self.weather, data_dir and data_dir / "salesforce", now=now, tokens=tokens
+        )
+        self.llm = LlmService(self.witness, self.weather, now=now)
+        self._web_api = WebApi(self.slack, self.weather, self.witness)
+        self.socket = SocketMode(
+            self.slack.passes, self.slack.changes, self.weather, self.witness, tokens, ack_seconds=ack_seconds, monotonic=monotonic
+        )
+        self.courier = Courier(self.socket if line is None else line, self.clock, tokens)
+        self.gestures = Gestures(self.slack, self.courier, echo_own_messages=echo_own_messages)
+        self._control = Control(self.slack, self.gestures, self.courier, self.socket, self.weather, self.witness, self.salesforce)
         self._runner: web.AppRunner | None = None
 
     @property
     def url(self) -> str:
         """Return the base URL, without a trailing slash; empty before the start."""
         return self.slack.url
+
+    def unserved(self) -> World:
+        """Give the world addresses without serving it: the caller hands requests to `receive`. Raises RuntimeError once served."""
+        if self.url:
+            raise RuntimeError("the world has its addresses already; make a new one")
+        self.slack.url, self.salesforce.url = _UNSERVED_SLACK, _UNSERVED_SALESFORCE
+        return self
+
+    def delay(self, received: Received) -> float:
+        """Return how many seconds a request is held up before it is received; asked once per request, it uses the fault up."""
+        return self._stand_in_for(received).delay(received)
+
+    def receive(self, received: Received, *, waited: bool = False) -> Answer:
+        """Let Slack, Salesforce or the LLM answer a request. Raises Cut when the connection is cut instead.
+
+        `waited` says that `delay` was not 0, so that no second fault strikes.
+        """
+        return self._stand_in_for(received).receive(received, waited=waited)
+
+    def seen(self) -> Outside:
+        """Return what can be seen now."""
+        return Outside(
+            messages=shown_messages(self.slack),
+            files=shown_files(self.slack),
+            crm={sobject.name: self.salesforce.records(sobject.name) for sobject in SCHEMA.values()},
+            sightings=self.witness.since(),
+        )
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that make `quotebot run` connect here."""
@@ -84,10 +150,10 @@ class World:
         """Serve on a loopback address; port 0 takes a free one. Raises ValueError on any other address, OSError on a taken port."""
         if not ipaddress.ip_address(host).is_loopback:
             raise ValueError(f"the sandbox's tokens are public, so it serves on loopback only, not on {host}")
-        if self._runner is not None or self.slack.changes.closed:
+        if self.url or self._runner is not None or self.slack.changes.closed:
             raise RuntimeError("a world is served once; make a new one")
         app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[_only_local_pages])
-        for part in (WebApi(self.slack, self.weather, self.witness), self.socket, self._control, self.llm, page):
+        for part in (self._web_api, self.socket, self._control, self.llm, page):
             app.add_routes(part.routes())
         app.on_shutdown.append(self._hang_up)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_SECONDS)
@@ -108,7 +174,7 @@ class World:
         if runner is None:
             return
         await runner.cleanup()
-        await self._courier.close()
+        await self.courier.close()
         await self.salesforce.stop()
 
     @asynccontextmanager
@@ -119,6 +185,11 @@ class World:
             yield self
         finally:
             await self.stop()
+
+    def _stand_in_for(self, received: Received) -> StandIn:
+        if received.origin in (self.salesforce.url, self.salesforce.plain_url):
+            return self.salesforce
+        return self.llm if received.path.startswith("/v1/") else self._web_api
 
     async def _hang_up(self, app: web.Application) -> None:
         """End what would otherwise hold the shutdown up: event streams and sockets."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.slack.blocks import check_message_blocks, check_view
 from quotebot.sandbox.slack.errors import SlackError
 
@@ -64,7 +65,7 @@ REFUSED_BLOCKS = {
 @pytest.mark.parametrize("blocks", REFUSED_BLOCKS.values(), ids=REFUSED_BLOCKS.keys())
 def test_a_message_with_bad_blocks_is_refused_with_a_pointer(blocks: list[Json]) -> None:
     with pytest.raises(SlackError) as caught:
-        check_message_blocks(blocks)
+        check_message_blocks(blocks, Tokens())
     assert caught.value.code == "invalid_blocks"
     assert all("[json-pointer:/blocks" in message for message in caught.value.messages)
 
@@ -72,12 +73,12 @@ def test_a_message_with_bad_blocks_is_refused_with_a_pointer(blocks: list[Json])
 @pytest.mark.parametrize("blocks", ["text", {"type": "divider"}, [1]])
 def test_blocks_that_are_no_list_of_objects_are_refused(blocks: object) -> None:
     with pytest.raises(SlackError, match="invalid_blocks_format"):
-        check_message_blocks(blocks)
+        check_message_blocks(blocks, Tokens())
 
 
 def test_missing_ids_are_filled_in_and_given_ids_kept() -> None:
     given = [section(accessory=button()), {"type": "actions", "block_id": "mine", "elements": [button(action_id="go")]}]
-    first, second = check_message_blocks(given)
+    first, second = check_message_blocks(given, Tokens())
     assert first["block_id"]
     assert first["accessory"]["action_id"]
     assert (second["block_id"], second["elements"][0]["action_id"]) == ("mine", "go")

@@ -1,8 +1,7 @@
-"""The LLM stand-in's routes: the OpenAI protocol, faults and the witness."""
+"""The LLM stand-in's service: the OpenAI protocol, faults and the witness."""
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import json
 import time
@@ -12,11 +11,14 @@ from aiohttp import web
 
 from quotebot.sandbox.llm.rules import in_words, understand
 from quotebot.sandbox.llm.shape import natural, shaped
+from quotebot.sandbox.serving import serving
+from quotebot.sandbox.wire import Answer, Cut, json_answer, text_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from quotebot.sandbox.weather import Fault, Weather
+    from quotebot.sandbox.wire import Received
     from quotebot.sandbox.witness import Witness
 
 API_KEY = "sk-sandbox"
@@ -31,50 +33,55 @@ _WORD_CHARACTERS = 4  # a token is about that long
 class LlmService:
     """Answers chat completions by rules. Faults: target `llm`, method `chat.completions`; `malformed` breaks the content."""
 
-    def __init__(self, witness: Witness, weather: Weather) -> None:
+    def __init__(self, witness: Witness, weather: Weather, *, now: Callable[[], float] = time.time) -> None:
         self._witness = witness
+        self._now = now
         self._weather = weather
         self._count = 0
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes under /v1."""
-        return [web.get("/v1/models", self._models), web.post("/v1/chat/completions", self._completions)]
+        answer = serving(self)
+        return [web.get("/v1/models", answer), web.post("/v1/chat/completions", answer)]
 
     def environment(self, base_url: str) -> dict[str, str]:
         """Return the settings that make the bot connect here; `base_url` is the server's, without a path."""
         return {"LLM_BASE_URL": f"{base_url}/v1", "LLM_API_KEY": API_KEY, "LLM_MODEL": MODEL}
 
-    async def _models(self, request: web.Request) -> web.Response:
-        if not _authorised(request):
-            return _key_refused()
-        model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "sandbox (fixed rules, not a model)"}
-        return web.json_response({"object": "list", "data": [model]})
+    def delay(self, received: Received) -> float:
+        """Return how many seconds this request is held up first."""
+        return self._weather.delay("llm", _METHOD, only=_EFFECTS) if received.path.endswith("/completions") else 0.0
 
-    async def _completions(self, request: web.Request) -> web.Response:
-        raw = await request.read()
-        fault = self._weather.take("llm", _METHOD, only=_EFFECTS)
-        if fault is not None and fault.effect == "slow":
-            await asyncio.sleep(fault.delay)
-            fault = None
+    def receive(self, received: Received, *, waited: bool = False) -> Answer:
+        """Answer one request. Raises Cut."""
+        match received.verb, received.segments:
+            case "GET", ["v1", "models"]:
+                return _models(received)
+            case "POST", ["v1", "chat", "completions"]:
+                return self._completions(received, waited=waited)
+        return text_answer("404: Not Found", 404)
+
+    def _completions(self, received: Received, *, waited: bool) -> Answer:
+        fault = None if waited else self._weather.take("llm", _METHOD, only=_EFFECTS - {"slow"})
         effect = fault.effect if fault is not None else None
         if effect == "reset_before":
-            self._record(request, raw, applied=False, status=None)
-            return _cut(request)
-        response = _refused_by(fault) if fault is not None else None
-        if response is None:
-            response = self._answer(request, raw, broken=effect == "malformed")
-        applied = response.status == 200  # noqa: PLR2004 -- HTTP: OK
+            self._record(received, applied=False, status=None)
+            raise Cut
+        answer = _refused_by(fault) if fault is not None else None
+        if answer is None:
+            answer = self._answer(received, broken=effect == "malformed")
+        applied = answer.status == 200  # noqa: PLR2004 -- HTTP: OK
         if effect == "reset_after":
-            self._record(request, raw, applied=applied, status=None)
-            return _cut(request)
-        self._record(request, raw, applied=applied, status=response.status)
-        return response
+            self._record(received, applied=applied, status=None)
+            raise Cut
+        self._record(received, applied=applied, status=answer.status)
+        return answer
 
-    def _answer(self, request: web.Request, raw: bytes, *, broken: bool) -> web.Response:
-        if not _authorised(request):
+    def _answer(self, received: Received, *, broken: bool) -> Answer:
+        if not _authorised(received):
             return _key_refused()
         try:
-            asked = json.loads(raw)
+            asked = json.loads(received.body)
             text = _last_user_text(asked["messages"])
             content = _BROKEN if broken else _content(text, asked.get("response_format") or {})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -84,19 +91,26 @@ class LlmService:
         if asked.get("stream"):
             return _error(400, "Streaming is not offered here.", "invalid_request_error", "unsupported_value")
         self._count += 1
-        return web.json_response(_completion(self._count, text, content))
+        return json_answer(_completion(self._count, int(self._now()), text, content))
 
-    def _record(self, request: web.Request, raw: bytes, *, applied: bool, status: int | None) -> None:
-        key = request.headers.get("Idempotency-Key")
-        self._witness.record("llm", _METHOD, key=key, applied=applied, status=status, request=raw)
+    def _record(self, received: Received, *, applied: bool, status: int | None) -> None:
+        key = received.header("Idempotency-Key") or None
+        self._witness.record("llm", _METHOD, key=key, applied=applied, status=status, request=received.body)
 
 
-def _completion(number: int, text: str, content: str) -> dict[str, object]:
+def _models(received: Received) -> Answer:
+    if not _authorised(received):
+        return _key_refused()
+    model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "sandbox (fixed rules, not a model)"}
+    return json_answer({"object": "list", "data": [model]})
+
+
+def _completion(number: int, created: int, text: str, content: str) -> dict[str, object]:
     prompt, answer = len(text) // _WORD_CHARACTERS + 1, len(content) // _WORD_CHARACTERS + 1
     return {
         "id": f"chatcmpl-sandbox-{number}",
         "object": "chat.completion",
-        "created": int(time.time()),
+        "created": created,
         "model": MODEL,
         "system_fingerprint": _FINGERPRINT,
         "choices": [
@@ -132,7 +146,7 @@ def _last_user_text(messages: list[Mapping[str, Any]]) -> str:
     raise KeyError("user")
 
 
-def _refused_by(fault: Fault) -> web.Response | None:
+def _refused_by(fault: Fault) -> Answer | None:
     if fault.effect == "429":
         headers = {"Retry-After": str(1 if fault.retry_after is None else fault.retry_after)}
         return _error(429, "Rate limit reached.", "requests", "rate_limit_exceeded", headers)
@@ -141,22 +155,15 @@ def _refused_by(fault: Fault) -> web.Response | None:
     return _key_refused() if fault.effect == "auth_expired" else None
 
 
-def _error(status: int, message: str, kind: str, code: str, headers: Mapping[str, str] | None = None) -> web.Response:
+def _error(status: int, message: str, kind: str, code: str, headers: Mapping[str, str] | None = None) -> Answer:
     body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
-    return web.json_response(body, status=status, headers=headers)
+    return json_answer(body, status, headers)
 
 
-def _key_refused() -> web.Response:
+def _key_refused() -> Answer:
     return _error(401, "Incorrect API key provided.", "invalid_request_error", "invalid_api_key")
 
 
-def _authorised(request: web.Request) -> bool:
-    given = request.headers.get("Authorization", "")
+def _authorised(received: Received) -> bool:
+    given = received.header("Authorization")
     return hmac.compare_digest(given.encode(), f"Bearer {API_KEY}".encode())
-
-
-def _cut(request: web.Request) -> web.Response:
-    """Cut the connection; what is returned goes nowhere."""
-    if request.transport is not None:
-        request.transport.abort()
-    return web.Response()

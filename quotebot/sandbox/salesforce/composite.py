@@ -38,7 +38,7 @@ class _Run:
             return {name: self.filled(item) for name, item in value.items()}
         if isinstance(value, list):
             return [self.filled(item) for item in value]
-        return _REFERENCE.sub(self._look_up, value) if isinstance(value, str) else value
+        return _REFERENCE.sub(self._look_up, value) if isinstance(value, str) and "@{" in value else value
 
     def _look_up(self, match: re.Match[str]) -> str:
         reference, path = match.groups()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-import secrets
-import time
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from quotebot.sandbox.salesforce.rest import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from quotebot.sandbox.chance import Tokens
 
 CLIENT_ID = "3MVG9-sandbox-quotebot"
 CLIENT_SECRET = "sandbox-secret"
@@ -24,7 +24,9 @@ _BAD_REQUEST = 400
 class Login:
     """Issues tokens and remembers which are good."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float], tokens: Tokens) -> None:
+        self._now = now
+        self._random = tokens
         self._tokens: set[str] = set()
 
     def accepts(self, authorization: str | None) -> bool:
@@ -46,16 +48,16 @@ class Login:
             return refused("invalid_client_id", "client identifier invalid")
         if not hmac.compare_digest(secret.encode(), CLIENT_SECRET.encode()):
             return refused("invalid_client", "invalid client credentials")
-        token = f"00DSB0000000001!{secrets.token_urlsafe(48)}"
+        token = f"00DSB0000000001!{self._random.urlsafe(48)}"
         self._tokens.add(token)
         body = {
             "access_token": token,
-            "signature": secrets.token_urlsafe(32),
+            "signature": self._random.urlsafe(32),
             "scope": "api",
             "instance_url": base_url,
             "id": f"{base_url}/id/{_ORG_ID}/005SB0000000001AAA",
             "token_type": "Bearer",
-            "issued_at": str(int(time.time() * 1000)),
+            "issued_at": str(int(self._now() * 1000)),
         }
         return Reply(200, body)
 

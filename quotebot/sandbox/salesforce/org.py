@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import time
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from quotebot.sandbox.salesforce.schema import SCHEMA, Field, SObject
 from quotebot.sandbox.salesforce.values import stored_form
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 Record = dict[str, object]
 _BAD_REQUEST = 400
@@ -25,7 +26,8 @@ _AUTO_NUMBERS = {"Quote": "QuoteNumber", "QuoteLineItem": "LineNumber"}
 class Org:
     """Records by object and id. Every change goes through `_put`, which keeps the indexes and the undo log of a transaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
         self._tables: dict[str, dict[str, Record]] = {sobject.name: {} for sobject in SCHEMA.values()}
         self._unique: dict[tuple[str, str, str], str] = {}
         self._children: dict[str, dict[str, str]] = {}  # parent id -> child id -> child object, master-detail only
@@ -43,23 +45,19 @@ class Org:
     def create(self, sobject: SObject, values: Mapping[str, object]) -> str:
         """Insert one record and return its id. Raises the refusal Salesforce would answer."""
         record = self._checked(sobject, values, creating=True)
-        missing = [
-            field.name
-            for field in sobject.fields.values()
-            if field.createable and not field.nillable and record.get(field.name) is None
-        ]
+        missing = [field.name for field in sobject.required if record.get(field.name) is None]
         if missing:
             raise SalesforceRefusalError(
                 _BAD_REQUEST, "REQUIRED_FIELD_MISSING", f"Required fields are missing: [{', '.join(missing)}]", tuple(missing)
             )
-        for field in sobject.fields.values():
-            if field.default is not None and record.get(field.name) is None:
+        for field in sobject.defaulted:
+            if record.get(field.name) is None:
                 record[field.name] = field.default
         number = next(self._numbers[sobject.name])
         new_id = record_id(sobject.prefix, number)
         if sobject.name in _AUTO_NUMBERS:
             record[_AUTO_NUMBERS[sobject.name]] = f"{number:08d}"
-        now = _now()
+        now = _datetime(self._now())
         record.update(Id=new_id, IsDeleted=False, CreatedDate=now, LastModifiedDate=now, SystemModstamp=now)
         self._refuse_duplicates(sobject, record, new_id)
         self._put(sobject, new_id, record)
@@ -74,7 +72,7 @@ class Org:
             raise SalesforceRefusalError(
                 _BAD_REQUEST, "REQUIRED_FIELD_MISSING", f"Required fields are missing: [{', '.join(emptied)}]", tuple(emptied)
             )
-        now = _now()
+        now = _datetime(self._now())
         record = {**current, **changes, "LastModifiedDate": now, "SystemModstamp": now}
         self._refuse_duplicates(sobject, record, record_id_)
         self._put(sobject, record_id_, record)
@@ -240,15 +238,15 @@ def _decimal(value: object) -> Decimal:
 def _unique_keys(sobject: SObject, record: Record) -> list[tuple[str, str, str]]:
     return [
         (sobject.name, field.name, str(record[field.name]).lower())
-        for field in sobject.fields.values()
-        if field.unique and record.get(field.name) is not None
+        for field in sobject.unique
+        if record.get(field.name) is not None
     ]
 
 
 def _parents(sobject: SObject, record: Record) -> list[str]:
-    return [str(record[field.name]) for field in sobject.fields.values() if field.cascade and record.get(field.name)]
+    return [str(record[field.name]) for field in sobject.masters if record.get(field.name)]
 
 
-def _now() -> str:
-    moment = dt.datetime.now(dt.UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}+0000"
+def _datetime(seconds: float) -> str:
+    moment = dt.datetime.fromtimestamp(seconds, dt.UTC).replace(tzinfo=None)
+    return f"{moment.isoformat(timespec='milliseconds')}+0000"

@@ -47,10 +47,10 @@ class Call:
     def parse(cls, method: str, url: str, body: object) -> Call:
         """Read a URL such as /services/data/v65.0/sobjects/Quote?fields=Id. Raises NOT_FOUND for any other place."""
         parts = urlsplit(url)
-        segments = [unquote(segment) for segment in parts.path.split("/") if segment]
+        segments = [unquote(segment) if "%" in segment else segment for segment in parts.path.split("/") if segment]
         if len(segments) < 4 or segments[:2] != ["services", "data"] or not segments[2].startswith("v"):  # noqa: PLR2004 -- services/data/version/resource
             raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
-        params = dict(parse_qsl(parts.query, keep_blank_values=True))
+        params = dict(parse_qsl(parts.query, keep_blank_values=True)) if parts.query else {}
         if params.get("_HttpMethod") and method == "POST":
             method = params["_HttpMethod"].upper()
         return cls(method, tuple(segments[3:]), params, body, segments[2])

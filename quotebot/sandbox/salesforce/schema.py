@@ -61,11 +61,15 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class SObject:
-    """One object: its name, the prefix of its record ids and its fields by lower-case name."""
+    """One object: its name, the prefix of its record ids, its fields by lower-case name, and those that writing it asks for."""
 
     name: str
     prefix: str
     fields: Mapping[str, Field]
+    required: tuple[Field, ...]  # at creation
+    defaulted: tuple[Field, ...]
+    unique: tuple[Field, ...]
+    masters: tuple[Field, ...]  # references to the record it dies with
 
     def field(self, name: str) -> Field | None:
         """Return the field of that name; names do not care about case."""
@@ -115,7 +119,16 @@ def _reference(name: str, to: str, *, nillable: bool = True, updateable: bool = 
 
 
 def _sobject(name: str, prefix: str, *fields: Field) -> SObject:
-    return SObject(name, prefix, MappingProxyType({field.name.lower(): field for field in (*_SYSTEM, *fields)}))
+    every = (*_SYSTEM, *fields)
+    return SObject(
+        name,
+        prefix,
+        MappingProxyType({field.name.lower(): field for field in every}),
+        required=tuple(field for field in every if field.createable and not field.nillable),
+        defaulted=tuple(field for field in every if field.default is not None),
+        unique=tuple(field for field in every if field.unique),
+        masters=tuple(field for field in every if field.cascade),
+    )
 
 
 _STAGES = (

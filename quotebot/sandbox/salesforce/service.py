@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.salesforce.composite import CompositeApi
 from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET, Login, refused
@@ -17,11 +20,15 @@ from quotebot.sandbox.salesforce.org import Org
 from quotebot.sandbox.salesforce.rest import DAILY_LIMIT, Call, Reply, RestApi, json_ready, to_json
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.salesforce.tls import make_server_context
+from quotebot.sandbox.serving import serving
+from quotebot.sandbox.wire import Answer, Cut
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from quotebot.sandbox.weather import Fault, Weather
+    from quotebot.sandbox.wire import Received
     from quotebot.sandbox.witness import Witness
 
 _LOOPBACK = "127.0.0.1"
@@ -29,10 +36,13 @@ _BODY_BYTES_MAX = 16 * 1024 * 1024
 _SHUTDOWN_SECONDS = 0.5
 _FAREWELL_TURNS = 5  # turns of the event loop a cut TLS connection takes to let go of its socket
 _KEY_FIELD = "Quotebot_Key__c"
+_NAMES_REMEMBERED = 256
+_KEY_IN_BODY = re.compile(rb'"' + _KEY_FIELD.encode() + rb'"\s*:\s*"([^"\\]*)"')
 _TOKEN_PATH = "/services/oauth2/token"
 _VERSIONS = [
     {"label": f"API {number}.0", "url": f"/services/data/v{number}.0", "version": f"{number}.0"} for number in range(46, 68)
 ]
+_VERSION_NAMES = frozenset(f"v{version['version']}" for version in _VERSIONS)
 _MAINTENANCE = b"<!DOCTYPE html><html><head><title>We are down for maintenance</title></head><body>Sorry!</body></html>"
 _API_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "auth_expired"})
 _LOGIN_EFFECTS = _API_EFFECTS - {"auth_expired"}  # an expired session does not stop a new login
@@ -41,15 +51,24 @@ _LOGIN_EFFECTS = _API_EFFECTS - {"auth_expired"}  # an expired session does not 
 class SalesforceService:
     """One org on its own loopback ports. Faults and sightings name oauth2/token, composite/graph, query, sobjects/Quote..."""
 
-    def __init__(self, witness: Witness, weather: Weather, data_dir: Path, *, port: int = 0) -> None:
+    def __init__(
+        self,
+        witness: Witness,
+        weather: Weather,
+        data_dir: Path | None,
+        *,
+        port: int = 0,
+        now: Callable[[], float] = time.time,
+        tokens: Tokens | None = None,
+    ) -> None:
         self._witness = witness
         self._weather = weather
         self._data_dir = data_dir
         self._port = port
-        self._org = Org()
+        self._org = Org(now)
         self._rest = RestApi(self._org)
         self._composite = CompositeApi(self._org, self._rest)
-        self._login = Login()
+        self._login = Login(now, Tokens() if tokens is None else tokens)
         self._stopping = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self.url = ""
@@ -57,10 +76,12 @@ class SalesforceService:
         self.ca_file = ""
 
     async def start(self) -> None:
-        """Make the certificates, then serve: `url` over TLS, `plain_url` without."""
+        """Make the certificates, then serve: `url` over TLS, `plain_url` without. Raises RuntimeError without a data folder."""
+        if self._data_dir is None:
+            raise RuntimeError("an org without a folder has no place for its certificate, so it cannot be served")
         context, ca_file = await asyncio.to_thread(make_server_context, self._data_dir)
         application = web.Application(client_max_size=_BODY_BYTES_MAX)
-        application.router.add_route("*", "/{path:.*}", self._answer)
+        application.router.add_route("*", "/{path:.*}", serving(self, hold=self._hold))
         runner = web.AppRunner(application, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None)
         self._runner = runner
         await runner.setup()
@@ -90,50 +111,53 @@ class SalesforceService:
             "SALESFORCE_INSTANCE_URL": self.url,
             "SALESFORCE_CLIENT_ID": CLIENT_ID,
             "SALESFORCE_CLIENT_SECRET": CLIENT_SECRET,
-            "SALESFORCE_CA_FILE": self.ca_file,
+            **({"SALESFORCE_CA_FILE": self.ca_file} if self.ca_file else {}),
         }
 
     def records(self, sobject: str) -> list[dict[str, object]]:
         """Return every record of an object, oldest first, JSON-ready. Raises KeyError for an unknown object."""
         return [json_ready(record) for record in self._org.all(SCHEMA[sobject.lower()])]
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        raw = await request.read()
-        method = _method_name(request)
-        fault = self._take(method)
-        if fault is not None and fault.effect == "slow":
-            await self._hold(fault.delay)
-            fault = None
-            if self._stopping.is_set():
-                return _cut(request)
+    def delay(self, received: Received) -> float:
+        """Return how many seconds this request is held up first."""
+        method = _method_name(received)
+        return self._weather.delay("salesforce", method, only=self._effects(method))
+
+    def receive(self, received: Received, *, waited: bool = False) -> Answer:
+        """Answer one request. Raises Cut."""
+        method = _method_name(received)
+        fault = None if waited else self._weather.take("salesforce", method, only=self._effects(method) - {"slow"})
         effect = fault.effect if fault is not None else None
         if effect == "reset_before":
-            self._record(request, method, raw, applied=False, status=None)
-            return _cut(request)
+            self._record(received, method, applied=False, status=None)
+            raise Cut
         reply = self._refused_by(fault) if fault is not None else None
         if reply is None:
-            reply = self._served(request, raw)
+            reply = self._served(received)
         if effect == "reset_after":
-            self._record(request, method, raw, applied=reply.applied, status=None)
-            return _cut(request)
+            self._record(received, method, applied=reply.applied, status=None)
+            raise Cut
         if effect == "malformed":
-            self._record(request, method, raw, applied=reply.applied, status=200)
-            return web.Response(body=_MAINTENANCE, content_type="text/html")
-        self._record(request, method, raw, applied=reply.applied, status=reply.status)
-        return self._response(reply)
+            self._record(received, method, applied=reply.applied, status=200)
+            return Answer(200, {"Content-Type": "text/html"}, _MAINTENANCE)
+        self._record(received, method, applied=reply.applied, status=reply.status)
+        return self._answer(reply)
 
-    def _take(self, method: str) -> Fault | None:
+    def _effects(self, method: str) -> frozenset[str]:
+        """Return what may strike a call of the method."""
         if method != "oauth2/token":
-            return self._weather.take("salesforce", method, only=_API_EFFECTS)
-        aimed = any(fault["method"] == method and fault["effect"] == "auth_expired" for fault in self._weather.describe())
-        return self._weather.take("salesforce", method, only=_API_EFFECTS if aimed else _LOGIN_EFFECTS)
+            return _API_EFFECTS
+        armed = self._weather.armed("salesforce")
+        aimed = any(fault.method == method and fault.effect == "auth_expired" for fault in armed)
+        return _API_EFFECTS if aimed else _LOGIN_EFFECTS
 
-    async def _hold(self, seconds: float) -> None:
-        """Wait, or return at once when the world stops."""
+    async def _hold(self, seconds: float) -> bool:
+        """Wait; False, at once, when the world stops."""
         try:
             await asyncio.wait_for(self._stopping.wait(), seconds)
         except TimeoutError:
-            return
+            return True
+        return False
 
     def _refused_by(self, fault: Fault) -> Reply | None:
         if fault.effect == "429":
@@ -148,23 +172,24 @@ class SalesforceService:
         self._login.expire_all()
         return _session_expired()
 
-    def _served(self, request: web.Request, raw: bytes) -> Reply:
-        if request.path == _TOKEN_PATH and request.method == "POST":
-            base_url = f"{request.scheme}://{request.host}"
-            return self._login.token(raw.decode("utf-8", "replace"), request.headers.get("Authorization"), base_url)
-        if request.path.rstrip("/") == "/services/data":
+    def _served(self, received: Received) -> Reply:
+        path = received.path
+        authorization = received.header("Authorization")
+        if path == _TOKEN_PATH and received.verb == "POST":
+            return self._login.token(received.body.decode("utf-8", "replace"), authorization, received.origin)
+        if path.rstrip("/") == "/services/data":
             return Reply(200, list(_VERSIONS))
-        if not self._login.accepts(request.headers.get("Authorization")):
+        if not self._login.accepts(authorization):
             return _session_expired()
         self._rest.served += 1
         try:
-            return self._resource(request, raw)
+            return self._resource(received)
         except SalesforceRefusalError as refusal:
             return Reply(refusal.status, refusal.body())
 
-    def _resource(self, request: web.Request, raw: bytes) -> Reply:
-        call = Call.parse(request.method, request.raw_path, _body(raw))
-        if f"/services/data/{call.version}" not in {str(version["url"]) for version in _VERSIONS}:
+    def _resource(self, received: Received) -> Reply:
+        call = Call.parse(received.verb, received.target, _body(received.body))
+        if call.version not in _VERSION_NAMES:
             raise SalesforceRefusalError(404, "NOT_FOUND", "The requested resource does not exist")
         if call.method == "POST" and call.path == ("composite", "graph"):
             return self._composite.graph(call)
@@ -172,36 +197,34 @@ class SalesforceService:
             return self._composite.composite(call)
         return self._rest.serve(call)
 
-    def _record(self, request: web.Request, method: str, raw: bytes, *, applied: bool, status: int | None) -> None:
+    def _record(self, received: Received, method: str, *, applied: bool, status: int | None) -> None:
         # The body of a login holds the secret: not even its hash is of interest.
-        seen = b"" if method == "oauth2/token" else raw
-        self._witness.record("salesforce", method, key=_key(request, raw), applied=applied, status=status, request=seen)
+        seen = b"" if method == "oauth2/token" else received.body
+        self._witness.record("salesforce", method, key=_key(received), applied=applied, status=status, request=seen)
 
-    def _response(self, reply: Reply) -> web.Response:
+    def _answer(self, reply: Reply) -> Answer:
         headers = {"Sforce-Limit-Info": f"api-usage={self._rest.served}/{DAILY_LIMIT}", **reply.headers}
         if reply.body is None:
-            return web.Response(status=reply.status, headers=headers)
-        return web.Response(status=reply.status, headers=headers, body=to_json(reply.body), content_type="application/json")
+            return Answer(reply.status, headers)
+        return Answer(reply.status, {"Content-Type": "application/json", **headers}, to_json(reply.body))
 
 
 def _session_expired() -> Reply:
     return Reply(401, SalesforceRefusalError(401, "INVALID_SESSION_ID", "Session expired or invalid").body())
 
 
-def _cut(request: web.Request) -> web.Response:
-    """Cut the connection; what is returned goes nowhere."""
-    if request.transport is not None:
-        request.transport.abort()
-    return web.Response()
+def _method_name(received: Received) -> str:
+    return _named(received.verb, received.path, received.target)
 
 
-def _method_name(request: web.Request) -> str:
-    if request.path == _TOKEN_PATH:
+@lru_cache(maxsize=_NAMES_REMEMBERED)
+def _named(verb: str, path: str, target: str) -> str:
+    if path == _TOKEN_PATH:
         return "oauth2/token"
     try:
-        return Call.parse(request.method, request.raw_path, None).name()
+        return Call.parse(verb, target, None).name()
     except SalesforceRefusalError:
-        return request.path.strip("/")
+        return path.strip("/")
 
 
 def _body(raw: bytes) -> object:
@@ -213,10 +236,10 @@ def _body(raw: bytes) -> object:
         raise SalesforceRefusalError(400, "JSON_PARSER_ERROR", "The request body is not JSON") from error
 
 
-def _key(request: web.Request, raw: bytes) -> str | None:
+def _key(received: Received) -> str | None:
     """Return the bot's own key: the first one in the body (of a graph: its quote's), else the one in the path."""
-    found = re.search(rb'"' + _KEY_FIELD.encode() + rb'"\s*:\s*"([^"\\]*)"', raw)
+    found = _KEY_IN_BODY.search(received.body)
     if found is not None:
         return found.group(1).decode("utf-8", "replace")
-    place, _, key = request.path.partition(f"/{_KEY_FIELD}/")
+    place, _, key = received.path.partition(f"/{_KEY_FIELD}/")
     return key if place and key else None

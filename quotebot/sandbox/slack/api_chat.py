@@ -22,7 +22,7 @@ ATTACHMENTS_MAX = 100
 def post_message(workspace: Workspace, arguments: Arguments) -> Json:
     """chat.postMessage."""
     channel = workspace.channel(arguments.text("channel"))
-    text, blocks, attachments = content(arguments)
+    text, blocks, attachments = content(workspace, arguments)
     thread_ts = _thread(workspace, channel, arguments)
     message = workspace.post_as_bot(
         channel,
@@ -42,7 +42,7 @@ def post_ephemeral(workspace: Workspace, arguments: Arguments) -> Json:
     user = arguments.require("user")
     if user not in channel.members:
         raise SlackError("user_not_in_channel")
-    text, blocks, attachments = content(arguments)
+    text, blocks, attachments = content(workspace, arguments)
     message = workspace.post_as_bot(
         channel,
         text=text,
@@ -58,7 +58,7 @@ def update(workspace: Workspace, arguments: Arguments) -> Json:
     """chat.update: text without blocks removes the blocks; omitted metadata is kept, `{}` clears it."""
     channel = workspace.channel(arguments.text("channel"))
     message = _own_message(workspace, channel, arguments.require("ts"), "cant_update_message")
-    text, blocks, _ = content(arguments)
+    text, blocks, _ = content(workspace, arguments)
     if len(text) > UPDATE_TEXT_MAX:
         raise SlackError("msg_too_long")
     metadata = arguments.structure("metadata", "invalid_metadata_format")
@@ -112,10 +112,10 @@ def remove_reaction(workspace: Workspace, arguments: Arguments) -> Json:
     return {}
 
 
-def content(arguments: Arguments) -> tuple[str, list[Json], list[Json]]:
+def content(workspace: Workspace, arguments: Arguments) -> tuple[str, list[Json], list[Json]]:
     """Return (text, blocks, attachments) of a message to be. Raises SlackError no_text and what check_message_blocks raises."""
     text = arguments.text("text")
-    blocks = check_message_blocks(arguments.structure("blocks", "invalid_blocks_format"))
+    blocks = check_message_blocks(arguments.structure("blocks", "invalid_blocks_format"), workspace.tokens)
     attachments = arguments.structure("attachments", "invalid_attachments") or []
     if not isinstance(attachments, list):
         raise SlackError("invalid_attachments")

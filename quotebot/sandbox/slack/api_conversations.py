@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel
@@ -75,13 +76,14 @@ def members(workspace: Workspace, arguments: Arguments) -> Json:
 
 
 def _within(messages: list[Message], arguments: Arguments) -> list[Message]:
-    """Keep what lies between `oldest` and `latest`; the ends themselves only with `inclusive`."""
+    """Keep what lies between `oldest` and `latest`, the ends only with `inclusive`. The messages are in order of time."""
     oldest = _moment(arguments, "oldest", "0")
     latest = _moment(arguments, "latest", "9999999999")
     inclusive = arguments.flag("inclusive")
+    start = bisect_left(messages, oldest, key=lambda message: float(message.ts))
     return [
         message
-        for message in messages
+        for message in messages[start:]
         if oldest < float(message.ts) < latest or (inclusive and float(message.ts) in (oldest, latest))
     ]
 

@@ -34,7 +34,8 @@ def complete_upload(workspace: Workspace, arguments: Arguments) -> Json:
     if channel is not None and thread_ts is not None:
         thread_ts = workspace.root_of(channel, thread_ts)
     comment = arguments.text("initial_comment")
-    blocks = [] if comment else check_message_blocks(arguments.structure("blocks", "invalid_blocks_format"))
+    given = arguments.structure("blocks", "invalid_blocks_format")
+    blocks = [] if comment else check_message_blocks(given, workspace.tokens)
     for stored, title in uploads:
         workspace.files.complete(stored, title)
     if channel is not None:

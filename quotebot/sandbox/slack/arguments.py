@@ -6,11 +6,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from quotebot.sandbox.slack.errors import SlackError
+from quotebot.sandbox.slack.forms import multipart
+from quotebot.sandbox.wire import first_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aiohttp import web
+    from quotebot.sandbox.wire import Received
+
+_VERBS_WITH_A_FORM = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class Arguments:
@@ -71,26 +75,32 @@ class Arguments:
         return [part.strip() for part in self.text(name).split(",") if part.strip()]
 
 
-async def read_arguments(request: web.Request) -> Arguments:
+def read_arguments(received: Received) -> Arguments:
     """Read a call. Raises SlackError invalid_json, invalid_form_data or json_not_object."""
-    values: dict[str, Any] = dict(request.query)
-    raw = request.query_string.encode()
-    if request.content_type == "application/json":
-        raw = await request.read()
+    values: dict[str, Any] = received.query if received.query_text else {}
+    raw = received.query_text.encode()
+    kind = received.content_type
+    if kind == "application/json":
+        raw = received.body
         values |= _json_object(raw)
-    elif request.content_type == "application/x-www-form-urlencoded":
-        raw = await request.read() or raw
-        values |= dict(await request.post())
-    elif request.content_type == "multipart/form-data":
-        try:
-            form = await request.post()
-        except ValueError:
-            raise SlackError("invalid_form_data") from None
-        values |= {name: value for name, value in form.items() if isinstance(value, str)}
+    elif kind == "application/x-www-form-urlencoded":
+        raw = received.body or raw
+        if received.verb in _VERBS_WITH_A_FORM:
+            values |= first_values(received.body.decode("utf-8", "replace").rstrip())
+    elif kind == "multipart/form-data":
+        values |= _form_texts(received)
         raw = json.dumps(values, sort_keys=True).encode()
-    scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, bearer = received.header("Authorization").partition(" ")
     token = bearer.strip() if scheme.lower() == "bearer" else values.get("token")
     return Arguments(values, token or None, raw)
+
+
+def _form_texts(received: Received) -> dict[str, str]:
+    try:
+        parts = multipart(received.header("Content-Type"), received.body)
+        return {part.name: part.text() for part in parts if part.filename is None and part.content_type.startswith("text/")}
+    except ValueError:
+        raise SlackError("invalid_form_data") from None
 
 
 def _json_object(raw: bytes) -> dict[str, Any]:

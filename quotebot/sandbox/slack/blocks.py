@@ -1,13 +1,16 @@
 """Block Kit as Slack accepts it: limits and shapes checked, missing ids filled in.
 
 Lengths and required parts are judged by slack_sdk's own models; what those let through (field length, unknown types, empty
-text, duplicate ids, a form without a submit button) is checked here.
+text, duplicate ids, a form without a submit button) is checked here. Those models are slow, so a verdict is remembered by the
+block's shape: the block with its free texts replaced by as many x.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from slack_sdk.errors import SlackObjectFormationError
@@ -15,10 +18,11 @@ from slack_sdk.models.blocks import Block
 
 from quotebot.sandbox.slack.elements import INTERACTIVE, interactive_parts
 from quotebot.sandbox.slack.errors import Json, SlackError
-from quotebot.sandbox.slack.ids import short_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
+
+    from quotebot.sandbox.chance import Tokens
 
 MESSAGE_BLOCKS_MAX = 50
 VIEW_BLOCKS_MAX = 100
@@ -28,50 +32,83 @@ PRIVATE_METADATA_MAX = 3000
 ID_MAX = 255
 VIEW_BYTES_MAX = 250_000
 MESSAGE_BYTES_MAX = 250_000
+SHAPES_REMEMBERED = 4096
+ESCAPE_CHARACTERS_MAX = 12  # what one character may take in JSON
+# What these say matters to no rule, only how long it is. (An action_id is compared with its neighbours, so it is none of them.)
+_FREE_TEXTS = frozenset({"text", "value", "block_id"})
 # Plain text is all these accept.
 _PLAIN_ONLY = {"header": "text", "input": "label"}
 
+_Problem = tuple[str, str]  # what is wrong, and where in the block as a JSON pointer
 
-def check_message_blocks(blocks: Any) -> list[Json]:
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What was found about one block. `size` is its length as JSON if every free text is plain."""
+
+    problems: tuple[_Problem, ...]
+    size: int
+
+
+def check_message_blocks(blocks: Any, tokens: Tokens) -> list[Json]:
     """Return the blocks with ids filled in. Raises SlackError invalid_blocks_format, invalid_blocks or msg_blocks_too_long."""
     if blocks in (None, ""):
         return []
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise SlackError("invalid_blocks_format")
-    if len(json.dumps(blocks)) > MESSAGE_BYTES_MAX:
+    verdicts = _judged(blocks)
+    if _is_larger(blocks, verdicts, MESSAGE_BYTES_MAX):
         raise SlackError("msg_blocks_too_long")
-    problems = list(_problems(blocks, limit=MESSAGE_BLOCKS_MAX, at="/blocks"))
+    problems = list(_problems(blocks, verdicts, limit=MESSAGE_BLOCKS_MAX, at="/blocks"))
     if problems:
         raise SlackError("invalid_blocks", messages=problems)
-    return with_ids(blocks)
+    return with_ids(blocks, tokens)
 
 
 def check_view(view: Any, *, kind: str) -> None:
     """Judge a view of `kind` modal or home. Raises SlackError invalid_arguments or view_too_large."""
     if not isinstance(view, dict):
         raise SlackError("invalid_arguments", messages=["[ERROR] must provide an object [json-pointer:/view]"])
-    if len(json.dumps(view)) > VIEW_BYTES_MAX:
+    given = view.get("blocks")
+    readable = isinstance(given, list) and all(isinstance(block, dict) for block in given)
+    blocks: list[Json] = given if isinstance(given, list) and readable else []
+    verdicts = _judged(blocks)
+    around = {name: part for name, part in view.items() if name != "blocks"} if readable else view
+    if _is_larger(view, [*verdicts, _Verdict((), len(json.dumps(around)))], VIEW_BYTES_MAX):
         raise SlackError("view_too_large")
     problems = list(_view_problems(view, kind))
-    blocks = view.get("blocks")
-    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+    if not readable:
         problems.append("[ERROR] missing required field: blocks [json-pointer:/view]")
     else:
-        problems += _problems(blocks, limit=VIEW_BLOCKS_MAX, at="/view/blocks")
+        problems += _problems(blocks, verdicts, limit=VIEW_BLOCKS_MAX, at="/view/blocks")
         if kind == "modal" and any(block.get("type") == "input" for block in blocks) and not view.get("submit"):
             problems.append("[ERROR] missing required field: submit, a view with an input block needs it [json-pointer:/view]")
     if problems:
         raise SlackError("invalid_arguments", messages=problems)
 
 
-def with_ids(blocks: list[Json]) -> list[Json]:
-    """Return a copy in which every block has a block_id and every interactive element an action_id."""
-    filled = copy.deepcopy(blocks)
-    for block in filled:
-        block.setdefault("block_id", short_id())
-        for element in interactive_parts(block):
-            element.setdefault("action_id", short_id())
+def with_ids(blocks: list[Json], tokens: Tokens) -> list[Json]:
+    """Return blocks in which each has a block_id and every interactive element an action_id; those given stay as they are."""
+    return [_with_ids(block, tokens) for block in blocks]
+
+
+def _with_ids(block: Json, tokens: Tokens) -> Json:
+    nameless = any("action_id" not in element for element in interactive_parts(block))
+    filled = copy.deepcopy(block) if nameless else {**block}
+    if "block_id" not in filled:
+        filled["block_id"] = tokens.short_id()
+    for element in interactive_parts(filled) if nameless else ():
+        element.setdefault("action_id", tokens.short_id())
     return filled
+
+
+def _judged(blocks: list[Json]) -> list[_Verdict]:
+    return [_verdict(_shape(block, "")) for block in blocks]
+
+
+def _is_larger(value: Any, verdicts: list[_Verdict], limit: int) -> bool:
+    """Tell whether `value` is longer than `limit` as JSON; written out only when it might be."""
+    return sum(verdict.size for verdict in verdicts) * ESCAPE_CHARACTERS_MAX > limit and len(json.dumps(value)) > limit
 
 
 def _view_problems(view: Json, kind: str) -> Iterator[str]:
@@ -93,14 +130,14 @@ def _view_problems(view: Json, kind: str) -> Iterator[str]:
             yield f"[ERROR] must be less than {limit + 1} characters [json-pointer:/view/{name}]"
 
 
-def _problems(blocks: list[Json], *, limit: int, at: str) -> Iterator[str]:
+def _problems(blocks: list[Json], verdicts: list[_Verdict], *, limit: int, at: str) -> Iterator[str]:
     if len(blocks) > limit:
         yield f"[ERROR] no more than {limit} items allowed [json-pointer:{at}]"
     seen: set[str] = set()
-    for index, block in enumerate(blocks):
+    for index, (block, verdict) in enumerate(zip(blocks, verdicts, strict=True)):
         pointer = f"{at}/{index}"
-        yield from _model_problems(block, pointer)
-        yield from _own_problems(block, pointer)
+        for message, place in verdict.problems:
+            yield f"[ERROR] {message} [json-pointer:{pointer}{place}]"
         block_id = block.get("block_id")
         if isinstance(block_id, str):
             if block_id in seen:
@@ -108,69 +145,96 @@ def _problems(blocks: list[Json], *, limit: int, at: str) -> Iterator[str]:
             seen.add(block_id)
 
 
-def _model_problems(block: Json, pointer: str) -> Iterator[str]:
+def _shape(value: Any, name: str) -> Hashable:
+    """Return what a block's verdict depends on; `name` is the property the value stands in."""
+    if isinstance(value, str):
+        return "x" * len(value) if name in _FREE_TEXTS else value
+    if isinstance(value, dict):
+        return (dict, tuple(value), *(_shape(part, key) for key, part in value.items()))
+    if isinstance(value, list):
+        return (list, *(_shape(part, "") for part in value))
+    return (type(value), value)  # 1, 1.0 and true are equal to Python but not to Slack
+
+
+def _of_shape(shape: Any) -> Any:
+    """Return a value of that shape."""
+    if isinstance(shape, str):
+        return shape
+    if shape[0] is dict:
+        return dict(zip(shape[1], map(_of_shape, shape[2:]), strict=True))
+    return [_of_shape(part) for part in shape[1:]] if shape[0] is list else shape[1]
+
+
+@lru_cache(maxsize=SHAPES_REMEMBERED)
+def _verdict(shape: Hashable) -> _Verdict:
+    """Judge one block by its shape."""
+    block: Json = _of_shape(shape)
+    return _Verdict((*_model_problems(block), *_own_problems(block)), len(json.dumps(block)))
+
+
+def _model_problems(block: Json) -> Iterator[_Problem]:
     """Let slack_sdk's models judge one block."""
     try:
         parsed = Block.parse(copy.deepcopy(block))
         if parsed is None:
-            yield f"[ERROR] unsupported type: {block.get('type')} [json-pointer:{pointer}/type]"
+            yield f"unsupported type: {block.get('type')}", "/type"
             return
         parsed.to_dict()
     except SlackObjectFormationError as error:
-        yield f"[ERROR] {error} [json-pointer:{pointer}]"
+        yield str(error), ""
     except (TypeError, ValueError, KeyError, AttributeError):
-        yield f"[ERROR] failed to match all allowed schemas [json-pointer:{pointer}]"
+        yield "failed to match all allowed schemas", ""
 
 
-def _own_problems(block: Json, pointer: str) -> Iterator[str]:
+def _own_problems(block: Json) -> Iterator[_Problem]:
     kind = block.get("type")
-    yield from _text_problems(block.get("text"), f"{pointer}/text")
+    yield from _text_problems(block.get("text"), "/text")
     plain = _PLAIN_ONLY.get(str(kind))
     if plain is not None and isinstance(block.get(plain), dict) and block[plain].get("type") != "plain_text":
-        yield f"[ERROR] must be a plain_text object [json-pointer:{pointer}/{plain}]"
+        yield "must be a plain_text object", f"/{plain}"
     fields = block.get("fields")
     for index, field in enumerate(fields if isinstance(fields, list) else []):
-        yield from _text_problems(field, f"{pointer}/fields/{index}")
+        yield from _text_problems(field, f"/fields/{index}")
         if isinstance(field, dict) and len(str(field.get("text", ""))) > FIELD_MAX:
-            yield f"[ERROR] must be less than {FIELD_MAX + 1} characters [json-pointer:{pointer}/fields/{index}/text]"
+            yield f"must be less than {FIELD_MAX + 1} characters", f"/fields/{index}/text"
     element = block.get("element")
     if kind == "input" and (not isinstance(element, dict) or element.get("type") not in INTERACTIVE):
-        yield f"[ERROR] unsupported type [json-pointer:{pointer}/element/type]"
-    yield from _element_problems(block, pointer)
+        yield "unsupported type", "/element/type"
+    yield from _element_problems(block)
 
 
-def _element_problems(block: Json, pointer: str) -> Iterator[str]:
+def _element_problems(block: Json) -> Iterator[_Problem]:
     elements = block.get("elements")
     if block.get("type") == "actions":
         if not isinstance(elements, list) or not elements:
-            yield f"[ERROR] must contain at least one element [json-pointer:{pointer}/elements]"
+            yield "must contain at least one element", "/elements"
             return
         for index, element in enumerate(elements):
             if not isinstance(element, dict) or element.get("type") not in INTERACTIVE:
-                yield f"[ERROR] unsupported type [json-pointer:{pointer}/elements/{index}/type]"
+                yield "unsupported type", f"/elements/{index}/type"
     if block.get("type") == "context" and isinstance(elements, list):
         for index, element in enumerate(elements):
             if isinstance(element, dict) and element.get("type") != "image":
-                yield from _text_problems(element, f"{pointer}/elements/{index}")
-    yield from _interactive_problems(block, pointer)
+                yield from _text_problems(element, f"/elements/{index}")
+    yield from _interactive_problems(block)
 
 
-def _interactive_problems(block: Json, pointer: str) -> Iterator[str]:
+def _interactive_problems(block: Json) -> Iterator[_Problem]:
     seen: set[str] = set()
     for element in interactive_parts(block):
-        yield from _text_problems(element.get("text"), f"{pointer}/element/text")
+        yield from _text_problems(element.get("text"), "/element/text")
         action_id = element.get("action_id")
         if isinstance(action_id, str):
             if action_id in seen:
-                yield f"[ERROR] `action_id` already exists in this block: {action_id} [json-pointer:{pointer}]"
+                yield f"`action_id` already exists in this block: {action_id}", ""
             seen.add(action_id)
 
 
-def _text_problems(text: Any, pointer: str) -> Iterator[str]:
+def _text_problems(text: Any, place: str) -> Iterator[_Problem]:
     """Refuse a text object of an unknown type or without a character in it."""
     if not isinstance(text, dict):
         return
     if text.get("type") not in ("plain_text", "mrkdwn"):
-        yield f"[ERROR] must be one of: plain_text, mrkdwn [json-pointer:{pointer}/type]"
+        yield "must be one of: plain_text, mrkdwn", f"{place}/type"
     if not text.get("text"):
-        yield f"[ERROR] must be more than 0 characters [json-pointer:{pointer}/text]"
+        yield "must be more than 0 characters", f"{place}/text"

@@ -11,7 +11,7 @@ class Changes:
     def __init__(self) -> None:
         self.version = 0
         self.closed = False
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Event | None = None  # made for whoever waits: most changes are watched by nobody
 
     def bump(self) -> None:
         """Count one change and wake every watcher."""
@@ -24,14 +24,17 @@ class Changes:
         self._wake()
 
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     async def after(self, version: int, timeout_seconds: float) -> bool:
         """Wait until the version differs from `version` (True), or the time is over or the world stops (False)."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while self.version == version and not self.closed:
+                    if self._changed is None:
+                        self._changed = asyncio.Event()
                     await self._changed.wait()
         except TimeoutError:
             return False

@@ -1,36 +1,53 @@
-"""The world's clock: real time plus an offset that tests move, for whatever Slack lets expire."""
+"""The world's clock: the time it was given plus an offset that tests move, for whatever Slack lets expire."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class VirtualClock:
     """Seconds. The offset makes triggers, response URLs, tickets and event retries expire without waiting."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
         self._offset = 0.0
-        self._moved = asyncio.Event()
+        self._moved: asyncio.Event | None = None
 
     @property
     def offset_seconds(self) -> float:
-        """How far this clock is ahead of real time."""
+        """How far this clock is ahead of the time it was given."""
         return self._offset
 
     def move(self, offset_seconds: float) -> None:
         """Set the offset and wake whoever waits for a due time."""
         self._offset = offset_seconds
-        self._moved.set()
-        self._moved = asyncio.Event()
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None
 
     def now(self) -> float:
         """Unix seconds, offset included."""
-        return time.time() + self._offset
+        return self._now() + self._offset
+
+    def microseconds(self) -> int:
+        """Unix microseconds without the offset: what messages and gestures are stamped with."""
+        return int(self._now() * 1_000_000)
+
+    def stamp(self) -> str:
+        """Return the moment of a gesture, `seconds.microseconds`."""
+        now = self.microseconds()
+        return f"{now // 1_000_000}.{now % 1_000_000:06d}"
 
     async def until(self, due: float) -> None:
         """Return once `now()` has reached `due`, by waiting or by the clock being moved."""
         while (left := due - self.now()) > 0:
+            if self._moved is None:
+                self._moved = asyncio.Event()
             moved = self._moved
             try:
                 async with asyncio.timeout(left):

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-import uuid
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.sandbox.slack.directory import APP_ID, BOT_USER_ID, TEAM_ID, VERIFICATION_TOKEN
 from quotebot.sandbox.slack.errors import GestureError, Json
-from quotebot.sandbox.slack.ids import new_id
-from quotebot.sandbox.slack.socket_mode import Ack, SocketMode
+from quotebot.sandbox.slack.line import Ack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from quotebot.sandbox.chance import Tokens
     from quotebot.sandbox.slack.clock import VirtualClock
+    from quotebot.sandbox.slack.line import Line
 
 # When an event that got no ack is sent again, counted from its first delivery.
 EVENT_RETRY_SECONDS = (0.0, 60.0, 300.0)
@@ -43,11 +42,12 @@ class Delivery:
 
 
 class Courier:
-    """Wrap payloads in envelopes, deliver them, deliver them again on request."""
+    """Wrap payloads in envelopes, deliver them over the line, deliver them again on request."""
 
-    def __init__(self, socket: SocketMode, clock: VirtualClock) -> None:
-        self._socket = socket
+    def __init__(self, line: Line, clock: VirtualClock, tokens: Tokens) -> None:
+        self._line = line
         self._clock = clock
+        self._tokens = tokens
         self._deliveries: OrderedDict[str, Delivery] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -67,13 +67,13 @@ class Courier:
             "api_app_id": APP_ID,
             "event": event,
             "type": "event_callback",
-            "event_id": new_id("Ev"),
-            "event_time": int(time.time()),
+            "event_id": self._tokens.object_id("Ev"),
+            "event_time": self._clock.microseconds() // 1_000_000,
             "authorizations": [
                 {"enterprise_id": None, "team_id": TEAM_ID, "user_id": BOT_USER_ID, "is_bot": True, "is_enterprise_install": False}
             ],
             "is_ext_shared_channel": False,
-            "event_context": f"4-{new_id('')}",
+            "event_context": f"4-{self._tokens.object_id('')}",
         }
         started = self._clock.now()
         delivery, ack = await self.send("events_api", payload, accepts_response=False, on_ack=lambda ack: ack.error)
@@ -103,9 +103,9 @@ class Courier:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _prepare(self, kind: Kind, payload: Json, *, accepts_response: bool, on_ack: Callable[[Ack], str | None]) -> Delivery:
-        envelope_id = str(uuid.uuid4())
+        envelope_id = self._tokens.uuid()
         delivery = Delivery(
-            request_id=new_id("R"),
+            request_id=self._tokens.object_id("R"),
             kind=kind,
             payload=payload,
             accepts_response=accepts_response,
@@ -120,13 +120,13 @@ class Courier:
 
     def _retry_of(self, delivery: Delivery) -> tuple[str, str]:
         delivery.attempt += 1
-        envelope_id = str(uuid.uuid4())
+        envelope_id = self._tokens.uuid()
         text = _envelope(delivery.kind, delivery.payload, envelope_id, delivery.attempt, accepts_response=delivery.accepts_response)
         return envelope_id, text
 
     async def _attempt(self, delivery: Delivery, envelope_id: str, text: str) -> Ack:
         """Deliver one envelope. The person sees the first answer only; a failure counts while there is none."""
-        ack = await self._socket.deliver(text, envelope_id, delivery.kind)
+        ack = await self._line.deliver(text, envelope_id, delivery.kind)
         if delivery.answered:
             return ack
         delivery.answered = ack.payload is not None

@@ -1,26 +1,28 @@
-"""Uploaded files: the three-step upload, what was shared where, the bytes on disk."""
+"""Uploaded files: the three-step upload, what was shared where, the bytes on disk or, without a folder, in memory."""
 
 from __future__ import annotations
 
 import hashlib
 import mimetypes
-import secrets
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quotebot.sandbox.slack.directory import BOT_USER_ID, TEAM_ID
-from quotebot.sandbox.slack.ids import new_id
 
 if TYPE_CHECKING:
+    from quotebot.sandbox.chance import Tokens
     from quotebot.sandbox.slack.changes import Changes
+    from quotebot.sandbox.slack.clock import VirtualClock
     from quotebot.sandbox.slack.errors import Json
 
 
 @dataclass(slots=True)
 class StoredFile:
-    """One file. `shares` says where it was posted: {channel: [{ts, thread_ts?}]}. `secret` lets the page fetch it tokenless."""
+    """One file. `shares` says where it was posted: {channel: [{ts, thread_ts?}]}. `secret` lets the page fetch it tokenless.
+
+    `path` is where its bytes are in a workspace that keeps them on disk; ask `Files.content` for them.
+    """
 
     id: str
     name: str
@@ -81,24 +83,29 @@ class StoredFile:
 class Files:
     """Reserve an upload, take its bytes, complete it once."""
 
-    def __init__(self, changes: Changes, folder: Path) -> None:
+    def __init__(self, changes: Changes, clock: VirtualClock, tokens: Tokens, folder: Path | None) -> None:
         self._changes = changes
+        self._clock = clock
+        self._tokens = tokens
         self._folder = folder
+        self._in_memory: dict[str, bytes] = {}
         self._by_id: dict[str, StoredFile] = {}
+        self._awaited: dict[str, StoredFile] = {}  # upload_id -> the file, while it still takes bytes
 
     def reserve(self, name: str) -> StoredFile:
         """Create the file an upload URL is for."""
-        file_id = new_id("F")
+        file_id = self._tokens.object_id("F")
         stored = StoredFile(
             id=file_id,
             name=Path(name).name or "file",
             title=name,
-            upload_id=secrets.token_hex(16),
-            secret=secrets.token_hex(8),
-            path=self._folder / file_id,
-            created=int(time.time()),
+            upload_id=self._tokens.hex(16),
+            secret=self._tokens.hex(8),
+            path=(self._folder or Path()) / file_id,
+            created=self._clock.microseconds() // 1_000_000,
         )
         self._by_id[file_id] = stored
+        self._awaited[stored.upload_id] = stored
         return stored
 
     def get(self, file_id: str) -> StoredFile | None:
@@ -107,19 +114,27 @@ class Files:
 
     def by_upload(self, upload_id: str) -> StoredFile | None:
         """Find the file an upload URL belongs to, while it still takes bytes."""
-        return next((file for file in self._by_id.values() if file.upload_id == upload_id and not file.completed), None)
+        return self._awaited.get(upload_id)
 
     def put(self, stored: StoredFile, data: bytes) -> None:
         """Keep the bytes; a repeated upload before completion replaces them."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        stored.path.write_bytes(data)
+        if self._folder is None:
+            self._in_memory[stored.id] = data
+        else:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            stored.path.write_bytes(data)
         stored.size = len(data)
         stored.sha256 = hashlib.sha256(data).hexdigest()
         stored.uploaded = True
 
+    def content(self, stored: StoredFile) -> bytes:
+        """Return the bytes of an uploaded file."""
+        return self._in_memory[stored.id] if self._folder is None else stored.path.read_bytes()
+
     def complete(self, stored: StoredFile, title: str | None) -> None:
         """Make an upload a file."""
         stored.completed = True
+        self._awaited.pop(stored.upload_id, None)
         stored.title = title or stored.name
         self._changes.bump()
 
@@ -134,7 +149,9 @@ class Files:
     def delete(self, stored: StoredFile) -> None:
         """Forget a file and its bytes."""
         del self._by_id[stored.id]
-        stored.path.unlink(missing_ok=True)
+        self._in_memory.pop(stored.id, None)
+        if self._folder is not None:
+            stored.path.unlink(missing_ok=True)
         self._changes.bump()
 
     def all(self) -> list[StoredFile]:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from typing import TYPE_CHECKING, Any
 
 from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel
 from quotebot.sandbox.slack.elements import STATELESS, Found, action_of, find_all, initial_state, is_empty, state_object
 from quotebot.sandbox.slack.errors import GestureError, Json, SlackError
 from quotebot.sandbox.slack.hooks import checked_content
-from quotebot.sandbox.slack.ids import new_id
 from quotebot.sandbox.slack.payloads import Payloads
 
 if TYPE_CHECKING:
     from quotebot.sandbox.slack.courier import Courier
+    from quotebot.sandbox.slack.line import Ack
     from quotebot.sandbox.slack.messages import Message
     from quotebot.sandbox.slack.passes import ResponseUrl
-    from quotebot.sandbox.slack.socket_mode import Ack
     from quotebot.sandbox.slack.views import View
     from quotebot.sandbox.slack.workspace import Workspace
 
@@ -73,7 +71,7 @@ class Gestures:
         found = self._element(message, action_id, block_id, value, stale=stale)
         state = initial_state(message.blocks)
         _fill(state, find_all(message.blocks), values)
-        action = _action(found, value)
+        action = _action(found, value, self._workspace.clock.stamp())
         if found.element["type"] not in STATELESS:
             state.setdefault(found.block_id, {})[found.action_id] = _state(found, value)
         payload = self._payloads.message_action(user, message, action, state)
@@ -92,7 +90,7 @@ class Gestures:
         view = self._view(user, view_id)
         found = _pick(find_all(view.blocks), action_id, block_id, value, f"view {view_id}")
         _fill(view.state, find_all(view.blocks), values)
-        action = _action(found, value)
+        action = _action(found, value, self._workspace.clock.stamp())
         if found.element["type"] not in STATELESS:
             view.state.setdefault(found.block_id, {})[found.action_id] = _state(found, value)
         payload = self._payloads.view_action(user, view, action)
@@ -156,7 +154,7 @@ class Gestures:
             except SlackError as error:
                 raise GestureError(404, f"no thread {thread_ts!r} in {channel.id} ({error.code})") from None
         typed = _TYPED_MENTION.sub(f"<@{BOT_USER_ID}>", text)
-        message = workspace.post_as_user(channel, user, typed, thread_ts, new_id(""))
+        message = workspace.post_as_user(channel, user, typed, thread_ts, workspace.tokens.object_id(""))
         kinds = [kind for kind in ("app_mention", "message") if self._subscribed(kind, channel, message)]
         sent = await asyncio.gather(*(self._courier.raise_event(self._payloads.message_event(message, kind)) for kind in kinds))
         events = [
@@ -207,7 +205,7 @@ class Gestures:
         if not any(ack.payload.get(name) for name in ("text", "blocks", "attachments")):
             return None
         try:
-            answer, blocks = checked_content(ack.payload)
+            answer, blocks = checked_content(ack.payload, workspace.tokens)
         except SlackError as error:
             workspace.tell(channel, user, f'{command} failed with the error "invalid_command_response"')
             return f"invalid_command_response: {error}"
@@ -303,10 +301,9 @@ def _pick(found: list[Found], action_id: str, block_id: str | None, value: Any, 
     return next((each for each in candidates if value is not None and each.element.get("value") == value), candidates[0])
 
 
-def _action(found: Found, value: Any) -> Json:
-    now = time.time_ns() // 1000
+def _action(found: Found, value: Any, action_ts: str) -> Json:
     try:
-        return action_of(found, value, f"{now // 1_000_000}.{now % 1_000_000:06d}")
+        return action_of(found, value, action_ts)
     except ValueError as error:
         raise GestureError(404, str(error)) from None
 

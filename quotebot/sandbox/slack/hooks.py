@@ -11,6 +11,7 @@ from quotebot.sandbox.slack.directory import BOT_USER_ID
 from quotebot.sandbox.slack.errors import Json, SlackError
 
 if TYPE_CHECKING:
+    from quotebot.sandbox.chance import Tokens
     from quotebot.sandbox.slack.passes import ResponseUrl
     from quotebot.sandbox.slack.workspace import Workspace
 
@@ -25,7 +26,7 @@ def answer_hook(workspace: Workspace, path: str, raw: bytes) -> None:
             workspace.messages.delete(original)
         hook.uses += 1
         return
-    text, blocks = checked_content(body)
+    text, blocks = checked_content(body, workspace.tokens)
     if body.get("replace_original") is True and original is not None:
         by = None if original.ephemeral_for is not None else BOT_USER_ID
         workspace.messages.edit(original, text=text, blocks=blocks, by=by)
@@ -35,10 +36,10 @@ def answer_hook(workspace: Workspace, path: str, raw: bytes) -> None:
     hook.uses += 1
 
 
-def checked_content(body: Json) -> tuple[str, list[Json]]:
+def checked_content(body: Json, tokens: Tokens) -> tuple[str, list[Json]]:
     """Return (text, blocks) of a response message. Raises SlackError no_text and what check_message_blocks raises."""
     text = body.get("text")
-    blocks = check_message_blocks(body.get("blocks"))
+    blocks = check_message_blocks(body.get("blocks"), tokens)
     text = text if isinstance(text, str) else ""
     if not text.strip() and not blocks and not body.get("attachments"):
         raise SlackError("no_text")

@@ -1,28 +1,21 @@
-"""Identifiers in Slack's shapes. Random, so that two worlds never give a bot's ledger the same request twice."""
+"""Message timestamps, which are also the messages' ids."""
 
 from __future__ import annotations
 
-import secrets
-import time
+from typing import TYPE_CHECKING
 
-
-def new_id(prefix: str) -> str:
-    """Return an object id such as F3K9..., upper-case."""
-    return f"{prefix}{secrets.token_hex(5).upper()}"
-
-
-def short_id() -> str:
-    """Return an id such as Slack gives to a block without a block_id."""
-    return secrets.token_urlsafe(4)[:5]
+if TYPE_CHECKING:
+    from quotebot.sandbox.slack.clock import VirtualClock
 
 
 class Timestamps:
     """Strictly increasing message timestamps, `seconds.microseconds`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
         self._last = 0
 
     def next(self) -> str:
         """Return now, or one microsecond after the last one given, whichever is later."""
-        self._last = max(self._last + 1, time.time_ns() // 1000)
+        self._last = max(self._last + 1, self._clock.microseconds())
         return f"{self._last // 1_000_000}.{self._last % 1_000_000:06d}"

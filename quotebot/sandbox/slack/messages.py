@@ -10,6 +10,7 @@ from quotebot.sandbox.slack.ids import Timestamps
 
 if TYPE_CHECKING:
     from quotebot.sandbox.slack.changes import Changes
+    from quotebot.sandbox.slack.clock import VirtualClock
     from quotebot.sandbox.slack.errors import Json
 
 
@@ -46,11 +47,12 @@ class Message:
 class Messages:
     """Insert, find, edit, delete."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, clock: VirtualClock) -> None:
         self._changes = changes
-        self._timestamps = Timestamps()
+        self._timestamps = Timestamps(clock)
         self._by_key: dict[tuple[str, str], Message] = {}  # in the order of their timestamps
         self._threads: dict[tuple[str, str], list[Message]] = {}
+        self._readable: dict[str, list[Message]] = {}  # channel -> what everybody reads outside threads, oldest first
 
     def timestamp(self) -> str:
         """Return the next message timestamp."""
@@ -61,6 +63,8 @@ class Messages:
         self._by_key[message.channel, message.ts] = message
         if message.is_reply and message.thread_ts is not None:
             self._threads.setdefault((message.channel, message.thread_ts), []).append(message)
+        if message.ephemeral_for is None and (not message.is_reply or message.broadcast):
+            self._readable.setdefault(message.channel, []).append(message)
         self._changes.bump()
         return message
 
@@ -73,12 +77,8 @@ class Messages:
         return list(self._by_key.values())
 
     def channel(self, channel: str) -> list[Message]:
-        """Return what the bot can read in a channel outside threads, oldest first."""
-        return [
-            message
-            for message in self.all()
-            if message.channel == channel and message.ephemeral_for is None and (not message.is_reply or message.broadcast)
-        ]
+        """Return what the bot can read in a channel outside threads, oldest first; not to be changed."""
+        return self._readable.get(channel, [])
 
     def replies(self, channel: str, root: str) -> list[Message]:
         """Return the replies below a root message, oldest first."""
@@ -98,6 +98,8 @@ class Messages:
         """Remove a message; a root with replies leaves a tombstone, so its thread stays."""
         if message.is_reply or not self.replies(message.channel, message.ts):
             del self._by_key[message.channel, message.ts]
+            if message in (readable := self._readable.get(message.channel, [])):
+                readable.remove(message)
             if message.is_reply and message.thread_ts is not None:
                 self._threads[message.channel, message.thread_ts].remove(message)
         else:

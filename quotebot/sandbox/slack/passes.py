@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from quotebot.sandbox.slack.directory import TEAM_ID
 from quotebot.sandbox.slack.errors import SlackError
-from quotebot.sandbox.slack.ids import new_id
 
 if TYPE_CHECKING:
+    from quotebot.sandbox.chance import Tokens
     from quotebot.sandbox.slack.clock import VirtualClock
 
 TRIGGER_SECONDS = 3.0
@@ -49,8 +48,9 @@ class ResponseUrl:
 class Passes:
     """Issue and redeem, by the world's clock."""
 
-    def __init__(self, clock: VirtualClock) -> None:
+    def __init__(self, clock: VirtualClock, tokens: Tokens) -> None:
         self._clock = clock
+        self._random = tokens
         self._triggers: dict[str, Trigger] = {}
         self._response_urls: dict[str, ResponseUrl] = {}
         self._tickets: dict[str, float] = {}
@@ -58,7 +58,7 @@ class Passes:
     def trigger(self, user: str) -> str:
         """Issue a trigger_id."""
         now = self._clock.now()
-        trigger_id = f"{int(now * 1000)}.{secrets.randbelow(10**10)}.{secrets.token_hex(16)}"
+        trigger_id = f"{int(now * 1000)}.{self._random.below(10**10)}.{self._random.hex(16)}"
         self._triggers[trigger_id] = Trigger(user, now)
         return trigger_id
 
@@ -80,7 +80,7 @@ class Passes:
     def response_url(self, kind: Literal["commands", "actions"], user: str, channel: str, message_ts: str | None) -> ResponseUrl:
         """Issue a response_url."""
         hook = ResponseUrl(
-            id=f"{new_id('')}/{secrets.token_hex(12)}",
+            id=f"{self._random.object_id('')}/{self._random.hex(12)}",
             kind=kind,
             user=user,
             channel=channel,
@@ -106,7 +106,7 @@ class Passes:
 
     def ticket(self) -> str:
         """Issue a socket ticket."""
-        ticket = secrets.token_hex(16)
+        ticket = self._random.hex(16)
         self._tickets[ticket] = self._clock.now()
         return ticket
 

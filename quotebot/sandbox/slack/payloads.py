@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from quotebot.sandbox.slack.directory import APP_ID, TEAM_DOMAIN, TEAM_ID, VERIFICATION_TOKEN, Channel
@@ -87,13 +86,13 @@ class Payloads:
     def shortcut(self, user: str, callback_id: str, message: Message | None) -> Json:
         """Return a global shortcut, or a message shortcut when there is a message."""
         if message is None:
-            return {**self._interactive("shortcut", user), "callback_id": callback_id, "action_ts": _action_ts()}
+            return {**self._interactive("shortcut", user), "callback_id": callback_id, "action_ts": self._workspace.clock.stamp()}
         channel = self._workspace.place(message.channel)
         hook = self._workspace.passes.response_url("actions", user, message.channel, None)
         return {
             **self._interactive("message_action", user),
             "callback_id": callback_id,
-            "action_ts": _action_ts(),
+            "action_ts": self._workspace.clock.stamp(),
             "message_ts": message.ts,
             "channel": {"id": channel.id, "name": _channel_name(channel)},
             "message": self._workspace.wire(message),
@@ -120,7 +119,7 @@ class Payloads:
             "user": user,
             "channel": self._workspace.directory.open_im(user).id,
             "tab": "home",
-            "event_ts": _action_ts(),
+            "event_ts": self._workspace.clock.stamp(),
         }
         home = self._workspace.views.homes.get(user)
         return event if home is None else {**event, "view": home.wire()}
@@ -141,8 +140,3 @@ class Payloads:
 
 def _channel_name(channel: Channel) -> str:
     return "directmessage" if channel.is_im else channel.name
-
-
-def _action_ts() -> str:
-    now = time.time_ns() // 1000
-    return f"{now // 1_000_000}.{now % 1_000_000:06d}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
@@ -13,10 +12,12 @@ from typing import TYPE_CHECKING
 from aiohttp import WSMsgType, web
 
 from quotebot.sandbox.slack.directory import APP_ID
+from quotebot.sandbox.slack.line import Ack
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
+    from quotebot.sandbox.chance import Tokens
     from quotebot.sandbox.slack.changes import Changes
     from quotebot.sandbox.slack.errors import Json
     from quotebot.sandbox.slack.passes import Passes
@@ -27,20 +28,6 @@ CONNECTIONS_MAX = 10
 PING_SECONDS = 5.0
 FRAME_BYTES_MAX = 4 * 2**20
 REMEMBERED_ENVELOPES = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """What came back for one envelope. `payload` is None without an ack, {} for a bare one; `error` is Slack's word for no ack."""
-
-    payload: Json | None
-    milliseconds: float | None
-    error: str | None = None
-
-    def body(self) -> Json:
-        """Return it as the control API shows it."""
-        body: Json = {"ack": self.payload, "ack_ms": self.milliseconds}
-        return body if self.error is None else {**body, "error": self.error}
 
 
 @dataclass(slots=True, eq=False)
@@ -81,18 +68,30 @@ class _Waiting:
 class SocketMode:
     """The server end of every Socket Mode connection."""
 
-    def __init__(self, passes: Passes, changes: Changes, weather: Weather, witness: Witness, *, ack_seconds: float) -> None:
+    def __init__(
+        self,
+        passes: Passes,
+        changes: Changes,
+        weather: Weather,
+        witness: Witness,
+        tokens: Tokens,
+        *,
+        ack_seconds: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._passes = passes
         self._changes = changes
         self._weather = weather
         self._witness = witness
+        self._tokens = tokens
         self._ack_seconds = ack_seconds
+        self._monotonic = monotonic
         self._connections: list[Connection] = []
         self._waiting: dict[str, deque[_Waiting]] = {}
         self._fate: OrderedDict[str, str] = OrderedDict()  # envelope_id -> what a further ack of it is
         self._tasks: set[asyncio.Task[None]] = set()
         self._handled: set[int] = set()
-        self._weather_changed = asyncio.Event()
+        self._weather_changed: asyncio.Event | None = None  # made for whoever waits
         weather.subscribe(self._on_weather)
 
     @property
@@ -113,7 +112,7 @@ class SocketMode:
         """Send an envelope to one random live connection and wait for its ack."""
         waiting = _Waiting(kind, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(envelope_id, deque()).append(waiting)
-        started = time.monotonic()
+        started = self._monotonic()
         try:
             async with asyncio.timeout(self._ack_seconds):
                 if not await self._send_to_one(text):
@@ -124,7 +123,7 @@ class SocketMode:
             return Ack(None, None, "operation_timeout")
         finally:
             self._forget(envelope_id, waiting)
-        return Ack(payload, round((time.monotonic() - started) * 1000, 3))
+        return Ack(payload, round((self._monotonic() - started) * 1000, 3))
 
     async def close(self) -> None:
         """Close every connection and stop the helpers."""
@@ -142,7 +141,7 @@ class SocketMode:
         candidates = list(self._connections)
         while candidates:
             healthy = [connection for connection in candidates if not connection.muted]
-            chosen = secrets.choice(healthy or candidates)
+            chosen = self._tokens.choice(healthy or candidates)
             if await chosen.send(text):
                 return True
             candidates.remove(chosen)
@@ -242,17 +241,19 @@ class SocketMode:
 
     def _on_weather(self) -> None:
         """Act on faults that apply as soon as they are armed."""
-        self._weather_changed.set()
-        self._weather_changed = asyncio.Event()
+        if self._weather_changed is not None:
+            self._weather_changed.set()
+            self._weather_changed = None
         for fault in self._weather.armed("socket"):
-            if fault.id in self._handled:
+            if fault.id in self._handled or fault.effect not in ("disconnect", "half_open"):
                 continue
+            self._handled.add(fault.id)
+            if not self._connections:
+                continue  # they strike the connections of this moment
             if fault.effect == "disconnect":
-                self._handled.add(fault.id)
                 fault.hits += len(self._connections)
                 self._spawn(self._disconnect_all())
-            elif fault.effect == "half_open":
-                self._handled.add(fault.id)
+            else:
                 self._spawn(self._half_open(fault))
 
     async def _disconnect_all(self) -> None:
@@ -267,8 +268,10 @@ class SocketMode:
         for connection in muted:
             connection.mute()
         while self._weather.holds(fault):
+            if self._weather_changed is None:
+                self._weather_changed = asyncio.Event()
             changed = self._weather_changed
-            left = None if fault.until is None else max(0.0, fault.until - time.monotonic())
+            left = None if fault.until is None else max(0.0, fault.until - self._monotonic())
             try:
                 async with asyncio.timeout(left):
                     await changed.wait()

@@ -34,8 +34,8 @@ def describe(workspace: Workspace, connections: int) -> Json:
             {"id": channel.id, "name": channel.name, "is_im": channel.is_im, "members": list(channel.members)}
             for channel in directory.channels.values()
         ],
-        "messages": [_message(workspace, message) for message in workspace.messages.all()],
-        "files": [_file(workspace, stored) | {"shares": stored.shares} for stored in workspace.files.all()],
+        "messages": shown_messages(workspace),
+        "files": shown_files(workspace),
         "views": [
             {"user": user, "view": view.wire(), "errors": view.errors}
             for user, stack in workspace.views.stacks.items()
@@ -45,6 +45,20 @@ def describe(workspace: Workspace, connections: int) -> Json:
         "bot": {"connections": connections},
         "version": workspace.changes.version,
     }
+
+
+def shown_messages(workspace: Workspace) -> list[Json]:
+    """Return every message, oldest first."""
+    return [_message(workspace, message) for message in workspace.messages.all()]
+
+
+def shown_files(workspace: Workspace) -> list[Json]:
+    """Return every completed file with where it is shared, oldest first."""
+    return [
+        _file(workspace, stored)
+        | {"shares": {channel: [dict(place) for place in places] for channel, places in stored.shares.items()}}
+        for stored in workspace.files.all()
+    ]
 
 
 def _message(workspace: Workspace, message: Message) -> Json:
@@ -64,7 +78,7 @@ def _message(workspace: Workspace, message: Message) -> Json:
         "files": files,
         "error": message.error,
         "subtype": message.subtype,
-        "reactions": message.reactions,
+        "reactions": {name: list(users) for name, users in message.reactions.items()},
     }
 
 

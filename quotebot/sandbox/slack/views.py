@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +9,11 @@ from quotebot.sandbox.slack.blocks import check_view, with_ids
 from quotebot.sandbox.slack.directory import APP_ID, BOT_ID, TEAM_ID
 from quotebot.sandbox.slack.elements import initial_state
 from quotebot.sandbox.slack.errors import Json, SlackError
-from quotebot.sandbox.slack.ids import new_id, short_id
 
 if TYPE_CHECKING:
+    from quotebot.sandbox.chance import Tokens
     from quotebot.sandbox.slack.changes import Changes
+    from quotebot.sandbox.slack.clock import VirtualClock
 
 STACK_LIMIT = 3
 
@@ -66,8 +66,10 @@ class View:
 class Views:
     """Open, push, update, close, publish: with Slack's hash and stack rules."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, clock: VirtualClock, tokens: Tokens) -> None:
         self._changes = changes
+        self._clock = clock
+        self._tokens = tokens
         self.stacks: dict[str, list[View]] = {}
         self.homes: dict[str, View] = {}
 
@@ -79,9 +81,9 @@ class Views:
         return [view for stack in self.stacks.values() for view in stack] + list(self.homes.values())
 
     def open(self, user: str, content: Any) -> View:
-        """Open a modal, in place of whatever that person had open. Raises SlackError."""
-        checked = self._checked(content, kind="modal")
-        view = _view(user, checked, root=None, previous=None)
+        """Open a modal that `check_view` has passed, in place of whatever that person had open. Raises SlackError."""
+        checked = self._with_ids(content)
+        view = self._view(user, checked, root=None, previous=None)
         self.stacks[user] = [view]
         self._changes.bump()
         return view
@@ -94,18 +96,20 @@ class Views:
             raise SlackError("not_found")
         if len(stack) >= STACK_LIMIT:
             raise SlackError("push_limit_reached")
-        view = _view(user, checked, root=stack[0].id, previous=stack[-1].id)
+        view = self._view(user, checked, root=stack[0].id, previous=stack[-1].id)
         stack.append(view)
         self._changes.bump()
         return view
 
     def update(self, view: View, content: Any, *, expected_hash: str | None) -> View:
         """Replace a view's content; values typed into blocks that stay are kept. Raises SlackError."""
-        checked = self._checked(content, kind=view.content["type"], replacing=view)
+        return self._replace(view, self._checked(content, kind=view.content["type"], replacing=view), expected_hash)
+
+    def _replace(self, view: View, checked: Json, expected_hash: str | None) -> View:
         if expected_hash and expected_hash != view.hash:
             raise SlackError("hash_conflict")
         view.content = checked
-        view.hash = _hash()
+        view.hash = self._hash()
         fresh = initial_state(checked["blocks"])
         for block_id, actions in fresh.items():
             for action_id in actions:
@@ -119,11 +123,11 @@ class Views:
 
     def publish(self, user: str, content: Any, *, expected_hash: str | None) -> View:
         """Set a person's App Home. Raises SlackError."""
-        checked = self._checked(content, kind="home")
         home = self.homes.get(user)
+        checked = self._checked(content, kind="home", replacing=home)
         if home is not None:
-            return self.update(home, checked, expected_hash=expected_hash)
-        view = _view(user, checked, root=None, previous=None)
+            return self._replace(home, checked, expected_hash)
+        view = self._view(user, checked, root=None, previous=None)
         self.homes[user] = view
         self._changes.bump()
         return view
@@ -160,24 +164,25 @@ class Views:
 
     def _checked(self, content: Any, *, kind: str, replacing: View | None = None) -> Json:
         check_view(content, kind=kind)
+        return self._with_ids(content, replacing=replacing)
+
+    def _with_ids(self, content: Json, *, replacing: View | None = None) -> Json:
         external_id = content.get("external_id")
         if external_id and any(view.content.get("external_id") == external_id for view in self._all() if view is not replacing):
             raise SlackError("duplicate_external_id")
-        return {**content, "blocks": with_ids(content["blocks"])}
+        return {**content, "blocks": with_ids(content["blocks"], self._tokens)}
 
+    def _view(self, user: str, content: Json, *, root: str | None, previous: str | None) -> View:
+        view_id = self._tokens.object_id("V")
+        return View(
+            id=view_id,
+            user=user,
+            content=content,
+            hash=self._hash(),
+            root_view_id=root or view_id,
+            previous_view_id=previous,
+            state=initial_state(content["blocks"]),
+        )
 
-def _view(user: str, content: Json, *, root: str | None, previous: str | None) -> View:
-    view_id = new_id("V")
-    return View(
-        id=view_id,
-        user=user,
-        content=content,
-        hash=_hash(),
-        root_view_id=root or view_id,
-        previous_view_id=previous,
-        state=initial_state(content["blocks"]),
-    )
-
-
-def _hash() -> str:
-    return f"{int(time.time())}.{short_id()}{short_id()}"
+    def _hash(self) -> str:
+        return f"{self._clock.microseconds() // 1_000_000}.{self._tokens.short_id()}{self._tokens.short_id()}"

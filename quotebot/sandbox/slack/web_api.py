@@ -1,4 +1,4 @@
-"""The HTTP side of the Web API: /api/<method>, uploads, private files and response URLs."""
+"""What a bot calls over HTTP: /api/<method>, uploads, private files and response URLs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from quotebot.sandbox.serving import serving
 from quotebot.sandbox.slack import api_chat, api_conversations, api_files, api_people, api_views
 from quotebot.sandbox.slack.arguments import Arguments, read_arguments
 from quotebot.sandbox.slack.directory import APP_ID, APP_TOKEN, BOT_TOKEN
 from quotebot.sandbox.slack.errors import Json, SlackError
+from quotebot.sandbox.slack.forms import multipart
 from quotebot.sandbox.slack.hooks import answer_hook
-from quotebot.sandbox.slack.outages import Outages, Served, json_response
+from quotebot.sandbox.slack.outages import Outages, Served
 from quotebot.sandbox.slack.workspace import Workspace
+from quotebot.sandbox.wire import Answer, json_answer, text_answer
 
 if TYPE_CHECKING:
     from quotebot.sandbox.weather import Weather
+    from quotebot.sandbox.wire import Received
     from quotebot.sandbox.witness import Witness
 
 Method = Callable[[Workspace, Arguments], Json]
@@ -78,7 +82,7 @@ _KEY_ARGUMENTS = {
 
 
 class WebApi:
-    """The routes a bot calls."""
+    """What a bot calls. Faults and sightings name the method, `upload` and `response_url`; a download is neither hit nor seen."""
 
     def __init__(self, workspace: Workspace, weather: Weather, witness: Witness) -> None:
         self._workspace = workspace
@@ -86,28 +90,52 @@ class WebApi:
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes to mount."""
+        answer = serving(self, reset=True)
         return [
-            web.route("*", "/api/{method}", self._call),
-            web.route("*", "/upload/v1/{upload_id}", self._upload),
-            web.get("/files-pri/{ids}/{name}", self._download),
-            web.post("/hooks/{kind}/{team}/{id}/{secret}", self._hook),
+            web.route("*", "/api/{method}", answer),
+            web.route("*", "/upload/v1/{upload_id}", answer),
+            web.get("/files-pri/{ids}/{name}", answer),
+            web.post("/hooks/{kind}/{team}/{id}/{secret}", answer),
         ]
 
-    async def _call(self, request: web.Request) -> web.Response:
-        method = request.match_info["method"]
-        arguments, unreadable = await _read(request)
+    def delay(self, received: Received) -> float:
+        """Return how many seconds this request is held up first."""
+        match received.segments:
+            case ["api", method]:
+                return self._outages.delay(method)
+            case ["upload", *_]:
+                return self._outages.delay("upload")
+            case ["hooks", *_]:
+                return self._outages.delay("response_url")
+        return 0.0
+
+    def receive(self, received: Received, *, waited: bool = False) -> Answer:
+        """Answer one request. Raises Cut."""
+        match received.segments:
+            case ["api", method]:
+                return self._call(received, method, waited=waited)
+            case ["upload", "v1", upload_id]:
+                return self._upload(received, upload_id, waited=waited)
+            case ["files-pri", ids, _] if received.verb in ("GET", "HEAD"):
+                return self._download(received, ids.partition("-")[2])
+            case ["hooks", _, _, hook_id, _] if received.verb == "POST":
+                return self._hook(received, hook_id, waited=waited)
+        return text_answer("404: Not Found", 404)
+
+    def _call(self, received: Received, method: str, *, waited: bool) -> Answer:
+        arguments, unreadable = _read(received)
 
         def apply() -> Served:
             if unreadable is not None:
-                return Served(json_response(unreadable.body()), applied=False, status=unreadable.code, key=None)
+                return Served(json_answer(unreadable.body()), applied=False, status=unreadable.code, key=None)
             try:
                 body = {"ok": True, **self._answer(method, arguments)}
             except SlackError as error:
-                return Served(json_response(error.body()), applied=False, status=error.code, key=_key(method, arguments))
+                return Served(json_answer(error.body()), applied=False, status=error.code, key=_key(method, arguments))
             key = _key(method, arguments) or body.get("file_id")
-            return Served(json_response(body), applied=True, status=200, key=key)
+            return Served(json_answer(body), applied=True, status=200, key=key)
 
-        return await self._outages.serve(request, method, arguments.raw, lambda: _key(method, arguments), apply)
+        return self._outages.serve(method, arguments.raw, lambda: _key(method, arguments), apply, waited=waited)
 
     def _answer(self, method: str, arguments: Arguments) -> Json:
         handler = METHODS.get(method)
@@ -117,49 +145,51 @@ class WebApi:
             _check_token(method, arguments.token)
         return handler(self._workspace, arguments)
 
-    async def _upload(self, request: web.Request) -> web.Response:
-        stored = self._workspace.files.by_upload(request.match_info["upload_id"])
-        data = await _uploaded_bytes(request)
+    def _upload(self, received: Received, upload_id: str, *, waited: bool) -> Answer:
+        stored = self._workspace.files.by_upload(upload_id)
+        data = _uploaded_bytes(received)
         file_id = stored.id if stored is not None else None
 
         def apply() -> Served:
-            if stored is None or stored.completed:
-                return Served(web.Response(text="upload not found", status=404), applied=False, status=404, key=file_id)
+            if stored is None:
+                return Served(text_answer("upload not found", 404), applied=False, status=404, key=file_id)
             if not data:
-                return Served(web.Response(text="empty upload", status=400), applied=False, status=400, key=file_id)
+                return Served(text_answer("empty upload", 400), applied=False, status=400, key=file_id)
             self._workspace.files.put(stored, data)
-            return Served(web.Response(text=f"OK - {len(data)}"), applied=True, status=200, key=file_id)
+            return Served(text_answer(f"OK - {len(data)}"), applied=True, status=200, key=file_id)
 
-        return await self._outages.serve(request, "upload", data, lambda: file_id, apply)
+        return self._outages.serve("upload", data, lambda: file_id, apply, waited=waited)
 
-    async def _download(self, request: web.Request) -> web.StreamResponse:
-        file_id = request.match_info["ids"].partition("-")[2]
+    def _download(self, received: Received, file_id: str) -> Answer:
         stored = self._workspace.files.get(file_id)
         if stored is None or not stored.uploaded:
-            return web.Response(text="file not found", status=404)
-        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if bearer != BOT_TOKEN and request.query.get("secret") != stored.secret:
-            return web.Response(text="a private file: send the bot's token", status=403)
+            return text_answer("file not found", 404)
+        bearer = received.header("Authorization").removeprefix("Bearer ")
+        if bearer != BOT_TOKEN and received.query.get("secret") != stored.secret:
+            return text_answer("a private file: send the bot's token", 403)
         shown = stored.mimetype in _SHOWN_IN_PAGE
         headers = {
             "Content-Type": stored.mimetype,
             "Content-Disposition": "inline" if shown else "attachment",
             "X-Content-Type-Options": "nosniff",
         }
-        return web.FileResponse(stored.path, headers=headers)
+        return Answer(200, headers, self._workspace.files.content(stored))
 
-    async def _hook(self, request: web.Request) -> web.Response:
-        raw = await request.read()
+    def _hook(self, received: Received, hook_id: str, *, waited: bool) -> Answer:
+        raw = received.body
+
+        def key() -> str | None:
+            return _hook_key(hook_id, raw)
 
         def apply() -> Served:
             try:
-                answer_hook(self._workspace, request.path, raw)
+                answer_hook(self._workspace, received.path, raw)
             except SlackError as error:
                 status = 404 if error.code in ("no_hook", "used_url", "expired_url") else 400
-                return Served(json_response(error.body(), status), applied=False, status=error.code, key=_hook_key(request, raw))
-            return Served(web.Response(text="ok"), applied=True, status=200, key=_hook_key(request, raw))
+                return Served(json_answer(error.body(), status), applied=False, status=error.code, key=key())
+            return Served(text_answer("ok"), applied=True, status=200, key=key())
 
-        return await self._outages.serve(request, "response_url", raw, lambda: _hook_key(request, raw), apply)
+        return self._outages.serve("response_url", raw, key, apply, waited=waited)
 
 
 def _check_token(method: str, token: str | None) -> None:
@@ -190,32 +220,31 @@ def _metadata_key(metadata: Any) -> str | None:
     return None if key is None else str(key)
 
 
-def _hook_key(request: web.Request, raw: bytes) -> str | None:
+def _hook_key(hook_id: str, raw: bytes) -> str | None:
     """Return our key from the body's metadata, else the public half of the URL."""
     try:
         body = json.loads(raw)
     except ValueError:
         body = None
     key = _metadata_key(body.get("metadata")) if isinstance(body, dict) else None
-    return key or request.match_info["id"]
+    return key or hook_id
 
 
-async def _read(request: web.Request) -> tuple[Arguments, SlackError | None]:
+def _read(received: Received) -> tuple[Arguments, SlackError | None]:
     """Read the arguments, or say why they cannot be read."""
     try:
-        return await read_arguments(request), None
+        return read_arguments(received), None
     except SlackError as error:
-        raw = b"" if request.content_type == "multipart/form-data" else await request.read()
+        raw = b"" if received.content_type == "multipart/form-data" else received.body
         return Arguments({}, None, raw), error
 
 
-async def _uploaded_bytes(request: web.Request) -> bytes:
-    """Return the bytes of an upload, raw or as the first file part of a multipart form."""
-    if request.content_type != "multipart/form-data":
-        return await request.read()
-    form = await request.post()
-    for part in form.values():
-        if isinstance(part, web.FileField):
-            with part.file:
-                return part.file.read()
-    return b""
+def _uploaded_bytes(received: Received) -> bytes:
+    """Return the bytes of an upload, raw or as the first file part of a multipart form; none when the form cannot be read."""
+    if received.content_type != "multipart/form-data":
+        return received.body
+    try:
+        parts = multipart(received.header("Content-Type"), received.body)
+    except ValueError:
+        return b""
+    return next((part.content for part in parts if part.filename is not None), b"")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from quotebot.sandbox.chance import Tokens
     from quotebot.sandbox.slack.clock import VirtualClock
 
 TEXT_MAX = 40_000
@@ -24,14 +25,17 @@ TEXT_MAX = 40_000
 class Workspace:
     """All state of the Slack half. `url` is the base URL once the world serves; `on_post` hears of every visible message."""
 
-    def __init__(self, clock: VirtualClock, folder: Path, *, subscriptions: frozenset[str] = SUBSCRIPTIONS) -> None:
+    def __init__(
+        self, clock: VirtualClock, tokens: Tokens, folder: Path | None, *, subscriptions: frozenset[str] = SUBSCRIPTIONS
+    ) -> None:
         self.clock = clock
+        self.tokens = tokens
         self.changes = Changes()
         self.directory = Directory()
-        self.messages = Messages(self.changes)
-        self.views = Views(self.changes)
-        self.files = Files(self.changes, folder)
-        self.passes = Passes(clock)
+        self.messages = Messages(self.changes, clock)
+        self.views = Views(self.changes, clock, tokens)
+        self.files = Files(self.changes, clock, tokens, folder)
+        self.passes = Passes(clock, tokens)
         self.subscriptions = subscriptions
         self.url = ""
         self.on_post: Callable[[Message], None] | None = None

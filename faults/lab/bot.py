@@ -1,0 +1,239 @@
+"""The whole bot in a laboratory: production's core, surface and envelopes, over a Wire instead of connections.
+
+Left out are the socket (the envelope's text is handed over directly) and the PDF renderer's child process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import sqlite3
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from adapters.artefacts import Artefacts
+from adapters.pdf import RenderedPdf
+from adapters.salesforce import Salesforce
+from adapters.slack import SlackApi
+from faults.lab.database import InlineDatabase, engine
+from faults.lab.wire import InPlace, Wire
+from quotebot.app import identify, surface_of
+from quotebot.core import Core, Ports, start_core
+from quotebot.opening import open_database
+from quotebot.outside import Outside
+from quotebot.performer import Adapters
+from quotebot.slack.envelopes import Envelopes, bolt_app
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from pathlib import Path
+
+    from adapters.pdf import QuoteDocument
+    from faults.lab.loop import LabClock
+    from faults.lab.traps import Trap
+    from faults.lab.wire import FarEnd
+    from quotebot.settings import Settings
+
+POLL_SECONDS: Final = 3600.0  # so rare that whatever was not woken shows
+RENDER_SECONDS: Final = 0.2
+SETTLE_LOOK_SECONDS: Final = 0.05
+SETTLE_LOOK_SECONDS_MAX: Final = 5.0
+_INSIDE: ContextVar[Any] = ContextVar("the bot a task belongs to", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a bot is given: its clock, its wire's other end, its traps, its chance. `draw(low, high)` is jitter."""
+
+    clock: LabClock
+    far_end: FarEnd
+    trap: Trap
+    draw: Callable[[float, float], float]
+    latency: Callable[[], float]
+
+
+class LabBot:
+    """One life of the bot. `start`, then hand it envelopes; `stop` ends it as SIGTERM does, `crash` as SIGKILL does."""
+
+    def __init__(self, settings: Settings, conditions: Conditions) -> None:
+        self._settings = settings
+        self._conditions = conditions
+        self._wire = Wire(conditions.far_end, conditions.trap, conditions.latency)
+        self._stack = contextlib.AsyncExitStack()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._envelopes: Envelopes | None = None
+        self._core: Core | None = None
+        self.alive = True
+
+    @property
+    def core(self) -> Core:
+        """The started core."""
+        assert self._core is not None  # noqa: S101 -- it was started
+        return self._core
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What made a worker give up, which ends a real bot."""
+        for task in self.core.workers.tasks:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                return task.exception()
+        return None
+
+    async def start(self) -> None:
+        """Recover and start the workers, as run_bot does."""
+        await self._inside(self._start())
+
+    async def deliver(self, text: str, answered: Callable[[dict[str, Any]], None]) -> bool:
+        """Hand over one envelope; `answered` gets the acknowledgement's payload. True when it was acknowledged."""
+        return bool(await self._inside(self._deliver(text, answered)))
+
+    async def settled(self, seconds: float) -> bool:
+        """Let it work until nothing is unfinished that could go on; false when something still was after so many seconds."""
+        clock, step = self._conditions.clock, SETTLE_LOOK_SECONDS
+        until = clock.monotonic() + seconds
+        while under_way(self._settings.ledger_path):
+            if clock.monotonic() >= until:
+                return False
+            await asyncio.sleep(step)
+            step = min(step * 1.5, SETTLE_LOOK_SECONDS_MAX)
+            if self.failure is not None:
+                raise self.failure
+        return True
+
+    async def stop(self) -> None:
+        """End it properly."""
+        await self._inside(self._stack.aclose())
+        self.alive = False
+
+    async def crash(self) -> None:
+        """End it as a SIGKILL would: nothing that it still wanted to do is done."""
+        self.alive = False
+        database = self.core.ledger.database
+        assert isinstance(database, InlineDatabase)  # noqa: S101 -- our own ports gave it
+        database.crash()
+        tasks = [task for task in self._tasks if not task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _start(self) -> None:
+        conditions = self._conditions
+        ports = Ports(
+            clock=conditions.clock,
+            draw=conditions.draw,
+            database=partial(open_database, engine=engine(conditions.trap)),
+            outside=self._outside,
+            poll_seconds=POLL_SECONDS,
+        )
+        self._core = await start_core(self._stack, self._settings, ports, asyncio.Event())
+        identity = await identify(self._core.outside.adapters.slack)
+        surface = surface_of(self._core, self._settings)
+        self._envelopes = Envelopes(bolt_app(self._core.outside.client, identity, surface), self._ack)
+
+    async def _outside(self, stack: contextlib.AsyncExitStack, settings: Settings) -> Outside:
+        del stack
+        assert settings.slack_bot_token is not None  # noqa: S101 -- the laboratory's settings have everything
+        assert settings.salesforce_instance_url is not None  # noqa: S101 -- as above
+        assert settings.salesforce_client_id is not None  # noqa: S101 -- as above
+        assert settings.salesforce_client_secret is not None  # noqa: S101 -- as above
+        session: Any = self._wire.session
+        client = AsyncWebClient(
+            token=settings.slack_bot_token.get_secret_value(),
+            base_url=str(settings.slack_api_url),
+            session=session,
+            retry_handlers=[],
+        )
+        salesforce = Salesforce(
+            settings.salesforce_instance_url,
+            settings.salesforce_client_id,
+            settings.salesforce_client_secret.get_secret_value(),
+            session=self._wire.salesforce,
+            executor=InPlace(),
+        )
+        renderer: Any = _Renderer(self._conditions.trap)
+        slack = SlackApi(client, session, response_url_hosts=settings.response_url_hosts)
+        artefacts = Artefacts(settings.data_dir / "artefacts")
+        return Outside(client, Adapters(slack=slack, pdf=renderer, artefacts=artefacts, salesforce=salesforce))
+
+    async def _deliver(self, text: str, answered: Callable[[dict[str, Any]], None]) -> bool:
+        assert self._envelopes is not None  # noqa: S101 -- it was started
+        envelope = json.loads(text)
+        return await self._envelopes.answer(_Client(answered), SocketModeRequest.from_dict(envelope))  # type: ignore[arg-type] # it is an envelope
+
+    async def _ack(self, envelope_id: str, send: Callable[[], Awaitable[None]]) -> None:
+        del envelope_id
+        self._conditions.trap.passes("ack:before")
+        await send()
+        self._conditions.trap.passes("ack:sent")
+
+    async def _inside(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run work as a task of this bot; tasks it makes are this bot's too."""
+        token = _INSIDE.set(self)
+        try:
+            task = asyncio.get_running_loop().create_task(work)
+        finally:
+            _INSIDE.reset(token)
+        return await task
+
+
+class _Client:
+    """Takes the acknowledgement where the socket's client would."""
+
+    def __init__(self, answered: Callable[[dict[str, Any]], None]) -> None:
+        self._answered = answered
+
+    async def send_socket_mode_response(self, response: Any) -> None:
+        self._answered(response.to_dict().get("payload") or {})
+
+
+class _Renderer:
+    """The PDF renderer without its child process. Rendering is pure: the same document gives the same bytes."""
+
+    def __init__(self, trap: Trap) -> None:
+        self._trap = trap
+
+    async def render(self, document: QuoteDocument) -> RenderedPdf:
+        self._trap.passes("out:pdf:render:before")
+        await asyncio.sleep(RENDER_SECONDS)
+        content = b"%PDF-1.7\n" + json.dumps(asdict(document), default=str, sort_keys=True).encode()
+        self._trap.passes("out:pdf:render:answered")
+        return RenderedPdf(content, hashlib.sha256(content).hexdigest(), 1)
+
+
+_UNDER_WAY: Final = """
+SELECT 1 FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable')
+UNION ALL
+SELECT 1 FROM effects AS e
+WHERE (e.state IN ('in_flight', 'uncertain') OR e.state = 'pending' AND e.next_attempt_at IS NOT NULL)
+  AND NOT EXISTS (
+    SELECT 1 FROM gates AS g
+    WHERE g.state = 'held' AND g.until_at IS NULL AND (g.name = e.class OR e.class LIKE g.name || '.%'))
+LIMIT 1
+"""
+
+
+def under_way(ledger: Path) -> bool:
+    """Tell whether anything is unfinished that nobody holds up on purpose, by the file alone."""
+    with contextlib.closing(sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        return connection.execute(_UNDER_WAY).fetchone() is not None
+
+
+def remember_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Make the loop tell each bot which tasks are its own, so that `crash` can end them."""
+
+    def factory(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=loop, **options)
+        bot = _INSIDE.get()
+        if bot is not None:
+            bot._tasks.add(task)  # noqa: SLF001 -- its own module
+            task.add_done_callback(bot._tasks.discard)  # noqa: SLF001 -- as above
+        return task
+
+    loop.set_task_factory(factory)

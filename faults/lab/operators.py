@@ -1,0 +1,130 @@
+"""What an operator does at a terminal: each is one command's work on the ledger, with a trap in its database."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Final
+
+from faults.lab.database import engine
+from ledger.dead_letters import Filters
+from ledger.retention import purge
+from quotebot.cli import letters, ops
+from quotebot.opening import dead_letters, open_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from faults.lab.loop import LabClock
+    from faults.lab.traps import Trap
+    from ledger.ledger import Ledger
+    from quotebot.settings import Settings
+
+REASON: Final = "the other side is well again"
+ACTOR: Final = "operator"
+
+
+@contextlib.asynccontextmanager
+async def terminal(settings: Settings, clock: LabClock, trap: Trap) -> AsyncIterator[Ledger]:
+    """Open the ledger as a command does."""
+    async with open_ledger(settings, clock, engine(trap)) as ledger:
+        yield ledger
+
+
+async def replay(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot replay --yes`."""
+    async with terminal(settings, clock, trap) as ledger:
+        found = dead_letters(ledger)
+        for letter in await found.list():
+            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=letters.follow(ledger))
+
+
+async def replay_uncertain(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot replay --status uncertain --yes`: look now."""
+    async with terminal(settings, clock, trap) as ledger:
+        found = dead_letters(ledger)
+        for letter in await found.list(Filters(status="uncertain")):
+            follow = letters.follow(ledger)
+            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=follow, look_now=True)
+
+
+async def discard(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot dead discard` of every dead letter."""
+    async with terminal(settings, clock, trap) as ledger:
+        found = dead_letters(ledger)
+        for letter in await found.list():
+            await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=letters.follow(ledger))
+
+
+async def resolve_send_again(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot dead resolve --send-again` of everything in doubt."""
+    await _resolve(settings, clock, trap, delivered=False)
+
+
+async def resolve_delivered(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot dead resolve --delivered` of everything in doubt."""
+    await _resolve(settings, clock, trap, delivered=True)
+
+
+async def cancel_waiting(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot ops cancel` of every command and effect that waits."""
+    commands = _ids(settings, "SELECT id FROM operations WHERE state IN ('reserved', 'failed_retryable') ORDER BY id")
+    effects = _ids(settings, "SELECT id FROM effects WHERE state IN ('pending', 'uncertain') ORDER BY id")
+    async with terminal(settings, clock, trap) as ledger:
+        for row_id in commands:
+            await ops.give_up_operation(ledger, row_id, ACTOR, REASON)
+        for row_id in effects:
+            await ops.give_up_effect(ledger, row_id, ACTOR, REASON)
+
+
+async def pause(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot pause crm`."""
+    async with terminal(settings, clock, trap) as ledger:
+        await ledger.pause("crm", ACTOR, REASON)
+
+
+async def resume(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot resume crm`."""
+    async with terminal(settings, clock, trap) as ledger:
+        await ledger.resume("crm", ACTOR)
+
+
+async def prune(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot ledger prune`."""
+    async with terminal(settings, clock, trap) as ledger:
+        await purge(ledger, clock.now_ms(), dry_run=False)
+
+
+async def _resolve(settings: Settings, clock: LabClock, trap: Trap, *, delivered: bool) -> None:
+    async with terminal(settings, clock, trap) as ledger:
+        found = dead_letters(ledger)
+        for letter in [*await found.list(), *await found.list(Filters(status="uncertain"))]:
+            await found.resolve(
+                letter.reference,
+                delivered=delivered,
+                actor=ACTOR,
+                reason=REASON,
+                follow=letters.follow(ledger),
+                external_ref="1800000000.000100" if delivered else None,
+            )
+
+
+def _ids(settings: Settings, sql: str) -> list[int]:
+    with contextlib.closing(sqlite3.connect(f"{settings.ledger_path.absolute().as_uri()}?mode=ro", uri=True)) as ledger:
+        return [row_id for (row_id,) in ledger.execute(sql)]
+
+
+OPERATORS: Final[Mapping[str, Callable[[Settings, LabClock, Trap], Awaitable[None]]]] = {
+    command.__name__: command
+    for command in (
+        replay,
+        replay_uncertain,
+        discard,
+        resolve_send_again,
+        resolve_delivered,
+        cancel_waiting,
+        pause,
+        resume,
+        prune,
+    )
+}

@@ -1,0 +1,110 @@
+"""What came of a story, in a form in which two runs can be compared: nothing of times, ids of messages, or attempts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sqlite3
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from faults.checking.evidence import Outside
+from faults.checks import house_of, violations
+from faults.sometimes import reached
+from quotebot.sandbox.slack.directory import APPROVERS, BOT_USER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from faults.lab.cell import Cell
+
+# What may differ between two runs that came to the same: moments and places in time.
+_MOMENT: Final = re.compile(r"\b1[789]\d{8}\.\d{6}\b|\b1[789]\d{11}\b|<!date\^[^>]*>|\d\d:\d\d(:\d\d)?( UTC)?|\b\d+ (s|min|h) ago")
+_SAME: Final = {
+    "quotes": "SELECT quote_id, version, state, account, requester FROM quotes ORDER BY quote_id",
+    "approvals": "SELECT approval_id, quote_id, state, decided_by, decision_reason FROM approvals ORDER BY approval_id",
+    "operations": "SELECT operation_key, action_kind, state, outcome, response FROM operations ORDER BY operation_key",
+    "effects": """
+        SELECT effect_key, class, state, payload FROM effects
+        WHERE class NOT IN ('slack.card', 'slack.reply') ORDER BY effect_key""",
+    "tombstones": "SELECT operation_key, outcome FROM tombstones ORDER BY operation_key",
+    "gates": "SELECT name, state, cause FROM gates WHERE state = 'held' AND until_at IS NULL ORDER BY name",
+}
+
+
+def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
+    """Return the comparable end of a story, the invariants it violates and the interesting states it reached."""
+    seen = cell.world.seen()
+    outside = Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
+    house = house_of(cell.settings.data_dir, approvers=APPROVERS)
+    with contextlib.closing(read_only(cell.settings.ledger_path)) as ledger:
+        broken = violations(ledger, outside, cell.history, at_rest=at_rest, house=house)
+        marks = reached(ledger, outside, cell.history)
+        rows = {name: [_timeless(dict(row)) for row in ledger.execute(sql)] for name, sql in _SAME.items()}
+    return {
+        "end": {**rows, **_visible(outside, {told.text for told in cell.history})},
+        "violations": broken,
+        "reached": sorted(marks),
+    }
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """Open a ledger to look at it."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def difference(golden: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Say in sentences what differs; empty when nothing does."""
+    found = []
+    for name, wanted in golden.items():
+        expected, got = Counter(map(_text, wanted)), Counter(map(_text, other[name]))
+        found += [f"golden: {name} lacks {text[:600]}" for text in (expected - got)]
+        found += [f"golden: {name} has besides {text[:600]}" for text in (got - expected)]
+    return found
+
+
+def _visible(outside: Outside, acked: set[str | None]) -> dict[str, list[Any]]:
+    """What people see. Whispers cannot be read back: one may be there twice after a death. What an ack said differs by design."""
+    shown = [message for message in outside.messages if not message["ephemeral_for"]]
+    whispers = {
+        (message["ephemeral_for"], _scrub(message["text"]))
+        for message in outside.messages
+        if message["ephemeral_for"] and message["user"] == BOT_USER_ID and message["text"] not in acked
+    }
+    return {
+        "messages": [
+            [message["channel"], bool(message["thread_ts"]), _scrub(message["text"]), _scrub(_text(_nameless(message["blocks"])))]
+            for message in shown
+        ],
+        "whispers": sorted(map(list, whispers)),
+        "files": [[shared["name"], shared["title"], len(shared["shares"])] for shared in outside.files if shared["shares"]],
+        "crm": [
+            [name, _timeless({key: value for key, value in record.items() if not key.endswith(("Date", "stamp"))})]
+            for name, records in outside.crm.items()
+            for record in records
+        ],
+    }
+
+
+def _nameless(blocks: Any) -> Any:
+    """Leave out the names that Slack gives to blocks without one."""
+    if isinstance(blocks, dict):
+        return {name: _nameless(value) for name, value in blocks.items() if name != "block_id"}
+    return [_nameless(block) for block in blocks] if isinstance(blocks, list) else blocks
+
+
+def _timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: _scrub(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _scrub(text: str) -> str:
+    return _MOMENT.sub("*", text)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)

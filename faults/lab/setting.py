@@ -1,0 +1,52 @@
+"""The settings of a laboratory's bot, and where its files live."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from quotebot.sandbox.slack.directory import APP_TOKEN, APPROVERS, BOT_TOKEN
+from quotebot.settings import Settings
+
+if TYPE_CHECKING:
+    from typing import Any
+
+SLACK = "http://127.0.0.1:1/api/"
+SALESFORCE = "https://127.0.0.1:2"
+
+
+def lab_settings(data_dir: Path, **overrides: Any) -> Settings:
+    """Return the settings of a bot on an unserved World."""
+    return Settings(
+        _env_file=None,
+        **{
+            "data_dir": data_dir,
+            "SLACK_API_URL": SLACK,
+            "SLACK_BOT_TOKEN": BOT_TOKEN,
+            "SLACK_APP_TOKEN": APP_TOKEN,
+            "SALESFORCE_INSTANCE_URL": SALESFORCE,
+            "SALESFORCE_CLIENT_ID": "3MVG9-sandbox-quotebot",
+            "SALESFORCE_CLIENT_SECRET": "sandbox-secret",
+            "approvers": APPROVERS,
+            **overrides,
+        },
+    )
+
+
+def silence() -> None:
+    """Let the bot's own log be: a run that goes wrong is told by its repetition."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL), logger_factory=structlog.ReturnLoggerFactory()
+    )
+    for name in ("slack_bolt", "slack_sdk"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def ram() -> Path | None:
+    """Return a folder in memory for files that are made thousands of times, None where there is none."""
+    memory = Path("/dev/shm")  # noqa: S108 -- a memory file system, not a guessable name in it
+    return memory if memory.is_dir() and os.access(memory, os.W_OK) else None

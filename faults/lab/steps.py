@@ -1,0 +1,225 @@
+"""What happens in a story, step by step; each step knows how it goes on after the bot died in the middle of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from faults.lab.cell import DiedError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from faults.lab.cell import Cell
+    from quotebot.sandbox.world import World
+
+CHANNEL = "C0DEALS"
+REP, MANAGER = "U0REP", "U0MANAGER"
+
+
+class Step(Protocol):
+    """One thing that happens. A step is used once: it remembers what it did."""
+
+    def do(self, cell: Cell) -> None:
+        """Do it. Raises DiedError when the bot died meanwhile."""
+        ...
+
+    def again(self, cell: Cell) -> None:
+        """Go on with it in a new life of the bot, as people, Slack and operators do."""
+        ...
+
+
+@dataclass(slots=True)
+class Gesture:
+    """Somebody does something in Slack. After a death Slack delivers it again, and once more at the end of the story."""
+
+    request_id: str | None = field(default=None, init=False)
+
+    def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
+        """Return what the person does."""
+        raise NotImplementedError
+
+    def do(self, cell: Cell) -> None:
+        """Do it, once."""
+        self.request_id = cell.people(self.gesture(cell.world))["request_id"]
+        if cell.life is None:
+            raise DiedError
+
+    def again(self, cell: Cell) -> None:
+        """Deliver the same request again; when it died before Slack had even sent it, do it."""
+        if self.request_id is None:
+            self.do(cell)
+        else:
+            cell.people(cell.world.courier.redeliver(self.request_id, "resend", 1))
+
+
+@dataclass(slots=True)
+class Types(Gesture):
+    """Somebody types /quote."""
+
+    text: str
+    user: str = REP
+
+    def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
+        """Type it."""
+        return world.gestures.slash(self.user, CHANNEL, "/quote", self.text)
+
+
+@dataclass(slots=True)
+class Clicks(Gesture):
+    """Somebody clicks a button: on the newest card, or on the newest message that only they see."""
+
+    action_id: str
+    user: str
+    whispered: bool = False
+    stale: bool = False
+
+    def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
+        """Click it."""
+        message = newest(world, whispered_to=self.user if self.whispered else None)
+        return world.gestures.click_message(
+            self.user, CHANNEL, message["ts"], self.action_id, block_id=None, value=None, values={}, stale=self.stale
+        )
+
+
+@dataclass(slots=True)
+class Rejects(Gesture):
+    """An approver presses Reject, and sends the form with a reason."""
+
+    user: str
+    reason: str
+
+    def do(self, cell: Cell) -> None:
+        """Open the form, which records nothing, then send it."""
+        if not _forms(cell.world, self.user):
+            Clicks("approval.reject", self.user).do(cell)
+        Gesture.do(self, cell)
+
+    def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
+        """Send the form."""
+        return world.gestures.submit(self.user, _forms(world, self.user)[-1], {"reason": {"reason": self.reason}})
+
+
+@dataclass(slots=True)
+class Settles:
+    """The bot works until nothing is left to do."""
+
+    whole: bool = True  # whether nothing may be left after half an hour
+
+    def do(self, cell: Cell) -> None:
+        """Wait for it."""
+        if not cell.settle() and self.whole:
+            raise AssertionError("after half an hour something was still under way that only the hourly poll would wake")
+
+    def again(self, cell: Cell) -> None:
+        """Wait for it."""
+        self.do(cell)
+
+
+@dataclass(slots=True)
+class Waits:
+    """Time passes."""
+
+    seconds: float
+
+    def do(self, cell: Cell) -> None:
+        """Let it."""
+        cell.wait(self.seconds)
+
+    def again(self, cell: Cell) -> None:
+        """It passed."""
+
+
+@dataclass(slots=True)
+class Weather:
+    """The outside turns bad (see quotebot.sandbox.weather), or well again without an effect."""
+
+    target: str = ""
+    effect: str = ""
+    method: str | None = None
+    times: int | None = None
+    retry_after: int | None = None
+
+    def do(self, cell: Cell) -> None:
+        """Turn."""
+        if not self.effect:
+            cell.world.weather.clear()
+            return
+        times = 10_000 if self.times is None else self.times
+        cell.world.weather.arm(self.target, self.effect, method=self.method, times=times, retry_after=self.retry_after)
+
+    def again(self, cell: Cell) -> None:
+        """It has turned."""
+
+
+@dataclass(slots=True)
+class Stops:
+    """The bot is asked to end."""
+
+    def do(self, cell: Cell) -> None:
+        """SIGTERM."""
+        cell.stop()
+
+    def again(self, cell: Cell) -> None:
+        """It was started again meanwhile."""
+        cell.stop()
+
+
+@dataclass(slots=True)
+class Starts:
+    """The bot is started."""
+
+    def do(self, cell: Cell) -> None:
+        """Start it."""
+        cell.start()
+
+    def again(self, cell: Cell) -> None:
+        """It was."""
+
+
+@dataclass(slots=True)
+class Dies:
+    """The bot is killed, by somebody else than this story's window."""
+
+    def do(self, cell: Cell) -> None:
+        """SIGKILL."""
+        cell.kill()
+
+    def again(self, cell: Cell) -> None:
+        """It was started again meanwhile."""
+        cell.kill()
+
+
+@dataclass(slots=True)
+class Operates:
+    """An operator gives a command, beside no bot."""
+
+    name: str
+
+    def do(self, cell: Cell) -> None:
+        """Give it."""
+        cell.operate(self.name)
+
+    def again(self, cell: Cell) -> None:
+        """Give it again: it was cut short."""
+        if cell.life is not None:
+            cell.stop()
+        cell.operate(self.name)
+
+
+def newest(world: World, whispered_to: str | None = None) -> dict[str, Any]:
+    """Return the newest card, or the newest message with buttons that only this person sees."""
+    found = [
+        message
+        for message in world.seen().messages
+        if message["channel"] == CHANNEL
+        and message["blocks"]
+        and message["ephemeral_for"] == whispered_to
+        and (whispered_to is not None or not message["thread_ts"])
+    ]
+    return found[-1]
+
+
+def _forms(world: World, user: str) -> list[str]:
+    """Return the ids of the forms that are open for this person, oldest first."""
+    return [view.id for view in world.slack.views.stacks.get(user, [])]

@@ -1,0 +1,61 @@
+"""One whole deal in this process, so that what is imported, compiled and cached on the way is there before the first fork."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import simple_salesforce.api  # noqa: F401 -- the adapter imports it when it is needed, which would be in every fork
+
+from faults.lab.bot import Conditions, LabBot
+from faults.lab.loop import LabClock, VirtualLoop
+from faults.lab.setting import lab_settings, ram
+from faults.lab.steps import newest
+from faults.lab.traps import OpenTrap
+from quotebot.sandbox.chance import Tokens
+from quotebot.sandbox.slack.line import Ack
+from quotebot.sandbox.world import World
+
+
+class _Line:
+    """Hands envelopes to the bot in this process."""
+
+    bot: LabBot
+
+    async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
+        del envelope_id, kind
+        answers: list[dict[str, Any]] = []
+        await self.bot.deliver(text, answers.append)
+        return Ack(answers[0] if answers else None, 1.0)
+
+
+def warm_up() -> None:
+    """Run the deal, and freeze what it left: the garbage collector would copy it into each fork by looking at it."""
+    clock = LabClock()
+    loop = VirtualLoop(clock)
+    with tempfile.TemporaryDirectory(prefix="quotebot-warmth-", dir=ram()) as folder:
+        loop.run_until_complete(_deal(clock, Path(folder)))
+    loop.close()
+    asyncio.set_event_loop(None)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+async def _deal(clock: LabClock, folder: Path) -> None:
+    line = _Line()
+    world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=Tokens.seeded(1), line=line).unserved()
+    chance = random.Random(1)  # noqa: S311 -- to repeat a run
+    line.bot = LabBot(lab_settings(folder), Conditions(clock, world, OpenTrap(), chance.uniform, lambda: 0.03))
+    await line.bot.start()
+    await world.gestures.slash("U0REP", "C0DEALS", "/quote", "new for Acme: 150 pro, 150 sso, 1 support; discount 15%")
+    await line.bot.settled(60)
+    for action_id, user in (("quote.submit", "U0REP"), ("approval.approve", "U0MANAGER")):
+        ts = newest(world)["ts"]
+        await world.gestures.click_message(user, "C0DEALS", ts, action_id, block_id=None, value=None, values={}, stale=False)
+        await line.bot.settled(60)
+    await line.bot.stop()

@@ -1,0 +1,226 @@
+"""The bot's way out in a laboratory: what stands where aiohttp's session and requests' connections stand.
+
+slack_sdk and simple-salesforce are the real ones. Each request they make is a choke point (before it leaves, when the other side
+has taken it, when its answer has arrived) and one call of the stand-ins' synchronous core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import io
+import json
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+import requests
+from aiohttp.client_reqrep import ConnectionKey
+from multidict import CIMultiDict
+from requests.adapters import BaseAdapter
+
+from adapters.salesforce_transport import leaving
+from faults.lab.traps import UnreachableError
+from quotebot.sandbox.wire import Answer, Cut, Received
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from faults.lab.traps import Trap
+
+T = TypeVar("T")
+LATENCY_SECONDS: Final = 0.030  # there, and as much back: long enough for the bot to do something else meanwhile
+
+
+class FarEnd(Protocol):
+    """The other side of every request: the stand-ins' World, here or in another process."""
+
+    def delay(self, received: Received) -> float:
+        """How many seconds it lets this request wait before it looks at it."""
+        ...
+
+    def receive(self, received: Received, *, waited: bool = False) -> Answer:
+        """Serve it; `waited` says that `delay` was not 0. Raises Cut when the connection breaks instead of an answer."""
+        ...
+
+
+class Wire:
+    """One bot's connections. `cut` ends them for good, as the death of the process does."""
+
+    def __init__(self, far_end: FarEnd, trap: Trap, latency: Callable[[], float] = lambda: LATENCY_SECONDS) -> None:
+        self._far_end = far_end
+        self._trap = trap
+        self._latency = latency
+        self.session = _Session(self)
+        self.salesforce = _salesforce_session(self)
+
+    async def exchange(self, received: Received) -> Answer:
+        """One request over aiohttp's place. Raises what aiohttp would."""
+        name = f"out:slack:{_method(received.url)}"
+        try:
+            self._trap.passes(f"{name}:before")
+            delay = self._far_end.delay(received)
+            await asyncio.sleep(self._latency() + delay)
+            answer = self._far_end.receive(received, waited=delay > 0)
+            self._trap.passes(f"{name}:sent")
+        except UnreachableError:
+            raise aiohttp.ClientConnectorError(_NOWHERE, OSError(111, "refused")) from None
+        except Cut:
+            raise aiohttp.ServerDisconnectedError from None
+        await asyncio.sleep(self._latency())
+        self._trap.passes(f"{name}:answered")
+        return answer
+
+    def exchange_now(self, received: Received, timeout: float) -> Answer:
+        """One request over requests' place, which blocks. Raises what requests would."""
+        name = f"out:salesforce:{_method(received.url)}"
+        try:
+            self._trap.passes(f"{name}:before")
+        except UnreachableError:
+            raise requests.ConnectionError("refused") from None
+        leaving()
+        delay = self._far_end.delay(received)
+        try:
+            answer = self._far_end.receive(received, waited=delay > 0)
+            self._trap.passes(f"{name}:sent")
+        except Cut:
+            raise requests.ConnectionError("cut") from None
+        if delay >= timeout:
+            raise requests.ReadTimeout("too late")
+        self._trap.passes(f"{name}:answered")
+        return answer
+
+
+class InPlace(concurrent.futures.Executor):
+    """An executor without threads: work is done when it is submitted."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
+        """Do it now."""
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 -- handed to whoever awaits it
+            future.set_exception(error)
+        return future
+
+
+class _Session:
+    """What slack_sdk and our Slack adapter use of aiohttp.ClientSession."""
+
+    closed = False
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def request(self, verb: str, url: object, **options: Any) -> _Exchange:
+        headers, body = _body(dict(options.get("headers") or {}), options)
+        query = f"?{urlencode(options['params'])}" if options.get("params") else ""
+        return _Exchange(self._wire, Received(verb, f"{url}{query}", headers, body))
+
+    def post(self, url: object, **options: Any) -> _Exchange:
+        return self.request("POST", url, **options)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class _Exchange:
+    """`async with session.request(...) as response`."""
+
+    def __init__(self, wire: Wire, received: Received) -> None:
+        self._wire = wire
+        self._received = received
+
+    async def __aenter__(self) -> _Response:
+        return _Response(await self._wire.exchange(self._received))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class _Response:
+    """What is read of aiohttp.ClientResponse."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.status = answer.status
+        self.headers = CIMultiDict(answer.headers)
+        self._body = answer.body
+        self.content = self
+
+    @property
+    def content_type(self) -> str:
+        return str(self.headers.get("Content-Type", "application/octet-stream")).partition(";")[0].strip()
+
+    async def read(self, limit: int = -1) -> bytes:
+        return self._body if limit < 0 else self._body[:limit]
+
+    async def text(self) -> str:
+        return self._body.decode("utf-8", "replace")
+
+    async def json(self) -> Any:
+        if self.content_type != "application/json":
+            raise aiohttp.ContentTypeError(None, (), message=self.content_type)  # type: ignore[arg-type] # who reads it wants its kind only
+        return json.loads(self._body)
+
+
+class _SalesforceAdapter(BaseAdapter):
+    """What requests sends through."""
+
+    def __init__(self, wire: Wire, timeout_seconds: float) -> None:
+        super().__init__()
+        self._wire = wire
+        self._timeout_seconds = timeout_seconds
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        del args, kwargs
+        body = request.body.encode() if isinstance(request.body, str) else bytes(request.body or b"")
+        received = Received(str(request.method), str(request.url), dict(request.headers), body)
+        answer = self._wire.exchange_now(received, self._timeout_seconds)
+        response = requests.Response()
+        response.status_code = answer.status
+        response.headers.update(answer.headers)
+        response.raw = io.BytesIO(answer.body)
+        response._content = answer.body  # noqa: SLF001 -- as requests' own adapters do once a body is read
+        response.url = str(request.url)
+        response.request = request
+        response.encoding = "utf-8"
+        leaving(response.headers)
+        return response
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _salesforce_session(wire: Wire, timeout_seconds: float = 20.0) -> requests.Session:
+    session = requests.Session()
+    session.trust_env = False
+    session.mount("https://", _SalesforceAdapter(wire, timeout_seconds))
+    return session
+
+
+def _body(headers: dict[str, str], options: Mapping[str, Any]) -> tuple[dict[str, str], bytes]:
+    """Encode a body as aiohttp would."""
+    if options.get("json") is not None:
+        return {**headers, "Content-Type": "application/json"}, json.dumps(options["json"]).encode()
+    data = options.get("data")
+    if data is None:
+        return headers, b""
+    if isinstance(data, io.BytesIO):
+        return headers, data.read()
+    if isinstance(data, bytes):
+        return headers, data
+    return {**headers, "Content-Type": "application/x-www-form-urlencoded"}, urlencode(data).encode()
+
+
+def _method(url: str) -> str:
+    """Name a request by its place: chat.postMessage, upload, response_url, token, graph, Quote."""
+    parts = [part for part in urlsplit(url).path.split("/") if part]
+    for mark, name in (("hooks", "response_url"), ("upload", "upload"), ("oauth2", "token"), ("composite", "graph")):
+        if mark in parts:
+            return name
+    return parts[3] if parts[:2] == ["services", "data"] and len(parts) > 3 else parts[-1]  # noqa: PLR2004 -- services/data/version/what
+
+
+_NOWHERE: Final = ConnectionKey("127.0.0.1", 1, is_ssl=False, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=None)

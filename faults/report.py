@@ -1,0 +1,111 @@
+"""What a suite of faults did, as data: kept as JSON files where FAULTS.md is generated from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+FOLDER_VARIABLE: Final = "QUOTEBOT_FAULT_REPORTS"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one run of one suite did.
+
+    `counts` are sums (windows, states, kills, ...: names are the suite's own), `violations` are the lines with which each can be
+    repeated, `reached` are the names of the interesting states seen, `seconds` is wall time. `samples` are measurements by name
+    with their unit (`recovery_ms`): single values, of which FAULTS.md says the median and the largest.
+    """
+
+    suite: str
+    counts: Mapping[str, int] = field(default_factory=dict)
+    violations: tuple[str, ...] = ()
+    reached: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    seconds: float = 0.0
+    samples: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def to_text(self) -> str:
+        """Return the report as one JSON object."""
+        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_text(cls, text: str) -> Report:
+        """Read what `to_text` wrote; raises ValueError, KeyError or TypeError for anything else."""
+        found: dict[str, Any] = json.loads(text)
+        return cls(
+            suite=str(found["suite"]),
+            counts={str(name): int(value) for name, value in found["counts"].items()},
+            violations=tuple(map(str, found["violations"])),
+            reached=tuple(map(str, found["reached"])),
+            seeds=tuple(map(int, found["seeds"])),
+            seconds=float(found["seconds"]),
+            samples={str(name): tuple(map(float, values)) for name, values in found.get("samples", {}).items()},
+        )
+
+
+def keep(report: Report) -> Path | None:
+    """Keep the report as a file of its own in the folder of QUOTEBOT_FAULT_REPORTS; returns its path, None without a folder."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    return keep_in(Path(folder), report) if folder else None
+
+
+def keep_in(folder: Path, report: Report) -> Path:
+    """Keep the report as `<suite>-<pid>-<n>.json` in this folder, never over an older one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = folder / f"{report.suite}-{os.getpid()}.part"  # a report that was cut off half-way is none
+    whole.write_text(report.to_text(), encoding="utf-8")
+    try:
+        for number in count(1):
+            path = folder / f"{report.suite}-{os.getpid()}-{number}.json"
+            try:
+                path.hardlink_to(whole)
+            except FileExistsError:
+                continue
+            return path
+    finally:
+        whole.unlink()
+    raise AssertionError  # the numbers never end
+
+
+def read_all(folder: Path) -> list[Report]:
+    """Return one report per suite, by name: the folder's files with counts and seconds summed and all the rest united.
+
+    Raises ValueError naming the file that is no report.
+    """
+    by_suite: dict[str, list[Report]] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            report = Report.from_text(path.read_text(encoding="utf-8"))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is no fault report ({error!r}); remove it, or run its suite again") from error
+        by_suite.setdefault(report.suite, []).append(report)
+    return [merged(reports) for _, reports in sorted(by_suite.items())]
+
+
+def merged(reports: Iterable[Report]) -> Report:
+    """Return the reports of one suite as one."""
+    several = tuple(reports)
+    counts: Counter[str] = Counter()
+    for report in several:
+        counts.update(report.counts)
+    return Report(
+        suite=several[0].suite,
+        counts=dict(sorted(counts.items())),
+        violations=tuple(dict.fromkeys(line for report in several for line in report.violations)),
+        reached=tuple(sorted({name for report in several for name in report.reached})),
+        seeds=tuple(sorted({seed for report in several for seed in report.seeds})),
+        seconds=sum(report.seconds for report in several),
+        samples={
+            name: tuple(value for report in several for value in report.samples.get(name, ()))
+            for name in sorted({name for report in several for name in report.samples})
+        },
+    )

@@ -1,0 +1,70 @@
+"""The thin shell between aiohttp and the stand-ins: a request becomes a value, an answer becomes a response."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from quotebot.sandbox.wire import Answer, Cut, Received
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from quotebot.sandbox.wire import StandIn
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+async def _sleep(seconds: float) -> bool:
+    await asyncio.sleep(seconds)
+    return True
+
+
+def serving(
+    stand_in: StandIn, *, hold: Callable[[float], Awaitable[bool]] = _sleep, reset: bool = False
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return a handler that lets `stand_in` answer.
+
+    `hold` waits out a delay and tells whether the request is still worth an answer. A cut connection is closed; with `reset` the
+    peer gets a TCP reset.
+    """
+
+    async def handle(request: web.Request) -> web.Response:
+        received = await read(request)
+        seconds = stand_in.delay(received)
+        if seconds > 0 and not await hold(seconds):
+            return _cut(request, reset=reset)
+        try:
+            answer = stand_in.receive(received, waited=seconds > 0)
+        except Cut:
+            return _cut(request, reset=reset)
+        return _response(answer)
+
+    return handle
+
+
+async def read(request: web.Request) -> Received:
+    """Read a request whole."""
+    target = request.raw_path
+    url = f"{request.scheme}://{request.host}{target}" if target.startswith("/") else target
+    return Received(request.method, url, request.headers, await request.read())
+
+
+def _response(answer: Answer) -> web.Response:
+    return web.Response(status=answer.status, headers=answer.headers, body=answer.body or None)
+
+
+def _cut(request: web.Request, *, reset: bool) -> web.Response:
+    """Cut the connection; what is returned goes nowhere."""
+    transport = request.transport
+    if transport is None:
+        return web.Response()
+    connection = transport.get_extra_info("socket") if reset else None
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    transport.abort()
+    return web.Response()

@@ -1,0 +1,114 @@
+"""One HTTP exchange as plain values: what a stand-in receives and what it answers, whoever carries it.
+
+A server carries it over a socket (serving.py); a test or a simulation may call `receive` directly, without sockets or an event
+loop. Either way it is the same stand-in that answers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request: `verb` in capitals, `url` absolute and still escaped, the headers in any case, the whole body."""
+
+    verb: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def header(self, name: str, default: str = "") -> str:
+        """Return a header; its name may be written in any case."""
+        wanted = name.lower()
+        for given, value in self.headers.items():
+            if given.lower() == wanted:
+                return value
+        return default
+
+    @property
+    def origin(self) -> str:
+        """Return scheme, host and port, such as http://127.0.0.1:8080."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    @property
+    def path(self) -> str:
+        """Return the path, unescaped."""
+        return unquote(urlsplit(self.url).path)
+
+    @property
+    def segments(self) -> list[str]:
+        """Return the parts of the path, split before they are unescaped: /api/auth.test is ["api", "auth.test"]."""
+        parts = urlsplit(self.url).path[1:].split("/")
+        return [unquote(part) if "%" in part else part for part in parts]
+
+    @property
+    def target(self) -> str:
+        """Return path and query as they stand in the request line."""
+        parts = urlsplit(self.url)
+        return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+    @property
+    def query_text(self) -> str:
+        """Return the query, still escaped."""
+        return urlsplit(self.url).query
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Return the query's parameters; of a repeated one the first."""
+        return first_values(self.query_text)
+
+    @property
+    def content_type(self) -> str:
+        """Return the media type of the body without its parameters; the protocol's default when none is given."""
+        return self.header("Content-Type").partition(";")[0].strip().lower() or "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class Cut(Exception):  # noqa: N818 -- not an error of ours: the connection is cut without an answer
+    """The connection is cut without an answer. Whether the request took effect before is for the witness to say."""
+
+
+class StandIn(Protocol):
+    """A service of the local world as a function."""
+
+    def delay(self, received: Received) -> float:
+        """Return how many seconds this request is held up first; asked once per request, it uses the fault up."""
+        ...
+
+    def receive(self, received: Received, *, waited: bool = False) -> Answer:
+        """Answer; `waited` says that `delay` was not 0, so that no second fault strikes. Raises Cut."""
+        ...
+
+
+def first_values(query: str) -> dict[str, str]:
+    """Return the fields of a query or a form; of a repeated one the first."""
+    fields: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        fields.setdefault(name, value)
+    return fields
+
+
+def json_answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """Answer JSON."""
+    return Answer(status, {"Content-Type": "application/json; charset=utf-8", **(headers or {})}, json.dumps(body).encode())
+
+
+def text_answer(text: str, status: int = 200) -> Answer:
+    """Answer plain text."""
+    return Answer(status, {"Content-Type": "text/plain; charset=utf-8"}, text.encode())
