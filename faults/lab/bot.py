@@ -67,7 +67,7 @@ class LabBot:
         self._conditions = conditions
         self._wire = Wire(conditions.far_end, conditions.trap, conditions.latency)
         self._stack = contextlib.AsyncExitStack()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order they were made
         self._envelopes: Envelopes | None = None
         self._core: Core | None = None
         self.alive = True
@@ -122,6 +122,9 @@ class LabBot:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
 
     async def _start(self) -> None:
         conditions = self._conditions
@@ -232,8 +235,8 @@ def remember_tasks(loop: asyncio.AbstractEventLoop) -> None:
         task = asyncio.Task(work, loop=loop, **options)
         bot = _INSIDE.get()
         if bot is not None:
-            bot._tasks.add(task)  # noqa: SLF001 -- its own module
-            task.add_done_callback(bot._tasks.discard)  # noqa: SLF001 -- as above
+            bot._tasks[task] = None  # noqa: SLF001 -- its own module
+            task.add_done_callback(bot._forget)  # noqa: SLF001 -- as above
         return task
 
     loop.set_task_factory(factory)

@@ -151,7 +151,7 @@ class Cell:
             pass
         finally:
             payload = self._answered
-            self.history.append(_told(text, kind, payload, told_at))
+            self.history.append(told(text, kind, payload, told_at))
         if payload is None:
             return Ack(None, None, "operation_timeout")
         return Ack(payload, 1.0)
@@ -274,7 +274,7 @@ _ASKED: Final = {
 }
 
 
-def _told(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> Told:
+def told(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> Told:
     """Write down one delivery as its client lived it."""
     body = json.loads(text)["payload"]
     if kind == "slash_commands":

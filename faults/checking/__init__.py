@@ -1,0 +1,1 @@
+"""The invariants, one module per kind of evidence; faults/checks.py is their one door."""

@@ -1,0 +1,261 @@
+"""What a checker may look at: the ledger's rows, what the outside saw, what the clients lived through. None of the code under test.
+
+All rows are read once, in one read transaction, with plain SQL; the invariants are then pure functions of these facts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+Row = dict[str, Any]
+
+OPEN_EFFECTS: Final = frozenset({"pending", "in_flight", "uncertain"})
+OPEN_OPERATIONS: Final = frozenset({"reserved", "in_progress", "failed_retryable"})
+LEDGER_EVENTS: Final = ("operation.", "effect.", "delivery.", "class.", "dead_letter.", "retention.", "audit.", "system.")
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the outside saw: messages and files as GET /_sandbox/state has them, Salesforce records by object, every sighting.
+
+    The sightings' `at` must come from the clock that the bot reads, too.
+    """
+
+    messages: list[dict[str, Any]]
+    files: list[dict[str, Any]]
+    crm: Mapping[str, list[dict[str, Any]]]
+    sightings: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One delivery as its client lived it.
+
+    `request_id` is what the ledger records ("T0TEAM:trigger"); `kind` is the command asked for ("quote.create"), empty where
+    nothing is to be recorded (help, a form that opens); `text` is what the acknowledgement said.
+    """
+
+    request_id: str
+    kind: str
+    actor: str
+    acked: bool
+    at_ms: int
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What the installation is: the audit's keys by id, the bot's data folder, who holds which role; None or empty: not known.
+
+    `clock_back_ms`: how far the bot's clock was put back, in all; waits may seem shorter by that.
+    """
+
+    keys: Mapping[str, bytes] = field(default_factory=dict)
+    folder: Path | None = None
+    approvers: Mapping[str, Sequence[str]] | None = None
+    clock_back_ms: int = 0
+
+
+NOBODY: Final = Outside([], [], {}, [])
+
+_OPERATIONS: Final = """
+SELECT id, operation_key, source, source_request_id, action_kind, aggregate_id, lane, aggregate_version, pinned_version,
+  payload_hash, payload, correlation_id, actor, team_id, received_at, state, outcome, response, claims, attempts, fence, epoch,
+  cycle, ever_failed, category, last_error, failure_history FROM operations ORDER BY id
+"""
+_EFFECTS: Final = """
+SELECT id, effect_key, operation_id, parent_id, class, semantics, target, aggregate_id, after_id, payload, steps, state,
+  next_attempt_at, not_before, claims, attempts, fence, epoch, claimed_at, uncertain_since, maybe_sent, cycle, ever_failed,
+  category, last_error, failure_history, external_ref, result FROM effects ORDER BY id
+"""
+_DELIVERIES: Final = "SELECT id, source, source_request_id, action_kind, operation_id, transport, seen FROM deliveries ORDER BY id"
+_QUOTES: Final = """
+SELECT quote_id, version, state, account, requester, team_id, valid_until, created_by_operation, thread_ts FROM quotes
+ORDER BY quote_id
+"""
+
+
+class Facts:
+    """Everything one verdict is made of."""
+
+    def __init__(
+        self, ledger: sqlite3.Connection, outside: Outside, history: Sequence[Told], house: House, *, at_rest: bool
+    ) -> None:
+        self.ledger = ledger
+        self.outside = outside
+        self.history = history
+        self.house = house
+        self.at_rest = at_rest
+        own = not ledger.in_transaction
+        if own:
+            ledger.execute("BEGIN")
+        try:
+            self._read()
+        finally:
+            if own:
+                ledger.execute("ROLLBACK")
+
+    def _read(self) -> None:
+        self.operations = rows(self.ledger, _OPERATIONS)
+        self.effects = rows(self.ledger, _EFFECTS)
+        self.attempts = rows(self.ledger, "SELECT * FROM attempts ORDER BY id")
+        self.events = rows(self.ledger, "SELECT * FROM audit_events ORDER BY id")
+        self.heads = rows(self.ledger, "SELECT * FROM audit_heads")
+        self.anchors = rows(self.ledger, "SELECT * FROM audit_anchors ORDER BY id")
+        self.deliveries = rows(self.ledger, _DELIVERIES)
+        self.quotes = rows(self.ledger, _QUOTES)
+        self.versions = rows(self.ledger, "SELECT * FROM quote_versions")
+        self.approvals = rows(self.ledger, "SELECT * FROM approvals")
+        self.gates = rows(self.ledger, "SELECT * FROM gates")
+        self.tombstones = {row["operation_key"]: row for row in rows(self.ledger, "SELECT * FROM tombstones")}
+        self.meta = {row["name"]: row["value"] for row in rows(self.ledger, "SELECT name, value FROM meta")}
+        self.epochs = {row["epoch"]: row for row in rows(self.ledger, "SELECT * FROM epochs")}
+        self.effect = {row["id"]: row for row in self.effects}
+        self.effect_by_key = {row["effect_key"]: row for row in self.effects}
+        self.operation = {row["id"]: row for row in self.operations}
+        self.operation_by_key = {row["operation_key"]: row for row in self.operations}
+        self.attempts_of = grouped(self.attempts, "effect_id")
+        self.effects_of = grouped(self.effects, "operation_id")
+        self.events_of_effect = grouped(self.events, "effect_id")
+        self.events_of_operation = grouped(self.events, "operation_key")
+
+    @cached_property
+    def purges(self) -> list[Row]:
+        """The purges that were done, oldest first, each with what it deleted."""
+        found = [
+            {"at": event["at"], **loaded(event["after"])} for event in self.events if event["event_type"] == "retention.purged"
+        ]
+        if "retention" in self.meta:  # one is under way, or was killed
+            found.append({"at": self.events[-1]["at"] if self.events else 0, **loaded(self.meta["retention"])})
+        return found
+
+    @cached_property
+    def forgets(self) -> bool:
+        """Whether retention has deleted any command: what the audit names may be gone then."""
+        return bool(self.tombstones) or any(purge.get("operations") for purge in self.purges)
+
+    @cached_property
+    def slack_ms(self) -> int:
+        """By how much two times may contradict each other: as far as the clock was ever seen to go back, and a tick."""
+        back: int = sum(max(0, before["at"] - after["at"]) for before, after in pairwise(self.events))
+        return 1 + max(back, self.house.clock_back_ms)
+
+    @cached_property
+    def claims_of(self) -> dict[int, list[Row]]:
+        """Every claim of each effect that may have sent something: an ended attempt, or the one that is under way."""
+        found: dict[int, list[Row]] = defaultdict(list)
+        for attempt in self.attempts:
+            if attempt["effect_id"] is not None and attempt["kind"] == "send":
+                found[attempt["effect_id"]].append(attempt)
+        for effect in self.effects:
+            if effect["state"] == "in_flight":
+                found[effect["id"]].append({"started_at": effect["claimed_at"], "fence": effect["fence"]})
+        return found
+
+    @cached_property
+    def sightings(self) -> dict[str, list[Row]]:
+        """The sightings by method."""
+        return grouped(self.outside.sightings, "method")
+
+    @cached_property
+    def message_by_key(self) -> dict[str, list[Row]]:
+        """The messages that carry a key of ours."""
+        found: dict[str, list[Row]] = defaultdict(list)
+        for message in self.outside.messages:
+            key = message_key(message)
+            if key is not None:
+                found[key].append(message)
+        return found
+
+    @cached_property
+    def sent_again(self) -> dict[int, int]:
+        """How often a person ordered that an effect be sent again without a look."""
+        found: dict[int, int] = defaultdict(int)
+        for event in self.events:
+            if event["event_type"] == "effect.resolved" and loaded(event["after"]).get("state") == "pending":
+                found[event["effect_id"]] += 1
+        return found
+
+    @cached_property
+    def crm_effects(self) -> dict[str, Row]:
+        """The effects that write to Salesforce, by the key they write under."""
+        return {
+            f"{self.meta.get('ledger_id')}_{effect['aggregate_id']}_v{loaded(effect['payload']).get('version')}": effect
+            for effect in self.effects
+            if effect["class"] == "crm.create"
+        }
+
+    @cached_property
+    def file_effects(self) -> dict[str, Row]:
+        """The effects that share files, by the file's id, as far as it is recorded."""
+        found = {}
+        for effect in self.effects:
+            if effect["class"] == "slack.file":
+                ticket = loaded(effect["steps"]).get("ticket", {}).get("file_id")
+                found.update({name: effect for name in (ticket, effect["external_ref"]) if name})
+        return found
+
+    @cached_property
+    def reply_hooks(self) -> dict[str, list[Row]]:
+        """The answers to one person, by the public part of the response_url they went to."""
+        found: dict[str, list[Row]] = defaultdict(list)
+        for delivery in self.deliveries:
+            if delivery["operation_id"] not in self.operation:
+                continue  # purged, with what it owed
+            url = loaded(delivery["transport"]).get("response_url") or ""
+            hooks = [part for part in url.split("/") if part][-2:-1]
+            replies = [effect for effect in self.effects_of.get(delivery["operation_id"], ()) if effect["class"] == "slack.reply"]
+            for hook in hooks:
+                found[hook] += [reply for reply in replies if reply not in found[hook]]
+        return found
+
+
+def rows(ledger: sqlite3.Connection, sql: str) -> list[Row]:
+    """Run one SELECT; whatever row factory the connection has, these are dicts."""
+    cursor = ledger.cursor()
+    cursor.row_factory = None
+    found = cursor.execute(sql).fetchall()
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, values, strict=True)) for values in found]
+
+
+def grouped(found: Iterable[Row], name: str) -> dict[Any, list[Row]]:
+    """Group rows by one column; those without a value there are left out."""
+    groups: dict[Any, list[Row]] = {}
+    for row in found:
+        key = row[name]
+        if key is not None:
+            groups.setdefault(key, []).append(row)
+    return groups
+
+
+def loaded(text: str | None) -> Row:
+    """Read a JSON object of the ledger; nothing is an empty one."""
+    if not text:
+        return {}
+    value = orjson.loads(text)
+    return value if isinstance(value, dict) else {}
+
+
+def message_key(message: Mapping[str, Any]) -> str | None:
+    """Return the key of ours in a message's metadata."""
+    metadata = message.get("metadata")
+    payload = metadata.get("event_payload") if isinstance(metadata, dict) else None
+    key = payload.get("key") if isinstance(payload, dict) else None
+    return key if isinstance(key, str) else None
+
+
+def is_domain(event: Row) -> bool:
+    """Tell whether an audit event is about the business and not about the machine."""
+    return not event["event_type"].startswith(LEDGER_EVENTS)

@@ -1,0 +1,339 @@
+"""Simulated days: people, Slack's duplicates, bad weather, operators, deaths and wrong clocks around one bot, all from one seed.
+
+Everything that is drawn comes from the seed and everything runs on one virtual clock, so a seed tells the same story every time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from faults.checking.evidence import Told
+from faults.lab.bot import Conditions, LabBot
+from faults.lab.cell import told
+from faults.lab.operators import ACTOR, REASON
+from faults.lab.traps import OpenTrap
+from quotebot.cli import letters
+from quotebot.opening import dead_letters
+from quotebot.sandbox.chance import Tokens
+from quotebot.sandbox.slack.errors import GestureError
+from quotebot.sandbox.slack.line import Ack
+from quotebot.sandbox.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from faults.lab.loop import LabClock
+    from quotebot.sandbox.slack.messages import Message
+    from quotebot.settings import Settings
+
+CHANNEL: Final = "C0DEALS"
+REPS: Final = ("U0REP", "U0OPERATOR")
+APPROVERS: Final = ("U0MANAGER", "U0MANAGER", "U0DEALDESK", "U0VP", "U0CFO")
+WORKING_SECONDS: Final = 9 * 3600
+HOUR: Final = 3600.0
+HOUR_MS: Final = 3_600_000
+METHODS: Final = {
+    "slack": (
+        "chat.postMessage",
+        "chat.update",
+        "response_url",
+        "upload",
+        "files.getUploadURLExternal",
+        "files.completeUploadExternal",
+    ),
+    "salesforce": ("composite/graph", "oauth2/token", "sobjects/Quote"),
+}
+EFFECTS: Final = ("429", "5xx", "reset_before", "reset_after", "slow", "malformed")
+NEVER_SECONDS: Final = 30 * 24 * HOUR
+
+
+@dataclass(slots=True)
+class Counts:
+    """How much happened."""
+
+    commands: int = 0
+    duplicates: int = 0
+    crashes: int = 0
+    faults: int = 0
+    replays: int = 0
+    pauses: int = 0
+    clock_jumps: int = 0
+
+
+@dataclass(slots=True)
+class Office:
+    """One bot and its World over some days."""
+
+    settings: Settings
+    clock: LabClock
+    seed: int
+    chance: random.Random = field(init=False)
+    world: World = field(init=False)
+    bot: LabBot | None = field(default=None, init=False)
+    history: list[Told] = field(default_factory=list, init=False)
+    requests: list[str] = field(default_factory=list, init=False)
+    story: list[str] = field(default_factory=list, init=False)
+    counts: Counts = field(default_factory=Counts, init=False)
+    clock_back_ms: int = field(default=0, init=False)
+    _customers: int = field(default=0, init=False)
+    _asked: list[str] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311 -- to repeat a run
+        clock = self.clock
+        tokens = Tokens.seeded(self.seed)
+        self.world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=tokens, line=self).unserved()
+
+    # ------------------------------------------------------------------------------------------------------------- the bot
+
+    async def start(self) -> None:
+        """Start a bot on what the last one left."""
+        chance = self.chance
+        conditions = Conditions(self.clock, self.world, OpenTrap(), chance.uniform, lambda: chance.uniform(0.02, 0.3))
+        bot = LabBot(self.settings, conditions)
+        await bot.start()
+        self.bot = bot
+        self.tell("the bot is up")
+
+    async def crash(self) -> None:
+        """Kill the bot, and start another after a while."""
+        bot, self.bot = self.bot, None
+        if bot is None:
+            return
+        self.counts.crashes += 1
+        self.tell("the bot is killed")
+        await bot.crash()
+        await asyncio.sleep(self.chance.choice((0.5, 5.0, 60.0, HOUR)))
+        await self.start()
+
+    async def stop(self) -> None:
+        """Ask the bot to end."""
+        bot, self.bot = self.bot, None
+        if bot is not None:
+            await bot.stop()
+            self.tell("the bot is stopped")
+
+    async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
+        """Carry an envelope to whichever bot is there: the World's line."""
+        del envelope_id
+        at, bot, answers = self.clock.now_ms(), self.bot, []
+        if bot is not None and bot.alive:
+            try:
+                await bot.deliver(text, answers.append)
+            except asyncio.CancelledError:
+                if bot.alive:
+                    raise
+        payload: dict[str, Any] | None = answers[0] if answers else None
+        self.history.append(told(text, kind, payload, at))
+        return Ack(payload, 1.0) if payload is not None else Ack(None, None, "operation_timeout")
+
+    # ------------------------------------------------------------------------------------------------------------ the days
+
+    async def day(self, commands: int) -> None:
+        """Live through one day, then let everything come to rest: the weather clears and what was given up is replayed."""
+        plan: list[tuple[float, Coroutine[Any, Any, None]]] = []
+        for _ in range(commands):
+            plan.append((self.chance.uniform(0, WORKING_SECONDS), self._somebody()))
+        for what, most in ((self._weather, 6), (self._death, 3), (self._pause, 1), (self._clock_jump, 1), (self._operator, 2)):
+            for _ in range(self.chance.randint(0, most)):
+                plan.append((self.chance.uniform(0, WORKING_SECONDS), what()))
+        await asyncio.gather(*(self._at(moment, work) for moment, work in sorted(plan, key=lambda entry: entry[0])))
+        await self.rest()
+        await asyncio.sleep(24 * HOUR - WORKING_SECONDS)
+
+    async def rest(self) -> None:
+        """Let everything come to an end."""
+        self.world.weather.clear()
+        if self.bot is None:
+            await self.start()
+        for _ in range(4):
+            assert self.bot is not None  # noqa: S101 -- just started
+            core = self.bot.core
+            for name in (
+                "crm",
+                "slack",
+                "pdf",
+                "crm.create",
+                "slack.post",
+                "slack.card",
+                "slack.file",
+                "slack.reply",
+                "pdf.render",
+            ):
+                await core.ledger.resume(name, ACTOR)
+            if not await self.bot.settled(NEVER_SECONDS):
+                raise AssertionError("rest: something was still under way after a month of good weather")
+            if not await self._replay():
+                return
+
+    async def _at(self, moment: float, work: Coroutine[Any, Any, None]) -> None:
+        await asyncio.sleep(moment)
+        await work
+
+    async def _replay(self) -> int:
+        assert self.bot is not None  # noqa: S101 -- who replays looked
+        ledger = self.bot.core.ledger
+        found = dead_letters(ledger)
+        due = await found.list()
+        for letter in due:
+            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=letters.follow(ledger))
+        self.counts.replays += len(due)
+        return len(due)
+
+    # ------------------------------------------------------------------------------------------------------- what happens
+
+    async def _somebody(self) -> None:
+        """Somebody does something, and Slack may deliver it again, soon or late."""
+        did = self.chance.choices(
+            (self._new, self._retype, self._submit, self._approve, self._reject, self._stale, self._another, self._talk),
+            (30, 4, 26, 20, 6, 6, 4, 8),
+        )[0]
+        self.counts.commands += 1
+        try:
+            request_id = await did()
+        except GestureError:
+            return  # what they wanted to click is gone: nobody could have clicked it
+        if request_id is None:
+            return
+        self.requests.append(request_id)
+        if self.chance.random() < 0.25:
+            await asyncio.sleep(self.chance.choice((0.0, 0.1, 3.0, 600.0, 5 * HOUR)))
+            await self._deliver_again(self.chance.choice((request_id, self.chance.choice(self.requests))))
+
+    async def _deliver_again(self, request_id: str) -> None:
+        times = self.chance.randint(1, 3)
+        self.counts.duplicates += times
+        self.tell(f"{request_id} is delivered {times} more")
+        await self.world.courier.redeliver(request_id, self.chance.choice(("resend", "retry")), times)
+
+    async def _new(self) -> str | None:
+        self._customers += 1
+        quantity, discount = self.chance.randint(1, 400), self.chance.choice((0, 0, 5, 10, 11, 15, 21, 35, 41))
+        return await self._type(f"new for Customer {self._customers}: {quantity} pro; discount {discount}%")
+
+    async def _retype(self) -> str | None:
+        return await self._type(self.chance.choice(self._asked)) if self._asked else None
+
+    async def _talk(self) -> str | None:
+        return await self._type(
+            self.chance.choice(("help", "status Q-2027-0001", "status Q-1999-0001", "nwe for X: 1 pro", "new for"))
+        )
+
+    async def _type(self, text: str) -> str | None:
+        user = self.chance.choice(REPS)
+        self._asked.append(text)
+        self.tell(f"{user} types {text!r}")
+        answer = await self.world.gestures.slash(user, CHANNEL, "/quote", text)
+        return str(answer["request_id"])
+
+    async def _submit(self) -> str | None:
+        return await self._click("quote.submit", self.chance.choice(REPS))
+
+    async def _approve(self) -> str | None:
+        return await self._click("approval.approve", self.chance.choice(APPROVERS))
+
+    async def _stale(self) -> str | None:
+        """Somebody clicks what an update has taken away, or what is not theirs to click."""
+        user = self.chance.choice((*REPS, *APPROVERS, "U0GUEST"))
+        return await self._click(self.chance.choice(("quote.submit", "approval.approve")), user, stale=True)
+
+    async def _another(self) -> str | None:
+        for user in REPS:
+            offers = [
+                message for message in self._messages() if message.ephemeral_for == user and _has(message, "quote.create_another")
+            ]
+            if offers:
+                return await self._press(self.chance.choice(offers), "quote.create_another", user)
+        return None
+
+    async def _reject(self) -> str | None:
+        user = self.chance.choice(APPROVERS)
+        cards = self._cards("approval.reject")
+        if not cards:
+            return None
+        await self._press(self.chance.choice(cards), "approval.reject", user)
+        forms = self.world.slack.views.stacks.get(user, [])
+        if not forms:
+            return None
+        self.tell(f"{user} sends a rejection")
+        answer = await self.world.gestures.submit(user, forms[-1].id, {"reason": {"reason": "too cheap"}})
+        return None if answer["request_id"] is None else str(answer["request_id"])
+
+    async def _click(self, action_id: str, user: str, *, stale: bool = False) -> str | None:
+        cards = [message for message in self._messages() if message.thread_ts is None] if stale else self._cards(action_id)
+        return await self._press(self.chance.choice(cards), action_id, user, stale=stale) if cards else None
+
+    async def _press(self, message: Message, action_id: str, user: str, *, stale: bool = False) -> str | None:
+        self.tell(f"{user} clicks {action_id} on {message.ts}")
+        answer = await self.world.gestures.click_message(
+            user, CHANNEL, message.ts, action_id, block_id=None, value=None, values={}, stale=stale
+        )
+        return str(answer["request_id"])
+
+    def _messages(self) -> list[Message]:
+        return [message for message in self.world.slack.messages.all()[-200:] if message.blocks]
+
+    def _cards(self, action_id: str) -> list[Message]:
+        return [message for message in self._messages() if message.ephemeral_for is None and _has(message, action_id)]
+
+    async def _weather(self) -> None:
+        target = self.chance.choice(("slack", "salesforce"))
+        effect, method = self.chance.choice(EFFECTS), self.chance.choice((None, *METHODS[target]))
+        if target == "salesforce" and self.chance.random() < 0.2:
+            effect, method = "auth_expired", self.chance.choice(("oauth2/token", "composite/graph"))
+        self.counts.faults += 1
+        times = self.chance.choice((1, 1, 2, 4, 30))
+        self.tell(f"{target} answers {method or 'everything'} with {effect}, {times} times")
+        self.world.weather.arm(target, effect, method=method, times=times, retry_after=self.chance.choice((1, 30, 900)), delay=12.0)
+
+    async def _death(self) -> None:
+        await self.crash()
+
+    async def _pause(self) -> None:
+        name = self.chance.choice(("crm", "slack.file", "pdf.render", "slack"))
+        if self.bot is not None:
+            self.counts.pauses += 1
+            self.tell(f"an operator pauses {name}")
+            await self.bot.core.ledger.pause(name, ACTOR, REASON)
+        await asyncio.sleep(self.chance.uniform(60, 2 * HOUR))
+        if self.bot is not None:
+            await self.bot.core.ledger.resume(name, ACTOR)
+
+    async def _clock_jump(self) -> None:
+        by_ms = self.chance.choice((-HOUR_MS, -60_000, 60_000, HOUR_MS))
+        self.counts.clock_jumps += 1
+        self.clock_back_ms += max(0, -by_ms)
+        self.tell(f"the clock is put by {by_ms} ms")
+        self.clock.put(by_ms)
+
+    async def _operator(self) -> None:
+        if self.bot is not None:
+            await self._replay()
+
+    # ------------------------------------------------------------------------------------------------------------ the story
+
+    def tell(self, sentence: str) -> None:
+        """Write down what happens."""
+        self.story.append(f"{self.clock.now_ms()} {sentence}")
+
+    def trace_hash(self) -> str:
+        """Hash everything that happened, at which moment: the same seed gives the same."""
+        trace = hashlib.sha256("\n".join(self.story).encode())
+        for sighting in self.world.witness.since():
+            trace.update(f"{sighting.at:.3f} {sighting.system} {sighting.method} {sighting.applied} {sighting.status}\n".encode())
+        for each in self.history:
+            trace.update(f"{each}\n".encode())
+        return trace.hexdigest()
+
+
+def _has(message: Message, action_id: str) -> bool:
+    return any(
+        element.get("action_id") == action_id
+        for block in message.blocks
+        if block["type"] == "actions"
+        for element in block["elements"]
+    )

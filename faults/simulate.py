@@ -1,0 +1,132 @@
+"""Seeded days of a deal desk on a virtual clock, each ending at rest with every invariant checked.
+
+    python -m faults.simulate --days 300             three days per seed, from --seed on
+    python -m faults.simulate --seed 4711 --days 3 --story      one seed, with its story told
+
+The same seed gives the same trace, byte for byte (its hash is printed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from faults.checking.evidence import Outside
+from faults.checks import house_of, violations
+from faults.lab.bot import remember_tasks
+from faults.lab.days import Office
+from faults.lab.loop import LabClock, VirtualLoop
+from faults.lab.outcome import read_only
+from faults.lab.setting import lab_settings, ram, silence
+from faults.report import Report, keep
+from faults.sometimes import reached
+from quotebot.sandbox.slack.directory import APPROVERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DAYS_PER_SEED: Final = 3
+COMMANDS: Final = (20, 20, 30, 30, 40, 60, 200)  # of a day; one of these is drawn
+
+
+@dataclass(slots=True)
+class Lived:
+    """What came of one seed."""
+
+    seed: int
+    days: int = 0
+    trace: str = ""
+    counts: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    reached: set[str] = field(default_factory=set)
+    story: list[str] = field(default_factory=list)
+
+
+def live(seed: int, days: int, folder: Path) -> Lived:
+    """Live through the days of one seed, in this process."""
+    clock = LabClock()
+    loop = VirtualLoop(clock)
+    remember_tasks(loop)
+    asyncio.set_event_loop(loop)
+    lived = Lived(seed)
+    office = Office(lab_settings(folder / "bot"), clock, seed)
+    try:
+        loop.run_until_complete(_days(office, days, lived))
+    except Exception:  # noqa: BLE001 -- a violation like any other
+        lived.violations.append(f"day {lived.days + 1}: {traceback.format_exc()}")
+    lived.trace, lived.story = office.trace_hash(), office.story
+    lived.counts.update(asdict(office.counts))
+    with contextlib.suppress(RuntimeError):
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    return lived
+
+
+async def _days(office: Office, days: int, lived: Lived) -> None:
+    await office.start()
+    for _ in range(days):
+        await office.day(office.chance.choice(COMMANDS))
+        await office.stop()
+        _check(office, lived)
+        lived.days += 1
+        if lived.violations:
+            return
+        await office.start()
+    await office.stop()
+
+
+def _check(office: Office, lived: Lived) -> None:
+    seen = office.world.seen()
+    outside = Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
+    house = house_of(office.settings.data_dir, approvers=APPROVERS, clock_back_ms=office.clock_back_ms)
+    with contextlib.closing(read_only(office.settings.ledger_path)) as ledger:
+        found = violations(ledger, outside, office.history, at_rest=True, house=house)
+        lived.violations += [f"day {lived.days + 1}: {sentence}" for sentence in found]
+        lived.reached |= reached(ledger, outside, office.history)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Simulate days from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m faults.simulate", description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--story", action="store_true", help="print what happened")
+    parser.add_argument("--log", action="store_true", help="let the bot's own log be seen")
+    options = parser.parse_args(argv)
+    if not options.log:
+        silence()
+    wrong, left, seed = 0, options.days, options.seed
+    while left > 0:
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="quotebot-days-", dir=ram()) as folder:
+            lived = live(seed, min(left, DAYS_PER_SEED), Path(folder))
+        seconds = time.monotonic() - began
+        if options.story:
+            print("\n".join(lived.story))
+        for sentence in lived.violations:
+            print(f"seed {seed}, {sentence} -- python -m faults.simulate --seed {seed} --days {DAYS_PER_SEED} --story")
+        print(f"seed {seed}: {lived.days} days, {dict(lived.counts)}, trace {lived.trace[:16]} ({seconds:.1f} s)")
+        counts = {"days": lived.days, **lived.counts}
+        keep(Report("simulate", counts, tuple(lived.violations), tuple(sorted(lived.reached)), (seed,), seconds))
+        wrong += len(lived.violations)
+        left, seed = left - DAYS_PER_SEED, seed + 1
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of texts is part of the trace
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "faults.simulate", *sys.argv[1:]])
+    sys.exit(main())
