@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import queue
+import sqlite3
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -22,11 +23,10 @@ from ledger.batch import MAX_BATCH, BatchRunner
 from ledger.database import Health, NotRecorded, OutcomeUnknown
 from ledger.locks import WriteGate, hold_instance_lock
 from ledger.members import Member, Ran, tell
-from ledger.sqlite_file import APPLICATION_ID, CACHED_STATEMENTS, Opening, prepare_reader, prepare_writer
+from ledger.sqlite_file import APPLICATION_ID, CACHED_STATEMENTS, Opening, cannot_be_opened, prepare_reader, prepare_writer
 from ledger.sqlite_tx import SqliteTx
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ledger.clock import Clock
@@ -106,7 +106,7 @@ class SqliteDatabase:
             runner = await _on_its_thread(writer, BatchRunner, witness, gate, ballast, statements, clock, finish)
             reader = await cls.connect(path, read_only=True)
             await _on_its_thread(reader, prepare_reader)
-        except BaseException:
+        except BaseException as error:
             if reader is not None:
                 await reader.close()
             if writer is not None and runner is not None:
@@ -114,6 +114,8 @@ class SqliteDatabase:
             if writer is not None:
                 await writer.close()
             gate.close()
+            if isinstance(error, sqlite3.Error):
+                raise cannot_be_opened(error) from error
             raise
         return cls(writer, reader, runner, opening, statements)
 

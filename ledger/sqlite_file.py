@@ -84,6 +84,13 @@ class Opening:
         )
 
 
+def cannot_be_opened(error: sqlite3.Error) -> DatabaseError:
+    """Say that the disk kept us out."""
+    return DatabaseError(
+        f"The ledger cannot be opened ({error}). No command was touched. Look at the disk: is it full, read-only or failing?"
+    )
+
+
 def prepare_writer(connection: sqlite3.Connection, opening: Opening, gate: WriteGate, ballast: Ballast) -> sqlite3.Connection:
     """Make the writer's connection ready and the schema current; return the witness, a second connection on the same thread.
 
@@ -92,15 +99,30 @@ def prepare_writer(connection: sqlite3.Connection, opening: Opening, gate: Write
     try:
         with gate:
             _prepare(connection, opening)
-            witness = sqlite3.connect(opening.path, isolation_level=None)
+            witness = _open_witness(opening)
     except sqlite3.Error as error:
         if primary_code(error) in _NO_ROOM and ballast.free(opening.clock.monotonic()):
             return prepare_writer(connection, opening, gate, ballast)
-        raise DatabaseError(
-            f"The ledger cannot be opened ({error}). No command was touched. Look at the disk: is it full, read-only or failing?"
-        ) from error
+        raise cannot_be_opened(error) from error
     ballast.make(opening.clock.monotonic())
     return witness
+
+
+def _open_witness(opening: Opening) -> sqlite3.Connection:
+    """Open a second connection. It sees what the file says of itself: the writer's word is wrong after an error amid the change."""
+    witness = sqlite3.connect(opening.path, isolation_level=None)
+    try:
+        ((mode,),) = witness.execute("PRAGMA journal_mode").fetchall()
+    except BaseException:
+        witness.close()
+        raise
+    if mode == PRAGMAS["journal_mode"]:
+        return witness
+    witness.close()
+    raise DatabaseError(
+        f"The ledger's file is in journal mode {mode}: the disk failed while that was changed, and commits would not be safe. "
+        "No command was touched. Start again."
+    )
 
 
 def _prepare(connection: sqlite3.Connection, opening: Opening) -> None:

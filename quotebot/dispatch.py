@@ -217,7 +217,7 @@ class Dispatcher:
         """Say what a failed attempt means for this effect."""
         trouble = Trouble(
             category=error.failure.value,
-            error=str(error) if error.code in str(error) else f"{error} ({error.code})",
+            error=str(error) if error.code in str(error) else f"{str(error).removesuffix('.')} ({error.code}).",
             http_status=error.http_status,
             retry_after_ms=None if error.retry_after_seconds is None else round(error.retry_after_seconds * 1000),
             maybe_sent=error.possibly_applied,

@@ -45,7 +45,8 @@ async def one_round(
         log.warning("ledger.busy", error=str(error))
         nap = POLL_SECONDS
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(changed.wait(), nap)
+        async with asyncio.timeout(nap):  # not wait_for: before Python 3.12 that may take a cancellation for the wake-up
+            await changed.wait()
 
 
 async def nap_seconds(next_due_at: Callable[[], Awaitable[int | None]], clock: Clock, poll_seconds: float = POLL_SECONDS) -> float:
