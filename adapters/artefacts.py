@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import os
 import re
-import tempfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adapters.failures import AdapterError, Failure
+from adapters.files import Files
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PARTIAL = ".tmp"
@@ -19,11 +21,14 @@ _PARTIAL = ".tmp"
 class Artefacts:
     """One folder (0700) of PDF files (0600), `<sha256>.pdf`. Plain blocking calls: run them off the event loop.
 
-    Every method raises AdapterError: TRANSIENT with the system's error name (enospc, eio...) when the disk refuses.
+    Every method raises AdapterError: TRANSIENT with the system's error name (enospc, eio...) when the disk refuses. `files` is the
+    way to the disk.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: Files | None = None) -> None:
         self._folder = folder
+        self._files = files or Files()
+        self._folder_is_safe = False  # its name survives a power cut
 
     def put(self, content: bytes) -> str:
         """Store content durably and return its SHA-256 (hex). Content already stored and intact is left alone."""
@@ -32,6 +37,7 @@ class Artefacts:
             self._make_folder()
             if not self._holds(sha256):
                 self._write(self._path(sha256), content)
+            self._files.sync_folder(self._folder)  # in any case: who wrote it may have died before this
         except OSError as error:
             raise _refused("store", error) from error
         return sha256
@@ -40,7 +46,7 @@ class Artefacts:
         """Return the content stored under this SHA-256. Raises NOT_FOUND: artefact_missing or artefact_damaged."""
         path = self._path(sha256)
         try:
-            content = path.read_bytes()
+            content = self._files.read(path)
         except FileNotFoundError as error:
             message = f"The stored file {sha256[:12]} is missing. Render the quote again."
             raise AdapterError(Failure.NOT_FOUND, "artefact_missing", message) from error
@@ -55,8 +61,8 @@ class Artefacts:
         """Remove what a crash left half written; return how many. Call at start, before the first put."""
         removed = 0
         try:
-            for partial in self._folder.glob(f".*{_PARTIAL}"):
-                partial.unlink(missing_ok=True)
+            for partial in self._files.find(self._folder, f".*{_PARTIAL}"):
+                self._files.remove(partial)
                 removed += 1
         except OSError as error:
             raise _refused("sweep", error) from error
@@ -68,37 +74,34 @@ class Artefacts:
         return self._folder / f"{sha256}.pdf"
 
     def _holds(self, sha256: str) -> bool:
-        path = self._path(sha256)
-        return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+        try:
+            return hashlib.sha256(self._files.read(self._path(sha256))).hexdigest() == sha256
+        except (FileNotFoundError, IsADirectoryError):
+            return False
 
     def _make_folder(self) -> None:
-        if not self._folder.is_dir():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _fsync_folder(self._folder.parent)
-        if self._folder.stat().st_mode & 0o777 != 0o700:  # noqa: PLR2004 -- as in the class's first line
-            self._folder.chmod(0o700)
+        missing = [folder for folder in (self._folder, *self._folder.parents) if not self._files.is_folder(folder)]
+        for folder in reversed(missing):
+            self._files.make_folder(folder)
+            self._files.sync_folder(folder.parent)
+        if not missing and not self._folder_is_safe:  # who made it may have died before it came to this
+            self._files.sync_folder(self._folder.parent)
+        self._folder_is_safe = True
+        self._files.close_to_others(self._folder)
 
     def _write(self, path: Path, content: bytes) -> None:
-        descriptor, name = tempfile.mkstemp(prefix=".", suffix=_PARTIAL, dir=self._folder)  # 0600 from the first byte
+        descriptor, partial = self._files.create(self._folder, _PARTIAL)
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
+            try:
+                self._files.write(descriptor, content)
+                self._files.sync(descriptor)
+            finally:
+                self._files.close(descriptor)
+            self._files.rename(partial, path)
         except BaseException:
             with contextlib.suppress(OSError):
-                Path(name).unlink(missing_ok=True)
+                self._files.remove(partial)
             raise
-        _fsync_folder(self._folder)
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _refused(verb: str, error: OSError) -> AdapterError:

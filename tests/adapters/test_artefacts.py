@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,55 @@ import pytest
 
 from adapters.artefacts import Artefacts
 from adapters.failures import AdapterError, Failure
+from adapters.files import Files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 CONTENT = b"%PDF-1.7 a quote"
+STEPS = ("make_folder", "close_to_others", "sync_folder", "create", "write", "sync", "rename")
+
+
+class FullDisk(Files):
+    """Refuses one kind of step; notes which steps there were."""
+
+    def __init__(self, refused: str | None = None) -> None:
+        self.refused = refused
+        self.steps: list[str] = []
+
+    def _step(self, name: str) -> None:
+        self.steps.append(name)
+        if name == self.refused:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def make_folder(self, path: Path) -> None:
+        self._step("make_folder")
+        super().make_folder(path)
+
+    def close_to_others(self, folder: Path) -> None:
+        self._step("close_to_others")
+        super().close_to_others(folder)
+
+    def sync_folder(self, folder: Path) -> None:
+        self._step("sync_folder")
+        super().sync_folder(folder)
+
+    def create(self, folder: Path, suffix: str) -> tuple[int, Path]:
+        self._step("create")
+        return super().create(folder, suffix)
+
+    def write(self, descriptor: int, content: bytes) -> None:
+        super().write(descriptor, content[: len(content) // 2])
+        self._step("write")
+        super().write(descriptor, content[len(content) // 2 :])
+
+    def sync(self, descriptor: int) -> None:
+        self._step("sync")
+        super().sync(descriptor)
+
+    def rename(self, path: Path, to: Path) -> None:
+        self._step("rename")
+        super().rename(path, to)
 
 
 def test_what_is_put_is_got_back_under_its_sha256(tmp_path: Path) -> None:
@@ -108,3 +153,36 @@ def test_sweep_removes_half_written_files_and_nothing_else(tmp_path: Path) -> No
 
     assert store.get(sha256) == CONTENT
     assert store.sweep() == 0
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_whichever_step_the_disk_refuses_nothing_half_written_stays_and_another_try_succeeds(tmp_path: Path, step: str) -> None:
+    disk = FullDisk(step)
+    store = Artefacts(tmp_path / "artefacts", disk)
+
+    with pytest.raises(AdapterError) as caught:
+        store.put(CONTENT)
+
+    assert (caught.value.failure, caught.value.code) == (Failure.TRANSIENT, "enospc")
+    assert disk.steps[-1] == step
+    assert list(tmp_path.glob("artefacts/.*")) == []
+    disk.refused = None
+    assert store.get(store.put(CONTENT)) == CONTENT
+
+
+def test_the_content_is_synced_before_it_has_its_name_and_the_name_before_it_is_answered_for(tmp_path: Path) -> None:
+    disk = FullDisk()
+
+    Artefacts(tmp_path / "artefacts", disk).put(CONTENT)
+
+    assert disk.steps == ["make_folder", "sync_folder", "close_to_others", "create", "write", "sync", "rename", "sync_folder"]
+
+
+def test_a_file_that_another_process_left_is_answered_for_only_after_its_names_were_synced(tmp_path: Path) -> None:
+    Artefacts(tmp_path / "artefacts").put(CONTENT)  # it may have died right before it synced the folders
+    disk = FullDisk()
+    store = Artefacts(tmp_path / "artefacts", disk)
+
+    store.put(CONTENT)
+
+    assert disk.steps == ["sync_folder", "close_to_others", "sync_folder"]
