@@ -1,0 +1,278 @@
+"""A disk that fails at its k-th call, for every k: once, or from then on. `python -m faults.io_errors`.
+
+The same production code over the machine's own SQLite as in power.py, with an error in the place of one call. The process may
+refuse or say that it does not know; it may not lie. Afterwards, on a disk that works: what was recorded is there, what was said not
+to be is not, the file and the audit are whole, and the next process finishes everything. A failed sync may also have lost what it
+was asked to sync: that is looked at too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from rich.progress import Progress
+
+from faults.power import BALLAST, Digests, Reader, scratch, tell
+from faults.power_images import Disk, Recorder, write_image
+from faults.power_restart import wrongs
+from faults.power_workload import FILE_NAME, MORNING_MS, Diary, TickingClock, audit_of, live, run_to_end
+from faults.report import Report, keep, keep_in, merged, read_all
+from faults.sqlite_vfs import BUSY, FULL, IOERR_FSYNC, IOERR_READ, IOERR_WRITE, OK, Call, Unobservable, WatchedFolder
+from ledger.ballast import BALLAST_BYTES
+from ledger.database import DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from faults.power_images import Image
+    from faults.power_workload import Fact, Work
+
+SUITE: Final = "io_errors"
+AT_ONCE: Final = 2
+LATER_MS: Final = 60_000
+WRONG_ENOUGH: Final = 50
+SAMPLE: Final = 25  # production starts on one of so many files that read as others did before
+KINDS: Final = {
+    "FULL": (Call.WRITE, FULL),
+    "IOERR_WRITE": (Call.WRITE, IOERR_WRITE),
+    "IOERR_FSYNC": (Call.SYNC, IOERR_FSYNC),
+    "IOERR_READ": (Call.READ, IOERR_READ),
+    "BUSY": (Call.LOCK, BUSY),
+}
+MODES: Final = ("once", "sticky")
+
+
+async def _nothing(work: Work) -> None:
+    """Open, recover, close."""
+    del work
+
+
+async def _errand(work: Work) -> None:
+    await work.errand()
+
+
+async def _day(work: Work) -> None:
+    await work.day(1)
+
+
+# What the failing process does, and whether the ledger is there before it.
+TASKS: Final = {"first start": (_nothing, False), "errand": (_errand, True), "day": (_day, True)}
+BUDGETS: Final = {"change": ("first start", "errand"), "nightly": ("first start", "errand", "day")}
+
+
+@dataclass(slots=True)
+class KthCall:
+    """Fails the k-th call of a kind, or all from the k-th on."""
+
+    call: Call
+    code: int
+    k: int
+    sticky: bool
+    calls: int = 0
+
+    def __call__(self, call: Call, name: str) -> int:
+        """Return the code to answer with."""
+        del name
+        if call is not self.call:
+            return OK
+        self.calls += 1
+        return self.code if self.calls == self.k or (self.sticky and self.calls > self.k) else OK
+
+    @property
+    def fired(self) -> bool:
+        """Whether it came to the k-th call."""
+        return self.calls >= self.k
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One way to fail, tried for every k."""
+
+    task: str
+    kind: str
+    mode: str
+    seed: int = 1
+
+    @property
+    def name(self) -> str:
+        """Return a name for its files."""
+        return f"{self.task}-{self.kind}-{self.mode}-{self.seed}".replace(" ", "-")
+
+    def run(self, only: int | None = None) -> Report:
+        """Fail at every k, until the process ends before its k-th call. Raises Unobservable."""
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        began = time.perf_counter()
+        with tempfile.TemporaryDirectory(dir=scratch()) as scratch_folder:
+            bench = _Bench(self, Path(scratch_folder))
+            for k in count(1) if only is None else (only,):
+                fired = bench.fail(k)
+                if not fired or len(bench.violations) >= WRONG_ENOUGH:
+                    break
+                bench.counts[f"{self.kind} {self.mode}"] += 1
+                bench.counts["I/O errors"] += 1
+        seconds = time.perf_counter() - began
+        return Report(SUITE, dict(bench.counts), tuple(bench.violations), tuple(sorted(bench.reached)), (self.seed,), seconds)
+
+
+class _Bench:
+    """Where one trial is made: the failing process's folder, and what was found so far."""
+
+    def __init__(self, trial: Trial, folder: Path) -> None:
+        self._trial = trial
+        self._folder = folder
+        self._task, there = TASKS[trial.task]
+        self._base = folder / "base"
+        self._base.mkdir()
+        self._audit = audit_of(self._base)
+        if there:
+            run_to_end(live(self._base, TickingClock(), self._audit, Diary(), self._chance(), _errand))
+            (self._base / BALLAST).unlink()
+        self._safe = _files(self._base)
+        self._reader = Reader(folder / "read", Digests())
+        self._started: set[tuple[bytes, tuple[Fact, ...]]] = set()  # from what, with which answers given
+        self._luck = self._chance()
+        self.counts: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self.reached: set[str] = set()
+
+    def _chance(self) -> random.Random:
+        return random.Random(self._trial.seed)  # noqa: S311 -- replayable
+
+    def fail(self, k: int) -> bool:
+        """Let one process work on a disk that fails at call k, then look; false when it never came to that call."""
+        trial = self._trial
+        folder = self._copy("live")
+        recorder = Recorder()
+        diary = Diary()
+        fault = KthCall(*KINDS[trial.kind], k, trial.mode == "sticky")
+        clock = TickingClock(MORNING_MS + LATER_MS)
+        try:
+            with WatchedFolder(folder, observer=recorder, fault=fault, hurry=trial.kind == "BUSY"):
+                run_to_end(live(folder, clock, self._audit, diary, self._chance(), self._task))
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the bot would end with a traceback instead of words
+            self._wrong(k, f"UNCLEAN: {type(error).__name__}: {error}")
+        self.reached |= {f"{trial.kind}: {fact.told}" for fact in diary.facts}
+        if diary.ended_by is not None:
+            self.reached.add(f"{trial.kind}: the process ended")
+        self._restart(k, "", _files(folder), diary)
+        if trial.kind == "IOERR_FSYNC":  # the kernel may have thrown away what it could not sync
+            disk = Disk(self._safe)
+            for event in recorder.events:
+                disk.take(event)
+            for label, image in disk.after_a_cut(f"{trial.seed}", 1):
+                self._restart(k, f"({label}) ", image, diary)
+        return fault.fired
+
+    def _restart(self, k: int, where: str, image: Image, diary: Diary) -> None:
+        """Start on what is left: whenever it reads as nothing before did, or other answers had been given; and now and then."""
+        try:
+            met = (self._reader.content(image), tuple(diary.facts))
+            if met in self._started and self._luck.randrange(SAMPLE):
+                return
+            self._started.add(met)
+            self.counts["production starts"] += 1
+            folder = self._copy("again", with_ledger=False)
+            write_image(image, folder)
+            found = run_to_end(wrongs(folder, self._audit, diary.facts, finish=True))
+        except (DatabaseError, sqlite3.Error, TimeoutError) as error:
+            found = [f"the next start failed: {type(error).__name__}: {error}"]
+        for what in found:
+            self._wrong(k, f"{where}{what}")
+
+    def _copy(self, name: str, *, with_ledger: bool = True) -> Path:
+        """Return a folder with what a process finds, and a ballast that need not be made (of holes: nothing measures it)."""
+        folder = self._folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        write_image(self._safe if with_ledger else {}, folder)
+        with (folder / BALLAST).open("wb") as ballast:
+            ballast.truncate(BALLAST_BYTES)
+        return folder
+
+    def _wrong(self, k: int, what: str) -> None:
+        trial = self._trial
+        seed = "" if trial.seed == 1 else f" --seed {trial.seed}"
+        where = f'--task "{trial.task}" --kind {trial.kind} --mode {trial.mode} --only {k}{seed}'
+        self.violations.append(f"python -m faults.io_errors {where}  # {what}")
+
+
+def _files(folder: Path) -> Image:
+    """Return the ledger's own files in a folder."""
+    names = (FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-journal")
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).exists()}
+
+
+def trials(budget: str, seed: int = 1) -> list[Trial]:
+    """Return every way to fail."""
+    return [Trial(task, kind, mode, seed) for task in BUDGETS[budget] for kind in KINDS for mode in MODES]
+
+
+def run_trial(trial: Trial) -> Report:
+    """Try one way to fail, for every k."""
+    return trial.run()
+
+
+def _run_all(budget: str, seed: int, folder: Path | None) -> list[Report]:
+    """Run every trial, AT_ONCE beside each other; what `folder` holds was run before."""
+    reports: list[Report] = []
+    left = []
+    for trial in trials(budget, seed):
+        kept = None if folder is None else folder / trial.name
+        before = [] if kept is None or not kept.is_dir() else read_all(kept)
+        reports += before
+        left += [] if before else [trial]
+    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn")) as pool, Progress() as progress:
+        bar = progress.add_task("I/O errors", total=len(left))
+        for trial, report in zip(left, pool.map(run_trial, left), strict=True):
+            reports.append(report)
+            if folder is not None:
+                keep_in(folder / trial.name, report)
+            progress.update(bar, advance=1)
+    return reports
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the suite and return the exit status: 1 when anything was violated, 69 when this Python's SQLite cannot be reached."""
+    parser = argparse.ArgumentParser(prog="python -m faults.io_errors", description="Fails every call to the disk in turn.")
+    parser.add_argument("--budget", choices=BUDGETS, default="change")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--task", choices=TASKS, help="with --kind and --mode: this one alone")
+    parser.add_argument("--kind", choices=KINDS)
+    parser.add_argument("--mode", choices=MODES)
+    parser.add_argument("--only", type=int, metavar="K", help="fail only the K-th call")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each report there, and leave out what is in it")
+    asked = parser.parse_args(arguments)
+    try:
+        if asked.task and asked.kind and asked.mode:
+            reports = [Trial(asked.task, asked.kind, asked.mode, asked.seed).run(asked.only)]
+        else:
+            reports = _run_all(asked.budget, asked.seed, asked.resume)
+    except Unobservable as error:
+        sys.stdout.write(f"Nothing was tried: {error}\n")
+        return 69
+    report = merged(reports)
+    tell(report)
+    keep(report)
+    if asked.json is not None:
+        asked.json.write_text(report.to_text(), encoding="utf-8")
+    return 1 if report.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,342 @@
+"""Stands between SQLite and the file system: sees every write, sync and delete of one folder, and may answer with an error.
+
+It is put, by ctypes, under the very SQLite that Python's sqlite3 module is linked to. So the production build of SQLite runs over
+it, with production's threads, pragmas, locks and statements; there is no second SQLite, and production does not know.
+
+The calls are SQLite's own (sqlite3_vfs and sqlite3_io_methods, https://www.sqlite.org/c3ref/io_methods.html). The WAL index is
+shared memory: it is rebuilt after a power cut, so nothing is lost by not seeing it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sqlite3
+import sys
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+OK: Final = 0
+IOERR_READ: Final = 266
+IOERR_WRITE: Final = 778
+IOERR_FSYNC: Final = 1034
+FULL: Final = sqlite3.SQLITE_FULL
+BUSY: Final = sqlite3.SQLITE_BUSY
+
+_OPEN_CREATE: Final = 0x4
+_OPEN_JOURNALS: Final = 0x800 | 0x4000 | 0x80000  # main journal, super-journal, WAL
+_SHM_LOCK: Final = 2
+SECTOR: Final = 512  # bytes; what a disk writes whole or not at all
+
+
+class Call(StrEnum):
+    """What SQLite asks of the file system, as far as a fault can stand in its place."""
+
+    READ = "read"
+    WRITE = "write"
+    TRUNCATE = "truncate"
+    SYNC = "sync"
+    LOCK = "lock"  # of the database file, or of a slot of the WAL index
+
+
+class Observer(Protocol):
+    """Is told what was done, after it was, on SQLite's threads. Names are file names in the folder."""
+
+    def opened(self, name: str) -> None:
+        """Tell that a file was opened; it may be new."""
+        ...
+
+    def wrote(self, name: str, offset: int, content: bytes) -> None:
+        """Tell that `content` was written at `offset`."""
+        ...
+
+    def truncated(self, name: str, size: int) -> None:
+        """Tell that the file has `size` bytes now."""
+        ...
+
+    def synced(self, name: str, *, folder: bool) -> None:
+        """Tell that the file's content, and with `folder` the folder's names too, would survive a power cut now."""
+        ...
+
+    def deleted(self, name: str, *, folder: bool) -> None:
+        """Tell that the name is gone, and with `folder` that this would survive a power cut."""
+        ...
+
+
+class Unobservable(Exception):  # noqa: N818 -- the fact
+    """This Python's SQLite cannot be reached."""
+
+
+class _Vfs(Structure):
+    _fields_ = (
+        ("version", c_int),
+        ("file_bytes", c_int),
+        ("path_bytes_max", c_int),
+        ("next", c_void_p),
+        ("name", c_char_p),
+        ("app_data", c_void_p),
+        ("open", c_void_p),
+        ("delete", c_void_p),
+        ("access", c_void_p),
+        ("full_pathname", c_void_p),
+        ("dl_open", c_void_p),
+        ("dl_error", c_void_p),
+        ("dl_sym", c_void_p),
+        ("dl_close", c_void_p),
+        ("randomness", c_void_p),
+        ("sleep", c_void_p),
+        ("current_time", c_void_p),
+        ("last_error", c_void_p),
+        ("current_time_int64", c_void_p),
+        ("set_system_call", c_void_p),
+        ("get_system_call", c_void_p),
+        ("next_system_call", c_void_p),
+    )
+
+
+class _Methods(Structure):
+    _fields_ = (
+        ("version", c_int),
+        ("close", c_void_p),
+        ("read", c_void_p),
+        ("write", c_void_p),
+        ("truncate", c_void_p),
+        ("sync", c_void_p),
+        ("file_size", c_void_p),
+        ("lock", c_void_p),
+        ("unlock", c_void_p),
+        ("check_reserved_lock", c_void_p),
+        ("file_control", c_void_p),
+        ("sector_size", c_void_p),
+        ("device_characteristics", c_void_p),
+        ("shm_map", c_void_p),
+        ("shm_lock", c_void_p),
+        ("shm_barrier", c_void_p),
+        ("shm_unmap", c_void_p),
+        ("fetch", c_void_p),
+        ("unfetch", c_void_p),
+    )
+
+
+_VFS_CALLS: Final[dict[str, Any]] = {
+    "open": CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p),
+    "delete": CFUNCTYPE(c_int, c_void_p, c_void_p, c_int),
+    "sleep": CFUNCTYPE(c_int, c_void_p, c_int),
+}
+_FILE_CALLS: Final[dict[str, Any]] = {
+    "close": CFUNCTYPE(c_int, c_void_p),
+    "read": CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_int64),
+    "write": CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_int64),
+    "truncate": CFUNCTYPE(c_int, c_void_p, c_int64),
+    "sync": CFUNCTYPE(c_int, c_void_p, c_int),
+    "lock": CFUNCTYPE(c_int, c_void_p, c_int),
+    "shm_lock": CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int),
+}
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that SQLite has open."""
+
+    name: str
+    real: dict[str, Any]
+    names_folder: bool  # its first sync is the folder's too (SQLite does so for journals and WALs it may have created)
+
+
+def library() -> ctypes.CDLL:
+    """Return the SQLite that this process has loaded for its sqlite3 module. Raises Unobservable."""
+    try:
+        mapped = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    except OSError as error:
+        raise Unobservable(f"this system does not say which SQLite is loaded ({sys.platform})") from error
+    paths = sorted({line.split()[-1] for line in mapped if "libsqlite3" in line})
+    if not paths:
+        raise Unobservable("this Python has SQLite built in: there is no library to stand under")
+    loaded = ctypes.CDLL(paths[0])  # the same file is the same library: it is not loaded twice
+    loaded.sqlite3_libversion.restype = c_char_p
+    if len(paths) > 1 or loaded.sqlite3_libversion().decode() != sqlite3.sqlite_version:
+        raise Unobservable(f"it is not clear which SQLite is the one in use: {', '.join(paths)}")
+    loaded.sqlite3_vfs_find.restype = POINTER(_Vfs)
+    return loaded
+
+
+class WatchedFolder:
+    """For the length of a `with` block, SQLite's files in `folder` are watched, and may fail. Open and close connections inside it.
+
+    `fault` is asked before each call; where a write is refused, its first half may have reached the file all the same. `hurry`:
+    whoever waits for a lock only believes that time passes. Python's other SQLite files are not touched.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        observer: Observer | None = None,
+        fault: Callable[[Call, str], int] | None = None,
+        hurry: bool = False,
+    ) -> None:
+        self._folder = os.path.realpath(folder)
+        self._observer = observer
+        self._fault = fault
+        self._hurry = hurry
+        self._library = library()
+        self._usual = self._library.sqlite3_vfs_find(None)
+        self._vfs = _Vfs.from_buffer_copy(self._usual.contents)
+        self._vfs.name = f"quotebot-{id(self)}".encode()
+        self._vfs.next = None
+        self._open_files: dict[int, _Open] = {}  # by their address in SQLite
+        self._tables: dict[int, tuple[_Methods, dict[str, Any]]] = {}  # by the address of the methods they stand before
+        self._kept: list[Any] = []  # what SQLite points to
+        self._error: Exception | None = None
+        self._real_open = _VFS_CALLS["open"](self._vfs.open)
+        self._real_delete = _VFS_CALLS["delete"](self._vfs.delete)
+        self._vfs.open = self._pointer(_VFS_CALLS["open"], self._open)
+        self._vfs.delete = self._pointer(_VFS_CALLS["delete"], self._delete)
+        if hurry:
+            self._vfs.sleep = self._pointer(_VFS_CALLS["sleep"], _only_believe)
+
+    def __enter__(self) -> Self:
+        """Become what SQLite opens files with."""
+        self._library.sqlite3_vfs_register(ctypes.byref(self._vfs), 1)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Step aside. Raises what an observer raised, and RuntimeError when a file is still open: it would point to nothing."""
+        self._library.sqlite3_vfs_unregister(ctypes.byref(self._vfs))
+        if self._open_files:
+            gc.collect()  # a traceback may have kept a cursor, and that its connection
+        if self._open_files:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # SQLite points here for as long as the process lives
+        if error is not None:
+            return
+        if self._error is not None:
+            raise self._error
+        if self._open_files:
+            raise RuntimeError(f"still open in SQLite: {sorted(file.name for file in self._open_files.values())}")
+
+    def _pointer(self, prototype: Any, function: Callable[..., int]) -> int | None:
+        """Return the address of a C function that calls ours; an exception becomes an I/O error, and is raised at the end."""
+
+        def guarded(*arguments: Any) -> int:
+            try:
+                return function(*arguments)
+            except Exception as error:  # noqa: BLE001 -- it must not vanish in C; __exit__ raises it
+                self._error = self._error or error
+                return sqlite3.SQLITE_IOERR
+
+        callback = prototype(guarded)
+        self._kept.append(callback)
+        return ctypes.cast(callback, c_void_p).value
+
+    def _name(self, path: int | None) -> str | None:
+        """Return the file's name when the path is in our folder."""
+        if not path:
+            return None
+        folder, name = os.path.split(os.fsdecode(ctypes.string_at(path)))
+        return name if folder == self._folder else None
+
+    def _asked(self, call: Call, file: _Open) -> int:
+        return OK if self._fault is None else self._fault(call, file.name)
+
+    # ------------------------------------------------------------------------------------------- called by SQLite
+
+    def _open(self, _vfs: int, path: int | None, file: int, flags: int, out_flags: int) -> int:
+        # The very pointer is handed on: SQLite keeps it for as long as the file is open.
+        code: int = self._real_open(ctypes.addressof(self._usual.contents), path, file, flags, out_flags)
+        name = self._name(path)
+        if code != OK or name is None:
+            return code
+        methods = c_void_p.from_address(file)
+        assert methods.value is not None  # noqa: S101 -- a file that opened has its methods
+        if methods.value not in self._tables:
+            self._tables[methods.value] = self._table(_Methods.from_address(methods.value))
+        ours, real = self._tables[methods.value]
+        methods.value = ctypes.addressof(ours)
+        self._open_files[file] = _Open(name, real, names_folder=bool(flags & _OPEN_CREATE and flags & _OPEN_JOURNALS))
+        if self._observer is not None:
+            self._observer.opened(name)
+        return OK
+
+    def _table(self, real: _Methods) -> tuple[_Methods, dict[str, Any]]:
+        """Return a copy of a file's methods with ours in the places that are watched, and the real ones of those."""
+        watched: dict[str, Callable[..., int]] = {
+            "close": self._close,
+            "write": self._write,
+            "truncate": self._truncate,
+            "sync": self._sync,
+        }
+        if self._fault is not None:
+            watched |= {"read": self._read, "lock": self._lock, "shm_lock": self._shm_lock}
+        ours = _Methods.from_buffer_copy(real)
+        originals: dict[str, Any] = {}
+        for name, function in watched.items():
+            if getattr(real, name):  # a journal has no shared memory to lock
+                originals[name] = _FILE_CALLS[name](getattr(real, name))
+                setattr(ours, name, self._pointer(_FILE_CALLS[name], function))
+        return ours, originals
+
+    def _delete(self, _vfs: int, path: int | None, sync_folder: int) -> int:
+        code: int = self._real_delete(ctypes.addressof(self._usual.contents), path, sync_folder)
+        name = self._name(path)
+        if code == OK and name is not None and self._observer is not None:
+            self._observer.deleted(name, folder=bool(sync_folder))
+        return code
+
+    def _close(self, address: int) -> int:
+        file = self._open_files.pop(address)
+        code: int = file.real["close"](address)
+        return code
+
+    def _read(self, address: int, buffer: int, size: int, offset: int) -> int:
+        file = self._open_files[address]
+        return self._asked(Call.READ, file) or int(file.real["read"](address, buffer, size, offset))
+
+    def _write(self, address: int, buffer: int, size: int, offset: int) -> int:
+        file = self._open_files[address]
+        refused = self._asked(Call.WRITE, file)
+        if refused:
+            size = size // 2 // SECTOR * SECTOR
+            if not size:
+                return refused
+        code: int = file.real["write"](address, buffer, size, offset)
+        if code == OK and self._observer is not None:
+            self._observer.wrote(file.name, offset, ctypes.string_at(buffer, size))
+        return refused or code
+
+    def _truncate(self, address: int, size: int) -> int:
+        file = self._open_files[address]
+        code = self._asked(Call.TRUNCATE, file) or int(file.real["truncate"](address, size))
+        if code == OK and self._observer is not None:
+            self._observer.truncated(file.name, size)
+        return code
+
+    def _sync(self, address: int, flags: int) -> int:
+        file = self._open_files[address]
+        code = self._asked(Call.SYNC, file) or int(file.real["sync"](address, flags))
+        if code == OK:
+            names_folder, file.names_folder = file.names_folder, False
+            if self._observer is not None:
+                self._observer.synced(file.name, folder=names_folder)
+        return code
+
+    def _lock(self, address: int, level: int) -> int:
+        file = self._open_files[address]
+        return self._asked(Call.LOCK, file) or int(file.real["lock"](address, level))
+
+    def _shm_lock(self, address: int, slot: int, slots: int, flags: int) -> int:
+        file = self._open_files[address]
+        code = self._asked(Call.LOCK, file) if flags & _SHM_LOCK else OK
+        return code or int(file.real["shm_lock"](address, slot, slots, flags))
+
+
+def _only_believe(_vfs: int, microseconds: int) -> int:
+    """Say that so much time has passed."""
+    return microseconds

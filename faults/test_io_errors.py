@@ -1,0 +1,68 @@
+"""A disk that fails at any call, once or from then on: whatever was said is true, and the next start finishes everything."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.io_errors import KINDS, MODES, KthCall, Trial, main, trials
+from faults.power import BALLAST
+from faults.power_workload import FILE_NAME, TickingClock, audit_of, run_to_end
+from faults.report import keep
+from faults.sqlite_vfs import Unobservable, WatchedFolder, library
+from ledger.ballast import BALLAST_BYTES
+from ledger.database import DatabaseError
+from quotebot.opening import open_database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+try:
+    library()
+except Unobservable as reason:
+    pytestmark = pytest.mark.skip(reason=str(reason))
+
+
+@pytest.mark.parametrize("trial", [pytest.param(trial, id=trial.name) for trial in trials("change")])
+def test_whatever_call_fails_nothing_that_was_said_is_untrue(trial: Trial) -> None:
+    report = trial.run()
+
+    keep(report)
+    assert report.violations == ()
+    assert report.counts["I/O errors"] >= 5
+    assert report.counts["production starts"] >= 1
+
+
+def test_every_kind_of_error_is_tried_once_and_for_good() -> None:
+    assert {(trial.kind, trial.mode) for trial in trials("change")} == {(kind, mode) for kind in KINDS for mode in MODES}
+    assert len(KINDS) == 5
+
+
+def test_one_error_can_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["--task", "errand", "--kind", "FULL", "--mode", "sticky", "--only", "30"])
+
+    assert status == 0
+    assert "1 I/O errors" in capsys.readouterr().out
+
+
+async def start(folder: Path) -> None:
+    database = await open_database(folder / FILE_NAME, audit_of(folder), TickingClock(), bot=True)
+    await database.close()
+
+
+def test_a_start_that_cannot_read_the_file_says_so_in_words(tmp_path: Path) -> None:
+    run_to_end(start(tmp_path))
+
+    with WatchedFolder(tmp_path, fault=KthCall(*KINDS["IOERR_READ"], 1, sticky=True)), pytest.raises(DatabaseError):
+        run_to_end(start(tmp_path))
+
+
+def test_a_ledger_that_opened_is_in_wal_mode_even_if_the_disk_failed_amid_the_change(tmp_path: Path) -> None:
+    with (tmp_path / BALLAST).open("wb") as ballast:  # as after a restore: the file is new to WAL mode, the ballast is there
+        ballast.truncate(BALLAST_BYTES)
+
+    with WatchedFolder(tmp_path, fault=KthCall(*KINDS["IOERR_FSYNC"], 1, sticky=False)), contextlib.suppress(DatabaseError):
+        run_to_end(start(tmp_path))
+        assert (tmp_path / FILE_NAME).read_bytes()[18:20] == b"\2\2"  # the file's own word (sqlite.org/fileformat.html)
