@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App, CycloptsError
 
 from quotebot import __version__
-from quotebot.cli import audit, dead, exits, ledger, metrics, operate, ops, policy, serve, trace
+from quotebot.cli import audit, dead, drill, exits, ledger, metrics, operate, ops, policy, serve, trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,7 @@ app.command(policy.policy)
 app.command(audit.app)
 app.command(metrics.metrics)
 app.command(ledger.app)
+app.command(drill.drill)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,19 @@
+"""The named scenarios of failure injection (FI) and the drills (D), by theme. `quotebot drill` plays them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from faults.scenarios import crash, disk, operator, pdf, salesforce, slack, text
+from faults.scenarios.stage import Scenario, perform
+
+__all__ = ["SCENARIOS", "Scenario", "perform"]
+
+_THEMES: Final = (slack, salesforce, pdf, crash, disk, text, operator)
+
+
+def _by_name(scenario: Scenario) -> tuple[bool, str]:
+    return scenario.id.startswith("D-"), scenario.id
+
+
+SCENARIOS: Final = tuple(sorted((scenario for theme in _THEMES for scenario in theme.SCENARIOS), key=_by_name))

@@ -1,0 +1,55 @@
+"""What an operator meets: credentials that break in the middle of a deal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from faults import checks
+from faults.rig import eventually
+from faults.scenarios.stage import Scenario
+
+if TYPE_CHECKING:
+    from faults.scenarios.stage import Stage
+
+
+async def token_broken(stage: Stage) -> str:
+    """D-3."""
+    deal = stage.deal
+    await stage.start()
+    await deal.submitted_deal()
+    await deal.arm("salesforce", "auth_expired", method="composite/graph", times=1)  # a session that ended: one new login mends it
+    await deal.arm("slack", "auth_expired", method="files.completeUploadExternal", seconds=600)
+    await deal.click("approval.approve", user="U0MANAGER")
+
+    async def held() -> bool:
+        return await stage.count("gates WHERE name = 'slack' AND state = 'held' AND cause = 'auth'") == 1
+
+    await eventually(held, "Slack's classes to be held")
+    (upload,) = await deal.rows(
+        "SELECT state, attempts, json_type(steps, '$.uploaded') AS uploaded FROM effects WHERE class = 'slack.file'"
+    )
+    expected = {"state": "pending", "attempts": 0, "uploaded": "object"}
+    stage.equal("the upload waits half done, its steps recorded, no attempt burnt", upload, expected)
+    stage.equal("nobody sees half a file", await deal.files(), [])
+    told = (await stage.quotebot("gates")).out
+    stage.fact("the operator is told what waits and what to do", "quotebot resume slack" in told, told)
+    stage.equal("nothing was given up", await stage.count("dead_letters"), 0)
+    await deal.clear_faults()
+    stage.equal("the token restored, Slack is resumed", (await stage.quotebot("resume", "slack")).status, 0)
+    await deal.settled()
+    stage.equal("the bytes went out once", len(await deal.witness("upload")), 1)
+    await checks.golden_deal(deal)
+    return "held half done with every step recorded, resumed, one file, one record"
+
+
+SCENARIOS: Final = (
+    Scenario(
+        "D-3",
+        "P1",
+        ("fail_once",),
+        "a token breaks during a deal",
+        "Slack's token is revoked between two calls of an upload and Salesforce ends the session; an operator restores the token.",
+        "What is half done is recorded and held, nothing is given up, and after the resume everything is there once.",
+        token_broken,
+    ),
+)

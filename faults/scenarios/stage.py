@@ -1,0 +1,197 @@
+"""Where a named scenario is played: a fresh local world, the real bot as a process of its own, an operator's command line.
+
+A scenario says what it expects with `Stage.fact`: the first fact that does not hold ends it, by name, with what was seen instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import aiohttp
+
+from faults import checks
+from faults.rig import BotProcess, Deal, Json, eventually
+from quotebot.sandbox.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from faults.plan import KillPlan
+
+Priority = Literal["P0", "P1", "P2"]
+Mode = Literal["fail_once", "fail_n", "always_fail", "timeout", "crash_after", "duplicate_replay"]
+
+SCENARIO_SECONDS: Final = 100.0  # a busy machine takes ten times as long as an idle one
+SEEN_CHARACTERS_MAX: Final = 600
+
+
+class DidNotHoldError(AssertionError):
+    """A fact of a scenario did not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One named scenario. `play` returns what held, in a few words.
+
+    `waits_for` names the part of the product that must exist before it can be played at all, `unchecked` what it cannot check yet.
+    """
+
+    id: str
+    priority: Priority
+    modes: tuple[Mode, ...]
+    title: str
+    happens: str
+    holds: str
+    play: Callable[[Stage], Awaitable[str]] | None
+    waits_for: str = ""
+    unchecked: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a `quotebot` command came to."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        """Its JSON."""
+        return json.loads(self.out)
+
+
+class Stage:
+    """One scenario's world, bot and people. `folder` holds everything that happened: ledger, bot's log, witness log."""
+
+    def __init__(self, world: World, folder: Path, session: aiohttp.ClientSession) -> None:
+        self.world = world
+        self.folder = folder
+        self.deal = Deal(world.url, folder / "bot", session)
+        self._bots: list[BotProcess] = []
+
+    @property
+    def ledger_path(self) -> Path:
+        """The bot's ledger file."""
+        return self.folder / "bot" / "ledger.db"
+
+    @property
+    def bot(self) -> BotProcess:
+        """The bot that was started last."""
+        return self._bots[-1]
+
+    async def start(self, plan: KillPlan | None = None, **environment: str) -> None:
+        """Start a bot on the stage's ledger, as shipped or under a kill plan, with these settings besides the world's."""
+        bot = BotProcess(self.world, self.folder / "bot", self.folder / "bot.log", **environment)
+        self._bots.append(bot)
+        await bot.start(plan)
+
+    async def end(self) -> None:
+        """Stop whatever still runs."""
+        for bot in self._bots:
+            if bot.started:
+                await bot.stop()
+
+    def fact(self, fact: str, held: object, seen: object = None) -> None:
+        """Expect a fact, given as a sentence. Raises DidNotHoldError with what was seen instead."""
+        if not held:
+            raise DidNotHoldError(fact if seen is None else f"{fact} (seen: {str(seen)[:SEEN_CHARACTERS_MAX]})")
+
+    def equal(self, fact: str, seen: object, expected: object) -> None:
+        """Expect a fact that is an equality."""
+        self.fact(fact, seen == expected, f"{seen!r}, not {expected!r}")
+
+    async def until_card_says(self, words: str) -> None:
+        """Wait until the newest card says this."""
+
+        async def says() -> bool:
+            return words in await self.deal.card_text()
+
+        await eventually(says, f'the card to say "{words}"')
+
+    async def until_struck(self, times: int = 1) -> None:
+        """Wait until the armed faults have struck so often."""
+
+        async def struck() -> bool:
+            return await self.deal.hits() >= times
+
+        await eventually(struck, f"the armed faults to strike {times} times")
+
+    async def again(self, request_id: str, times: int = 3) -> list[Json | None]:
+        """Deliver an earlier request again, so often byte-identical and so often as Slack's retry, all at once; return the acks."""
+        answers = await asyncio.gather(*(self.deal.redeliver(request_id, kind, times) for kind in ("resend", "retry")))
+        return [answer["ack"] for some in answers for answer in some]
+
+    async def until_counted(self, duplicates: int) -> None:
+        """Wait until so many duplicates are in the audit: each is answered first and counted then."""
+
+        async def counted() -> bool:
+            return await self.count("audit_events WHERE event_type = 'delivery.duplicate'") == duplicates
+
+        await eventually(counted, f"{duplicates} duplicates to be counted")
+
+    async def count(self, what: str) -> int:
+        """Count rows of the ledger; `what` is our own SQL, from the table's name on."""
+        (row,) = await self.deal.rows(f"SELECT count(*) AS n FROM {what}")  # noqa: S608 -- a scenario's own text
+        number: int = row["n"]
+        return number
+
+    async def attempts(self, effect_class: str) -> list[Json]:
+        """Return the ended attempts of a class, oldest first."""
+        every = await self.deal.rows(
+            "SELECT e.class, a.outcome, a.category, a.error, a.delay_ms, a.http_status FROM attempts AS a "
+            "JOIN effects AS e ON e.id = a.effect_id ORDER BY a.id"
+        )
+        return [row for row in every if row["class"] == effect_class]
+
+    async def quotebot(self, *arguments: str) -> Told:
+        """Run the command line as an operator beside the bot would."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "quotebot",
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **self.bot.environment},
+        )
+        out, err = await process.communicate()
+        return Told(process.returncode or 0, out.decode(), err.decode())
+
+    async def dead_letter(self) -> Json:
+        """Return the one open dead letter: its id for the command line, class, aggregate_id, attempts."""
+        letters = await self.deal.rows("SELECT id, class, aggregate_id, attempts FROM dead_letters WHERE status = 'pending'")
+        self.equal("there is one dead letter", len(letters), 1)
+        return {**letters[0], "id": str(letters[0]["id"])}
+
+
+@asynccontextmanager
+async def stage_in(folder: Path) -> AsyncIterator[Stage]:
+    """Give a stage whose files are in this folder; end its processes and its world."""
+    async with World(folder / "world").serve() as world, aiohttp.ClientSession() as session:
+        stage = Stage(world, folder, session)
+        try:
+            yield stage
+        finally:
+            await stage.end()
+
+
+async def perform(scenario: Scenario, folder: Path) -> str:
+    """Play one scenario in this folder, then check what must always hold; return what held. Raises AssertionError, TimeoutError."""
+    if scenario.play is None:
+        raise ValueError(f"{scenario.id} waits for {scenario.waits_for}")
+    async with asyncio.timeout(SCENARIO_SECONDS), stage_in(folder) as stage:
+        held = await scenario.play(stage)
+        await checks.nothing_under_way(stage.deal)
+        outside = await checks.outside_of(stage.deal)
+        stage.equal("every invariant holds", await asyncio.to_thread(checks.violations_in, stage.deal.data_dir, outside), [])
+        stage.equal("the bot stops cleanly when asked to", await stage.bot.stop(), 0)
+        return held

@@ -1,0 +1,49 @@
+"""`quotebot drill`: named failures, played by faults/ in a process of its own. Production never imports faults."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+PLAYER: Final = "faults.drill"
+KILLED: Final = 128  # and the signal's number, as shells say it
+
+
+async def drill(*names: str, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+    """Play named failures against a local world and the real bot, and say what held. Nothing of this installation is touched.
+
+    Exit status: 0 all held, 1 some did not (their files are kept), 2 there is no such drill, 130 stopped.
+
+    Parameters
+    ----------
+    names
+        `list` shows them all; or names (FI-017 D-1), a priority (P0), or all.
+    json_output
+        Print JSON.
+    """
+    import asyncio  # noqa: PLC0415 -- see root.py
+
+    from quotebot.cli.signals import stop_on_signals  # noqa: PLC0415 -- see root.py
+
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", PLAYER, *names, *(["--json"] if json_output else []), env=_environment()
+    )
+    asked, ended = asyncio.create_task(stop_on_signals().wait()), asyncio.create_task(process.wait())
+    await asyncio.wait([asked, ended], return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if not ended.done():
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()  # it ends its own bot and world first
+    status = await ended
+    return status if status >= 0 else KILLED - status
+
+
+def _environment() -> dict[str, str]:
+    """Return an environment in which the player is found from wherever one stands."""
+    code = str(Path(__file__).resolve().parent.parent.parent)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))}

@@ -1,0 +1,85 @@
+"""Named failures from the command line: what is passed through to the player, and that nothing of the installation is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from tests.quotebot.cli.conftest import SECONDS, clean_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.quotebot.cli.conftest import Run
+
+LOOK_SECONDS = 0.02
+
+
+def test_a_drill_is_played_beside_the_installation(quotebot: Run, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("QUOTEBOT_ACK_BUDGET_SECONDS=nonsense\n")  # would stop any bot that reads it
+    done = quotebot("drill", "FI-004", environment={"QUOTEBOT_QUOTE_VALID_DAYS": "nonsense", "TMPDIR": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("FI-004 P2 a storm of unknown verbs ... held (")
+    assert {path.name for path in tmp_path.iterdir()} == {".env"}
+
+
+def test_what_waits_is_counted_apart_and_is_no_failure(quotebot: Run) -> None:
+    done = quotebot("drill", "FI-020", "FI-021", "--json")
+    printed = json.loads(done.stdout)
+    assert (done.returncode, printed["schema_version"]) == (0, 1)
+    assert (printed["held"], printed["failed"], printed["waiting"]) == (0, 0, 2)
+    assert [(drill["id"], drill["state"], drill["words"]) for drill in printed["drills"]] == [
+        ("FI-020", "waiting", "the extractor"),
+        ("FI-021", "waiting", "the extractor"),
+    ]
+    assert "[2/2] FI-021 P0 the language model answers nonsense ... waits for the extractor" in done.stderr
+
+
+def test_the_list_names_every_drill(quotebot: Run) -> None:
+    done = quotebot("drill", "list")
+    assert (done.returncode, done.stderr) == (0, "")
+    names = [line.split()[0] for line in done.stdout.splitlines()]
+    assert (names[0], names[1], names[-1], len(names)) == ("Name", "FI-001", "D-4", 27)
+    drills = json.loads(quotebot("drill", "list", "--json").stdout)["drills"]
+    assert [drill["id"] for drill in drills] == names[1:]
+
+
+def test_an_unknown_name_runs_nothing(quotebot: Run) -> None:
+    done = quotebot("drill", "FI-001", "FI-17")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "There is no drill FI-17. Did you mean FI-017? Nothing was run. See them all: quotebot drill list\n"
+
+
+def test_no_name_is_answered_with_what_can_be_typed(quotebot: Run) -> None:
+    done = quotebot("drill")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "usage: quotebot drill" in done.stderr
+
+
+def test_a_stopped_drill_ends_its_bot_and_leaves_nothing(tmp_path: Path, checkout: Path) -> None:
+    environment = clean_environment(tmp_path, PYTHONPATH=str(checkout), TMPDIR=str(tmp_path))
+    command = [sys.executable, "-m", "quotebot", "drill", "FI-006"]
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + SECONDS
+        while not (bots := list(tmp_path.glob("quotebot-drill-*/FI-006/bot/ledger.db.lock"))) or not bots[0].read_text().strip():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(LOOK_SECONDS)
+        bot = int(bots[0].read_text())
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=SECONDS)
+    assert (process.returncode, said.decode().splitlines()[-1]) == (
+        130,
+        "Stopped. Its bot and its world are ended; nothing of it is kept.",
+    )
+    assert list(tmp_path.iterdir()) == []
+    try:
+        os.kill(bot, 0)
+    except ProcessLookupError:
+        return
+    raise AssertionError("the drill's bot still runs")
