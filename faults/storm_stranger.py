@@ -1,0 +1,65 @@
+"""A second process that works on the ledger of a bot that was stopped for longer than its leases last.
+
+It does what a second bot of a shared ledger does: it takes back what lapsed, under an epoch of its own, and leaves. The stopped bot
+goes on afterwards with results that come too late: its fences are old. What it prints (JSON) is how many rows it took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from ledger import recovery
+from ledger.ledger import Ledger
+from ledger.locks import WriteGate
+from quotebot.opening import open_ledger
+from quotebot.settings import load_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# The hours pass by a statement: real leases last minutes. Through the gate, as every writer goes.
+LET_LEASES_LAPSE: Final = (
+    "UPDATE operations SET lease_until = 1 WHERE state = 'in_progress'",
+    "UPDATE effects SET lease_until = 1 WHERE state = 'in_flight'",
+)
+
+
+def let_leases_lapse(path: Path) -> None:
+    """Make every lease of the ledger at `path` one that ran out long ago."""
+    gate = WriteGate(path, "faults")
+    try:
+        with gate, closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in LET_LEASES_LAPSE:
+                connection.execute(statement)
+            connection.execute("COMMIT")
+    finally:
+        gate.close()
+
+
+async def take_over_lapsed() -> recovery.Recovered:
+    """Take back what lapsed, as another process with another epoch, and end that epoch in good order."""
+    settings = load_settings()
+    let_leases_lapse(settings.ledger_path)
+    async with open_ledger(settings) as opened:
+        epoch = await recovery.begin_epoch(opened.database, opened.clock.now_ms(), role="bot", build="faults", alone=False)
+        ledger = Ledger(opened.database, opened.clock, opened.audit, epoch=epoch)
+        taken = await recovery.take_back_lapsed(ledger)
+        await recovery.give_back(ledger)
+        return taken
+
+
+def main() -> None:
+    """Run in the environment of the bot."""
+    taken = asyncio.run(take_over_lapsed())
+    print(json.dumps({"operations": taken.operations, "effects": taken.effects}))  # noqa: T201 -- its output
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
