@@ -136,7 +136,8 @@ async def exactly_once(deal: Deal) -> None:
     """Check, at rest, that every invariant holds and that nothing at all is under way. Else AssertionError."""
     await nothing_under_way(deal)
     outside = await outside_of(deal)
-    assert await asyncio.to_thread(violations_in, deal.data_dir, outside) == []
+    found = await asyncio.to_thread(violations_in, deal.data_dir, outside)
+    assert found == [], "\n".join(found)
 
 
 async def golden_deal(deal: Deal) -> None:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DAYS_PER_SEED: Final = 3
-COMMANDS: Final = (20, 20, 30, 30, 40, 60, 200)  # of a day; one of these is drawn
+COMMANDS: Final = (8, 12, 15, 20, 25, 40, 120)  # of a day; one of these is drawn
+BUSY: Final = (60, 120, 200, 300)  # of a day of the long form
 
 
 @dataclass(slots=True)
@@ -128,5 +129,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of texts is part of the trace
         os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, "-m", "faults.simulate", *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-m", "faults.simulate", *sys.argv[1:]])  # noqa: S606 -- this very program
     sys.exit(main())

@@ -75,7 +75,9 @@ STORIES: Final = (
     Story("submit", lambda: [Clicks("quote.submit", REP), Settles()], _created),
     Story("submit, nobody needed", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Starts(), Types(SMALL), Settles()]),
     Story("approve", lambda: [Clicks("approval.approve", MANAGER), Settles()], _submitted),
-    Story("reject", lambda: [Rejects(MANAGER, "too cheap"), Settles()], _submitted),
+    Story(
+        "reject", lambda: [Rejects(MANAGER, "too cheap"), Settles()], lambda: [*_submitted(), Clicks("approval.reject", MANAGER)]
+    ),
     Story(
         "recovery",
         lambda: [Starts(), Settles(), Stops()],

@@ -3,8 +3,8 @@
     python -m faults.windows                          every window of every story, and a sample of crashes during recovery
     python -m faults.windows --only approve --window 37 --deed kill     one of them, with its story told
 
-Nothing is listed by hand: a run without faults notes every passage of every choke point (each SQL statement, COMMIT before and after,
-outbound request before, served, answered, acknowledgement, file step), and each passage is a window.
+Nothing is listed by hand: a run without faults notes every passage of every choke point (each SQL statement, COMMIT before and
+after, outbound request before, served, answered, acknowledgement, file step), and each passage is a window.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from faults.lab.loop import LabClock
 from faults.lab.outcome import difference, outcome_of
 from faults.lab.setting import lab_settings, ram, silence
 from faults.lab.steps import Gesture, Operates, Starts
-from faults.lab.traps import Deed
 from faults.lab.warmth import warm_up
 from faults.report import Report, keep
 from faults.stories import STORIES, Story
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from faults.lab.steps import Step
+    from faults.lab.traps import Deed
 
 RECOVERIES_PER_STORY: Final = 12  # crashes during a recovery, drawn per change
 
@@ -168,7 +168,7 @@ def windows_of(passages: Sequence[str], states: Sequence[bytes], *, every: bool)
     """
     found = []
     for index, point in enumerate(passages):
-        if every or states[index : index + 2] != states[index : index + 1] * 2:
+        if every or states[index] not in states[index + 1 : index + 2]:
             found.append(Window(index, point))
         if point.startswith("out:") and not point.startswith("out:pdf:"):
             if point.endswith(":sent"):

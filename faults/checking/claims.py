@@ -274,7 +274,8 @@ def _retry_after_kept(facts: Facts, attempts: list[Row]) -> Iterator[str]:
         asked_at = _seen_at(facts, attempt, effect_class)
         over_at = asked_at + attempt["retry_after_ms"] - facts.slack_ms
         for later in by_class[effect_class]:
-            if not attempt["ended_at"] <= later["started_at"] < over_at or later["id"] <= attempt["id"]:
+            # What was claimed in the same moment may have been under way already.
+            if not attempt["ended_at"] < later["started_at"] < over_at or later["id"] <= attempt["id"]:
                 continue
             if any(_lifts(event, effect_class) and asked_at <= event["at"] <= later["started_at"] for event in resumed):
                 continue

@@ -23,6 +23,7 @@ from adapters.pdf import RenderedPdf
 from adapters.salesforce import Salesforce
 from adapters.slack import SlackApi
 from faults.lab.database import InlineDatabase, engine
+from faults.lab.files import TrappedFiles
 from faults.lab.wire import InPlace, Wire
 from quotebot.app import identify, surface_of
 from quotebot.core import Core, Ports, start_core
@@ -162,7 +163,7 @@ class LabBot:
         )
         renderer: Any = _Renderer(self._conditions.trap)
         slack = SlackApi(client, session, response_url_hosts=settings.response_url_hosts)
-        artefacts = Artefacts(settings.data_dir / "artefacts")
+        artefacts = Artefacts(settings.data_dir / "artefacts", TrappedFiles(self._conditions.trap))
         return Outside(client, Adapters(slack=slack, pdf=renderer, artefacts=artefacts, salesforce=salesforce))
 
     async def _deliver(self, text: str, answered: Callable[[dict[str, Any]], None]) -> bool:

@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,8 @@ from faults.checking.evidence import Outside
 from faults.checks import house_of, violations
 from faults.sometimes import reached
 from quotebot.sandbox.slack.directory import APPROVERS, BOT_USER_ID
+
+Scrub = Callable[[str], str]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,9 +46,10 @@ def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
     with contextlib.closing(read_only(cell.settings.ledger_path)) as ledger:
         broken = violations(ledger, outside, cell.history, at_rest=at_rest, house=house)
         marks = reached(ledger, outside, cell.history)
-        rows = {name: [_timeless(dict(row)) for row in ledger.execute(sql)] for name, sql in _SAME.items()}
+        scrub = _scrubber(ledger)
+        rows = {name: [_timeless(dict(row), scrub) for row in ledger.execute(sql)] for name, sql in _SAME.items()}
     return {
-        "end": {**rows, **_visible(outside, {told.text for told in cell.history})},
+        "end": {**rows, **_visible(outside, {told.text for told in cell.history}, scrub)},
         "violations": broken,
         "reached": sorted(marks),
     }
@@ -68,23 +72,23 @@ def difference(golden: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence
     return found
 
 
-def _visible(outside: Outside, acked: set[str | None]) -> dict[str, list[Any]]:
+def _visible(outside: Outside, acked: set[str | None], scrub: Scrub) -> dict[str, list[Any]]:
     """What people see. Whispers cannot be read back: one may be there twice after a death. What an ack said differs by design."""
     shown = [message for message in outside.messages if not message["ephemeral_for"]]
     whispers = {
-        (message["ephemeral_for"], _scrub(message["text"]))
+        (message["ephemeral_for"], scrub(message["text"]))
         for message in outside.messages
         if message["ephemeral_for"] and message["user"] == BOT_USER_ID and message["text"] not in acked
     }
     return {
         "messages": [
-            [message["channel"], bool(message["thread_ts"]), _scrub(message["text"]), _scrub(_text(_nameless(message["blocks"])))]
+            [message["channel"], bool(message["thread_ts"]), scrub(message["text"]), scrub(_text(_nameless(message["blocks"])))]
             for message in shown
         ],
         "whispers": sorted(map(list, whispers)),
         "files": [[shared["name"], shared["title"], len(shared["shares"])] for shared in outside.files if shared["shares"]],
         "crm": [
-            [name, _timeless({key: value for key, value in record.items() if not key.endswith(("Date", "stamp"))})]
+            [name, _timeless({key: value for key, value in record.items() if not key.endswith(("Date", "stamp"))}, scrub)]
             for name, records in outside.crm.items()
             for record in records
         ],
@@ -98,12 +102,21 @@ def _nameless(blocks: Any) -> Any:
     return [_nameless(block) for block in blocks] if isinstance(blocks, list) else blocks
 
 
-def _timeless(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: _scrub(value) if isinstance(value, str) else value for name, value in row.items()}
+def _timeless(row: dict[str, Any], scrub: Scrub) -> dict[str, Any]:
+    return {name: scrub(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
-def _scrub(text: str) -> str:
-    return _MOMENT.sub("*", text)
+def _scrubber(ledger: sqlite3.Connection) -> Scrub:
+    """Return what takes moments out of a text, and the words of failures: which one was the last depends on what went wrong."""
+    errors = {row["error"] for row in ledger.execute("SELECT error FROM attempts WHERE error IS NOT NULL")}
+    failures = sorted({json.dumps(error, ensure_ascii=False)[1:-1] for error in errors} | errors, key=len, reverse=True)
+
+    def scrub(text: str) -> str:
+        for failure in failures:
+            text = text.replace(failure, "*").replace("*.", "*")
+        return _MOMENT.sub("*", text)
+
+    return scrub
 
 
 def _text(value: Any) -> str:

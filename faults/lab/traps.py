@@ -1,7 +1,7 @@
 """Traps: what a laboratory does when the bot passes a choke point. Every passage has a name, and the n-th of a run is a window.
 
 Names: `sql:<write>/<statement>`, `commit:<writes>:before|after`, `out:<system>:<method>:before|sent|answered`, `ack:before|sent`,
-`file:<step>:before|after`, `chance:<what>`.
+`file:<step>`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import signal
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from quotebot.sandbox.wire import Cut
-
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,12 +41,12 @@ Deed = Literal["kill", "lose", "refuse"]
 class Switch:
     """Lets everything pass until it is armed; then notes every passage and, with a window, does its deed there, once.
 
-    kill: SIGKILL of this process, by itself, inside the call. lose: the answer of a request that was served never comes. refuse: the
-    connection is refused before anything is sent.
+    kill: SIGKILL of this process, by itself, inside the call. lose: the answer of a request that was served never comes. refuse:
+    the connection is refused before anything is sent.
     """
 
     def __init__(self, tell: Callable[[], object]) -> None:
-        """`tell` is called at every passage while there is no window: whoever listens looks at what a death here would leave."""
+        """`tell` is called at every passage while there is no window, and before a death: somebody looks at what it leaves."""
         self.passages: list[str] = []
         self._tell = tell
         self._armed = False
@@ -76,6 +75,7 @@ class Switch:
         elif len(self.passages) == self._window:
             self._window, self._done = None, True
             if self._deed == "kill":
+                self._tell()  # what time it is: clocks go on when a process dies
                 os.kill(os.getpid(), signal.SIGKILL)
             self.passages.append(point)
             raise Cut if self._deed == "lose" else UnreachableError

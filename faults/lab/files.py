@@ -1,0 +1,56 @@
+"""The production's file steps, each past a trap: before each one that changes something on the disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from adapters.files import Files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from faults.lab.traps import Trap
+
+
+class TrappedFiles(Files):
+    """Passes `trap` before every step that leaves something behind."""
+
+    def __init__(self, trap: Trap) -> None:
+        self._trap = trap
+
+    def make_folder(self, path: Path) -> None:
+        """Pass, then do it."""
+        self._trap.passes("file:make_folder")
+        super().make_folder(path)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Pass, then do it."""
+        self._trap.passes("file:sync_folder")
+        super().sync_folder(folder)
+
+    def create(self, folder: Path, suffix: str) -> tuple[int, Path]:
+        """Pass, then do it."""
+        self._trap.passes("file:create")
+        return super().create(folder, suffix)
+
+    def write(self, descriptor: int, content: bytes) -> None:
+        """Pass, do half of it, pass, do the rest: a process may die between two writes."""
+        self._trap.passes("file:write")
+        super().write(descriptor, content[: len(content) // 2])
+        self._trap.passes("file:write_rest")
+        super().write(descriptor, content[len(content) // 2 :])
+
+    def sync(self, descriptor: int) -> None:
+        """Pass, then do it."""
+        self._trap.passes("file:sync")
+        super().sync(descriptor)
+
+    def rename(self, path: Path, to: Path) -> None:
+        """Pass, then do it."""
+        self._trap.passes("file:rename")
+        super().rename(path, to)
+
+    def remove(self, path: Path) -> None:
+        """Pass, then do it."""
+        self._trap.passes("file:remove")
+        super().remove(path)

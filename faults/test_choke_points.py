@@ -1,0 +1,91 @@
+"""Nothing in the product goes around the choke points: clock, chance, database, outbound, files.
+
+Which module touches the machine, and by which kind of call, is listed here with the reason: it is the choke point, or what it does
+cannot be part of a command. A new place fails; so does a line of the list that is no longer true.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+KINDS: Final = {
+    "clock": {"time.time", "time.time_ns", "time.monotonic", "time.perf_counter", "time.sleep", "datetime.now", "datetime.utcnow"},
+    "chance": {
+        *("random.SystemRandom", "random.random", "random.Random", "random.uniform", "random.choice"),
+        *("secrets.token_bytes", "secrets.token_hex", "secrets.token_urlsafe", "uuid.uuid4", "os.urandom"),
+    },
+    "database": {"sqlite3.connect", "aiosqlite.connect"},
+    "outbound": {
+        *("aiohttp.ClientSession", "requests.Session", "requests.get", "requests.post", "requests.request"),
+        *("socket.socket", "socket.create_connection", "asyncio.open_connection"),
+    },
+    "process": {"subprocess.run", "subprocess.Popen", "asyncio.create_subprocess_exec", "os.fork", "os.execv", "os.system"},
+    "files": {
+        *("os.open", "os.write", "os.pwrite", "os.fsync", "os.replace", "os.rename", "os.unlink", "os.link", "os.ftruncate"),
+        *("os.posix_fallocate", "os.mkdir", "os.makedirs", "tempfile.mkstemp", "tempfile.TemporaryDirectory", "shutil.rmtree"),
+    },
+}
+WRITING: Final = frozenset({"write_bytes", "write_text", "mkdir", "touch", "symlink_to", "hardlink_to", "unlink", "rmdir", "chmod"})
+
+PLACES: Final = {
+    "ledger/clock.py": ("clock", "the choke point"),
+    "adapters/retry_after.py": ("clock", "a Retry-After with a date is on the other side's clock, not on the bot's"),
+    "quotebot/core.py": ("chance", "the jitter that Ports hands on"),
+    "ledger/sqlite.py": ("database", "the choke point"),
+    "ledger/sqlite_file.py": ("database files", "the choke point; it makes the ledger's file and opens the witness, which only looks"),
+    "quotebot/outside.py": ("outbound", "the choke point: what Ports.outside hands on"),
+    "adapters/slack.py": ("outbound", "its own session when nobody hands one in"),
+    "adapters/salesforce.py": ("outbound", "names the type of a session that is handed in"),
+    "adapters/salesforce_transport.py": ("outbound", "the choke point for Salesforce"),
+    "adapters/files.py": ("files", "the choke point for artefacts"),
+    "adapters/pdf.py": ("files process", "the renderer's child and its font cache: rendering is pure"),
+    "ledger/locks.py": ("files", "lock files, whose content is for people"),
+    "ledger/ballast.py": ("files", "room for a full disk; it holds nothing"),
+    "ledger/keyring.py": ("chance files", "an audit key, made before the ledger it signs"),
+    "ledger/anchors.py": ("files", "the log of anchors, a copy of what the ledger holds"),
+    "quotebot/metrics.py": ("files", "the page of metrics, made anew every few seconds"),
+    "quotebot/cli/audit.py": ("files", "a proof bundle, written where an operator asked for it"),
+    "quotebot/cli/root.py": ("files", "/dev/null, for an output nobody reads any more"),
+    "quotebot/cli/drill.py": ("process", "the drills' player"),
+    "quotebot/cli/world.py": ("files process", "the sandbox's folder and its bot"),
+}
+
+
+def touches(module: Path) -> set[str]:
+    """The kinds of calls by which a module touches the machine."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+        if isinstance(node, ast.Attribute):
+            name = ".".join(ast.unparse(node).split(".")[-2:])
+            found |= {kind for kind, calls in KINDS.items() if name in calls}
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITING:
+            found.add("files")
+    return found
+
+
+def test_only_the_listed_places_touch_the_machine_and_each_for_its_reason() -> None:
+    modules = [
+        module
+        for package in ("quotebot", "ledger", "adapters")
+        for module in sorted((ROOT / package).rglob("*.py"))
+        if "sandbox" not in module.parts
+    ]
+    found = {module.relative_to(ROOT).as_posix(): touches(module) for module in modules}
+
+    assert {place: kinds for place, kinds in found.items() if kinds} == {
+        place: set(kinds.split()) for place, (kinds, _) in PLACES.items()
+    }
+
+
+def test_no_module_takes_a_name_out_of_a_library_that_would_hide_it_from_this_test() -> None:
+    hiding = {"time", "random", "secrets", "uuid", "os", "sqlite3", "aiosqlite", "requests", "socket", "subprocess", "shutil"}
+    found = []
+    for package in ("quotebot", "ledger", "adapters"):
+        for module in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+                if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in hiding and "sandbox" not in module.parts:
+                    found += [f"{module.name}: from {node.module} import {alias.name}" for alias in node.names]
+    assert found == []
