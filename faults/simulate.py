@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 DAYS_PER_SEED: Final = 3
 COMMANDS: Final = (8, 12, 15, 20, 25, 40, 120)  # of a day; one of these is drawn
+DAYS: Final = {"change": 300, "nightly": 10_000}
 BUSY: Final = (60, 120, 200, 300)  # of a day of the long form
 
 
@@ -53,7 +54,7 @@ class Lived:
     story: list[str] = field(default_factory=list)
 
 
-def live(seed: int, days: int, folder: Path) -> Lived:
+def live(seed: int, days: int, folder: Path, commands: Sequence[int] = COMMANDS) -> Lived:
     """Live through the days of one seed, in this process."""
     clock = LabClock()
     loop = VirtualLoop(clock)
@@ -62,7 +63,7 @@ def live(seed: int, days: int, folder: Path) -> Lived:
     lived = Lived(seed)
     office = Office(lab_settings(folder / "bot"), clock, seed)
     try:
-        loop.run_until_complete(_days(office, days, lived))
+        loop.run_until_complete(_days(office, days, lived, commands))
     except Exception:  # noqa: BLE001 -- a violation like any other
         lived.violations.append(f"day {lived.days + 1}: {traceback.format_exc()}")
     lived.trace, lived.story = office.trace_hash(), office.story
@@ -75,10 +76,10 @@ def live(seed: int, days: int, folder: Path) -> Lived:
     return lived
 
 
-async def _days(office: Office, days: int, lived: Lived) -> None:
+async def _days(office: Office, days: int, lived: Lived, commands: Sequence[int]) -> None:
     await office.start()
     for _ in range(days):
-        await office.day(office.chance.choice(COMMANDS))
+        await office.day(office.chance.choice(commands))
         await office.stop()
         _check(office, lived)
         lived.days += 1
@@ -105,14 +106,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--story", action="store_true", help="print what happened")
     parser.add_argument("--log", action="store_true", help="let the bot's own log be seen")
+    parser.add_argument("--budget", choices=DAYS, help="instead of --days; nightly days are busier, too")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each seed's report there, and leave out what is in it")
     options = parser.parse_args(argv)
     if not options.log:
         silence()
-    wrong, left, seed = 0, options.days, options.seed
+    wrong, left, seed = 0, options.days if options.budget is None else DAYS[options.budget], options.seed
+    commands = BUSY if options.budget == "nightly" else COMMANDS
     while left > 0:
+        done = None if options.resume is None else options.resume / f"{seed}.json"
+        if done is not None and done.exists():
+            left, seed = left - DAYS_PER_SEED, seed + 1
+            continue
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="quotebot-days-", dir=ram()) as folder:
-            lived = live(seed, min(left, DAYS_PER_SEED), Path(folder))
+            lived = live(seed, min(left, DAYS_PER_SEED), Path(folder), commands)
         seconds = time.monotonic() - began
         if options.story:
             print("\n".join(lived.story))
@@ -120,7 +128,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"seed {seed}, {sentence} -- python -m faults.simulate --seed {seed} --days {DAYS_PER_SEED} --story")
         print(f"seed {seed}: {lived.days} days, {dict(lived.counts)}, trace {lived.trace[:16]} ({seconds:.1f} s)")
         counts = {"days": lived.days, **lived.counts}
-        keep(Report("simulate", counts, tuple(lived.violations), tuple(sorted(lived.reached)), (seed,), seconds))
+        report = Report("simulate", counts, tuple(lived.violations), tuple(sorted(lived.reached)), (seed,), seconds)
+        keep(report)
+        if done is not None:
+            done.parent.mkdir(parents=True, exist_ok=True)
+            done.write_text(report.to_text(), "utf-8")
         wrong += len(lived.violations)
         left, seed = left - DAYS_PER_SEED, seed + 1
     return 1 if wrong else 0

@@ -1,6 +1,6 @@
 """The stories whose every window is tried: each kind of command, each way it can end, and what operators do about it.
 
-`before` brings the world to where the measured part begins. A new command kind, effect class or write without a story that passes it
+`before` brings the world to where the measured part begins. A new command kind, effect class or write that no story passes
 fails faults/test_windows.py.
 """
 
@@ -17,6 +17,7 @@ from faults.lab.steps import (
     Dies,
     Operates,
     Rejects,
+    Repeated,
     Settles,
     Starts,
     Step,
@@ -65,6 +66,7 @@ STORIES: Final = (
     Story("first start", lambda: [Starts(), Stops()]),
     Story("create", lambda: [Types(NEW), Settles()], lambda: [Starts()]),
     Story("create, stopped at once", lambda: [Types(NEW), Stops(), Starts(), Settles()], lambda: [Starts()]),
+    Story("delivered again", lambda: [Repeated(2), Settles()], _created),
     Story("create again", lambda: [Types(NEW), Settles()], _created),
     Story(
         "create another",
@@ -118,12 +120,12 @@ STORIES: Final = (
     ),
     Story(
         "cancel",
-        lambda: [Operates("cancel_waiting"), Starts(), Settles()],
+        lambda: [Operates("cancel_waiting", alone=True), Starts(), Settles()],
         lambda: [*_submitted(), Clicks("approval.approve", MANAGER), Waits(0.02), Stops()],
     ),
     Story(
         "purge",
-        lambda: [Stops(), Operates("prune"), Starts(), Settles()],
-        lambda: [*_submitted(), Clicks("approval.approve", REP), Settles(), Waits(DAYS_600)],
+        lambda: [Operates("prune"), Starts(), Settles()],
+        lambda: [*_created(), Types(NEW), Settles(), Types(SMALL), Settles(), Stops(), Waits(DAYS_600)],
     ),
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -24,7 +25,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from faults.lab.cell import BrokenError, Cell, DiedError
+from faults.lab.cell import BrokenError, Cell, DiedError, end_with_parent
 from faults.lab.loop import LabClock
 from faults.lab.outcome import difference, outcome_of
 from faults.lab.setting import lab_settings, ram, silence
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from faults.lab.steps import Step
     from faults.lab.traps import Deed
 
-RECOVERIES_PER_STORY: Final = 12  # crashes during a recovery, drawn per change
+RECOVERIES_PER_STORY: Final = 6  # deaths during a recovery, drawn per change
+RECOVERY_PASSAGES: Final = 60  # a start and the first things after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ def in_a_fork(work: Any) -> Any:
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
+        end_with_parent()
         ours.close()
         try:
             theirs.send((True, work()))
@@ -135,6 +138,9 @@ def _begins_without(steps: Sequence[Step]) -> bool:
 def _recover(cell: Cell, step: Step, window: Window | None) -> None:
     """Start it again, killed once more on the way if the window says so, and go on with what was interrupted."""
     cell.unmeasured()
+    if isinstance(step, Operates) and step.alone:
+        step.again(cell)
+        return
     if window is not None and window.second is not None:
         cell.measure(window.second)
     while True:
@@ -183,7 +189,7 @@ def try_story(
     folder: Path,
     *,
     only: Window | None = None,
-    recoveries: int = RECOVERIES_PER_STORY,
+    recoveries: int | None = RECOVERIES_PER_STORY,
     every: bool = False,
     seed: int = 1,
 ) -> Tried:
@@ -196,14 +202,20 @@ def try_story(
         passages = golden["passages"]
         windows = windows_of(passages, golden["states"], every=every) if only is None else [only]
         tried.passages = Counter(_family(point) for point in passages)
-        if only is None:
-            chance = random.Random(seed)  # noqa: S311 -- a sample
-            deaths = [window for window in windows if window.deed == "kill"]
-            twice = chance.sample(deaths, min(recoveries, len(deaths)))
-            windows += [replace(window, second=chance.randrange(60)) for window in twice]
+        if only is None and story.before != story.measured:
+            windows += _twice(windows, recoveries, random.Random(seed))  # noqa: S311 -- a sample
         for number, window in enumerate(windows):
             _try_window(tried, cell, story, folder / f"w{number}", window, golden)
     return tried
+
+
+def _twice(windows: Sequence[Window], recoveries: int | None, chance: random.Random) -> list[Window]:
+    """Return deaths during the recovery from a death: so many, drawn, or with None every pair."""
+    deaths = [window for window in windows if window.deed == "kill"]
+    if recoveries is None:
+        return [replace(window, second=second) for window in deaths for second in range(RECOVERY_PASSAGES)]
+    drawn = chance.sample(deaths, min(recoveries, len(deaths)))
+    return [replace(window, second=chance.randrange(RECOVERY_PASSAGES)) for window in drawn]
 
 
 def _try_window(tried: Tried, cell: Cell, story: Story, folder: Path, window: Window, golden: dict[str, Any]) -> None:
@@ -228,6 +240,18 @@ def _family(point: str) -> str:
     return point.partition(":")[0]
 
 
+def points_of(stories: Sequence[Story]) -> dict[str, list[str]]:
+    """Return every point that the stories pass, every kind of command they execute and every class of effects they owe."""
+    found: dict[str, set[str]] = {"points": set(), "kinds": set(), "classes": set()}
+    for story in stories:
+        with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder, prepared(story, Path(folder)) as cell:
+            golden = in_a_fork(lambda cell=cell, story=story, folder=folder: play(cell, story, Path(folder) / "golden", None))
+        found["points"] |= set(golden["passages"])
+        found["kinds"] |= set(golden["kinds"])
+        found["classes"] |= set(golden["classes"])
+    return {name: sorted(values) for name, values in found.items()}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Try windows from the command line."""
     parser = argparse.ArgumentParser(prog="python -m faults.windows", description=__doc__.splitlines()[0])
@@ -235,21 +259,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--window", type=int)
     parser.add_argument("--deed", choices=("kill", "lose", "refuse"), default="kill")
     parser.add_argument("--second", type=int)
-    parser.add_argument("--recoveries", type=int, default=RECOVERIES_PER_STORY, help="crashes during recovery, per story")
+    parser.add_argument("--recoveries", type=int, default=RECOVERIES_PER_STORY, help="deaths during a recovery, per story")
     parser.add_argument("--every", action="store_true", help="a death at every passage, even where the next leaves the same")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", action="store_true", help="let the bot's own log be seen")
+    parser.add_argument("--points", action="store_true", help="print, as JSON, what the stories pass when nothing goes wrong")
+    parser.add_argument("--budget", choices=("change", "nightly"), default="change", help="nightly: --every, and all pairs")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each story's report there, and leave out what is in it")
     options = parser.parse_args(argv)
     if not options.log:
         silence()
     warm_up()
     stories = [story for story in STORIES if not options.only or story.name in options.only]
+    if options.points:
+        print(json.dumps(points_of(stories)))
+        return 0
     only = None if options.window is None else Window(options.window, "?", options.deed, options.second)
+    nightly = options.budget == "nightly"
     wrong = 0
     for story in stories:
+        done = None if options.resume is None else options.resume / f"{story.name}.json"
+        if done is not None and done.exists():
+            continue
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder:
-            tried = try_story(story, Path(folder), only=only, recoveries=options.recoveries, every=options.every, seed=options.seed)
+            tried = try_story(
+                story,
+                Path(folder),
+                only=only,
+                recoveries=None if nightly else options.recoveries,
+                every=options.every or nightly,
+                seed=options.seed,
+            )
         seconds = time.monotonic() - began
         for sentence in tried.violations:
             print(sentence)
@@ -258,8 +299,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{story.name}: {passages} windows, {tried.windows} distinct, {tried.recoveries} in recovery, "
             f"{len(tried.violations)} violations ({seconds:.1f} s)"
         )
-        counts = {f"windows of {story.name}": passages, "distinct": tried.windows, "crashes during recovery": tried.recoveries}
-        keep(Report("windows", counts, tuple(tried.violations), tuple(sorted(tried.reached)), (options.seed,), seconds))
+        counts = {
+            f"windows of {story.name}": passages,
+            "distinct windows": tried.windows,
+            "deaths during recovery": tried.recoveries,
+        }
+        report = Report("windows", counts, tuple(tried.violations), tuple(sorted(tried.reached)), (options.seed,), seconds)
+        keep(report)
+        if done is not None:
+            done.parent.mkdir(parents=True, exist_ok=True)
+            done.write_text(report.to_text(), "utf-8")
         wrong += len(tried.violations)
     return 1 if wrong else 0
 

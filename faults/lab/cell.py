@@ -7,6 +7,7 @@ process asks for what to do next whenever it has nothing left to do, so a cell r
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import hashlib
 import json
 import multiprocessing.connection
@@ -38,9 +39,16 @@ if TYPE_CHECKING:
     from quotebot.settings import Settings
 
 SETTLE_SECONDS: Final = 1800.0  # of virtual time; a row that only the hourly poll wakes is late
+PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 LATENCIES: Final = (0.020, 0.060)
 
 Pipe_ = multiprocessing.connection.Connection
+
+
+def end_with_parent() -> None:
+    """Make the kernel kill this process when its parent ends: a run that is cut short leaves nobody behind (Linux)."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class DiedError(Exception):
@@ -68,6 +76,7 @@ class Cell:
         self.world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=Tokens.seeded(seed), line=self).unserved()
         self.history: list[Told] = []
         self.life: Life | None = None
+        self.was_stopped = True  # rather than dead: nobody needs to start it again
         self.passages: list[str] = []  # of the processes that were measured and ended in peace
         self.states: list[bytes] = []  # what a death at each passage would leave, as a hash, while nothing goes wrong
         self._plan: tuple[int | None, Deed] | None = None
@@ -110,6 +119,7 @@ class Cell:
     def stop(self) -> None:
         """End the process as SIGTERM does."""
         self._ask("stop")
+        self.was_stopped = True
 
     def kill(self) -> None:
         """SIGKILL the bot now."""
@@ -160,6 +170,7 @@ class Cell:
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
+            end_with_parent()
             ours.close()
             status = 70
             try:
@@ -173,6 +184,7 @@ class Cell:
             finally:
                 os._exit(status)
         theirs.close()
+        self.was_stopped = False
         self.life = Life(pid, ours)
         self._serve()
 

@@ -46,6 +46,7 @@ class InlineDatabase(SqliteDatabase):
     async def open(cls, path: Path, **options: Any) -> InlineDatabase:
         """Open as SqliteDatabase does; the names of its statements become the names of windows."""
         cls.names = {text: name for name, text in options["statements"].items()}
+        _WRITING.clear()
         options["ballast_bytes"] = 0  # room for a full disk is tests/ledger/engine's business, and slow to make thousands of times
         return cast("InlineDatabase", await super().open(path, **options))
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 DAY_ONE_MS: Final = 1_800_000_000_000  # where a laboratory's wall clock starts unless told: January 2027, UTC
 
 
+TICK_SECONDS: Final = 1e-6  # no jump is shorter: after weeks, a shorter one would be lost in rounding and never arrive
+
+
 class LabClock:
     """The two clocks of a bot. Both move together; the wall clock may also be put forward and back, as people do.
 
@@ -75,7 +78,7 @@ class _Jump(selectors.SelectSelector):
         if timeout is None:
             raise NothingLeftError("every task waits, and no timer is set")
         if timeout > 0:
-            self._clock.advance(timeout)
+            self._clock.advance(max(timeout, TICK_SECONDS))
         return []
 
 
@@ -85,6 +88,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: LabClock) -> None:
         super().__init__(_Jump(clock))
         self._clock = clock
+        self._clock_resolution = TICK_SECONDS
 
     def time(self) -> float:
         """Seconds on the clock."""

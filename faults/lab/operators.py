@@ -69,7 +69,7 @@ async def resolve_delivered(settings: Settings, clock: LabClock, trap: Trap) -> 
 async def cancel_waiting(settings: Settings, clock: LabClock, trap: Trap) -> None:
     """`quotebot ops cancel` of every command and effect that waits."""
     commands = _ids(settings, "SELECT id FROM operations WHERE state IN ('reserved', 'failed_retryable') ORDER BY id")
-    effects = _ids(settings, "SELECT id FROM effects WHERE state IN ('pending', 'uncertain') ORDER BY id")
+    effects = _ids(settings, "SELECT id FROM effects WHERE state IN ('pending', 'uncertain') AND class <> 'slack.card' ORDER BY id")
     async with terminal(settings, clock, trap) as ledger:
         for row_id in commands:
             await ops.give_up_operation(ledger, row_id, ACTOR, REASON)

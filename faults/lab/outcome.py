@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
     from faults.lab.cell import Cell
 
-# What may differ between two runs that came to the same: moments and places in time.
-_MOMENT: Final = re.compile(r"\b1[789]\d{8}\.\d{6}\b|\b1[789]\d{11}\b|<!date\^[^>]*>|\d\d:\d\d(:\d\d)?( UTC)?|\b\d+ (s|min|h) ago")
+# What may differ between two runs that came to the same: moments, and keys made of them (a gesture's id holds its moment).
+_MOMENT: Final = re.compile(
+    r"\b[0-9a-f]{64}\b|\bc-[0-9a-f]{8}\b|\b1[789]\d{8}\.\d{6}\b|\b1[789]\d{11}\b|<!date\^[^>]*>"
+    r"|\d\d:\d\d(:\d\d)?( UTC)?|\b\d+ (s|min|h) ago"
+)
 _SAME: Final = {
     "quotes": "SELECT quote_id, version, state, account, requester FROM quotes ORDER BY quote_id",
     "approvals": "SELECT approval_id, quote_id, state, decided_by, decision_reason FROM approvals ORDER BY approval_id",
@@ -46,12 +49,16 @@ def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
     with contextlib.closing(read_only(cell.settings.ledger_path)) as ledger:
         broken = violations(ledger, outside, cell.history, at_rest=at_rest, house=house)
         marks = reached(ledger, outside, cell.history)
+        kinds = [kind for (kind,) in ledger.execute("SELECT DISTINCT action_kind FROM operations WHERE outcome IS NOT NULL")]
+        classes = [name for (name,) in ledger.execute("SELECT DISTINCT class FROM effects")]
         scrub = _scrubber(ledger)
         rows = {name: [_timeless(dict(row), scrub) for row in ledger.execute(sql)] for name, sql in _SAME.items()}
     return {
         "end": {**rows, **_visible(outside, {told.text for told in cell.history}, scrub)},
         "violations": broken,
         "reached": sorted(marks),
+        "kinds": kinds,
+        "classes": classes,
     }
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from faults.lab.cell import DiedError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
 
     from faults.lab.cell import Cell
+    from quotebot.sandbox.slack.courier import Delivery
     from quotebot.sandbox.world import World
 
 CHANNEL = "C0DEALS"
@@ -59,10 +60,11 @@ class Types(Gesture):
 
     text: str
     user: str = REP
+    channel: str = CHANNEL
 
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
         """Type it."""
-        return world.gestures.slash(self.user, CHANNEL, "/quote", self.text)
+        return world.gestures.slash(self.user, self.channel, "/quote", self.text)
 
 
 @dataclass(slots=True)
@@ -101,6 +103,54 @@ class Rejects(Gesture):
 
 
 @dataclass(slots=True)
+class Repeated:
+    """Slack delivers the newest request again, several times at once."""
+
+    times: int = 1
+
+    def do(self, cell: Cell) -> None:
+        """Deliver it."""
+        cell.people(cell.world.courier.redeliver(newest_delivery(cell.world).request_id, "resend", self.times))
+
+    def again(self, cell: Cell) -> None:
+        """It was, or is at the story's end."""
+
+
+@dataclass(slots=True)
+class Removed:
+    """Somebody deletes the newest card."""
+
+    def do(self, cell: Cell) -> None:
+        """Delete it."""
+        messages = cell.world.slack.messages
+        card = messages.get(CHANNEL, newest(cell.world)["ts"])
+        assert card is not None  # noqa: S101 -- it was just seen
+        messages.delete(card)
+
+    def again(self, cell: Cell) -> None:
+        """It is gone."""
+
+
+@dataclass(slots=True)
+class Forged:
+    """The newest request comes once more with something else in it: another content, or what a card of another build would send."""
+
+    changes: Mapping[str, str]
+
+    def do(self, cell: Cell) -> None:
+        """Deliver it."""
+        delivery = newest_delivery(cell.world)
+        text = delivery.text
+        for was, is_now in self.changes.items():
+            assert was in text, f"the newest request has no {was!r} in it"  # noqa: S101 -- a story that fits no more
+            text = text.replace(was, is_now)
+        cell.people(cell.deliver(text, delivery.envelope_id, delivery.kind))
+
+    def again(self, cell: Cell) -> None:
+        """Once is enough."""
+
+
+@dataclass(slots=True)
 class Settles:
     """The bot works until nothing is left to do."""
 
@@ -118,13 +168,16 @@ class Settles:
 
 @dataclass(slots=True)
 class Waits:
-    """Time passes."""
+    """Time passes, with the bot or, once it was stopped, without."""
 
     seconds: float
 
     def do(self, cell: Cell) -> None:
         """Let it."""
-        cell.wait(self.seconds)
+        if cell.life is None and cell.was_stopped:
+            cell.clock.advance(self.seconds)
+        else:
+            cell.wait(self.seconds)
 
     def again(self, cell: Cell) -> None:
         """It passed."""
@@ -139,6 +192,7 @@ class Weather:
     method: str | None = None
     times: int | None = None
     retry_after: int | None = None
+    delay: float = 5.0  # seconds, of "slow"
 
     def do(self, cell: Cell) -> None:
         """Turn."""
@@ -146,7 +200,9 @@ class Weather:
             cell.world.weather.clear()
             return
         times = 10_000 if self.times is None else self.times
-        cell.world.weather.arm(self.target, self.effect, method=self.method, times=times, retry_after=self.retry_after)
+        cell.world.weather.arm(
+            self.target, self.effect, method=self.method, times=times, retry_after=self.retry_after, delay=self.delay
+        )
 
     def again(self, cell: Cell) -> None:
         """It has turned."""
@@ -195,6 +251,7 @@ class Operates:
     """An operator gives a command, beside no bot."""
 
     name: str
+    alone: bool = False  # cut short, it is given again before any bot starts: a bot would do what it is to prevent
 
     def do(self, cell: Cell) -> None:
         """Give it."""
@@ -205,6 +262,11 @@ class Operates:
         if cell.life is not None:
             cell.stop()
         cell.operate(self.name)
+
+
+def newest_delivery(world: World) -> Delivery:
+    """Return the newest request that Slack sent."""
+    return next(reversed(world.courier._deliveries.values()))  # noqa: SLF001 -- the stand-in shows no list of them
 
 
 def newest(world: World, whispered_to: str | None = None) -> dict[str, Any]:

@@ -1,0 +1,41 @@
+"""Three hundred simulated days in shards, and that a seed tells the same story every time."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+SHARDS: Final = 10
+DAYS: Final = 30  # of a shard
+SEEDS_OF_A_SHARD: Final = 10
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "faults.simulate", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+
+
+def trace(output: str) -> list[str]:
+    return re.findall(r"trace ([0-9a-f]{16})", output)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_after_every_day_whatever_happened_in_it_everything_holds(shard: int) -> None:
+    done = simulate("--days", str(DAYS), "--seed", str(1 + shard * SEEDS_OF_A_SHARD))
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    assert len(trace(done.stdout)) == SEEDS_OF_A_SHARD
+
+
+@pytest.mark.timeout(200)
+def test_the_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
+    first, again, other = (trace(simulate("--days", "1", "--seed", seed).stdout) for seed in ("2007", "2007", "2008"))
+    assert len(first) == 1
+    assert first == again
+    assert first != other
