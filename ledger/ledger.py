@@ -188,7 +188,7 @@ class Ledger:
         """Put a failed operation back for a later attempt."""
         now = self.clock.now_ms()
 
-        def work(tx: Tx) -> None:
+        def work(tx: Tx) -> bool:
             row = tx.one(
                 "retry_operation",
                 id=operation.id,
@@ -200,7 +200,7 @@ class Ledger:
             )
             if row is None:
                 self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
-                return
+                return False
             self.record_operation_attempt(tx, now, operation, "retry", trouble, delay_ms)
             self.audit.of_operation(
                 tx,
@@ -213,9 +213,10 @@ class Ledger:
                 recovery_action="retry",
                 after={"next_attempt_at": row["next_attempt_at"], "error": trouble.error},
             )
+            return True
 
-        await self.database.write("retry_operation", work)
-        self.suspects.clear(operation)
+        if await self.database.write("retry_operation", work):  # who comes late knows nothing of the row as it is now
+            self.suspects.clear(operation)
         self.operations_changed.set()
 
     async def shelve_operation(self, operation: Operation, reason: str, retry_ms: int) -> None:
@@ -250,8 +251,10 @@ class Ledger:
             self.owe_for(tx, now, operation, effects)
             return [notices.of_operation(operation, trouble)]
 
-        self.announce(await self.database.write("bury_operation", work))
-        self.suspects.clear(operation)
+        dead = await self.database.write("bury_operation", work)
+        self.announce(dead)
+        if dead:  # as above
+            self.suspects.clear(operation)
         self.effects_changed.set()
         self.operations_changed.set()
 
@@ -363,7 +366,7 @@ class Ledger:
             return settled, [notices.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
 
         ended = await self.database.write("settle", work)
-        if ended is None or ended[0].claims < SUSPECT_CLAIMS:  # a look-up that ended leaves a suspect one
+        if ended is not None and ended[0].claims < SUSPECT_CLAIMS:  # a look-up that ended leaves a suspect one; a late result, too
             self.suspects.clear(effect)
         self.effects_changed.set()
         if ended is None:

@@ -48,7 +48,8 @@ def owe(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Sequence[EffectIn
     for ordinal, intent in enumerate(intents, start=cause.first_ordinal):
         key = keys.effect_key(cause.key, intent.effect_class, ordinal)
         if intent.supersede_key is not None:
-            if any(row["supersede_key"] == intent.supersede_key for row in rows):
+            # What is not written yet is neither superseded nor found waiting for what is.
+            if any(row["supersede_key"] == intent.supersede_key or row["after_id"] is not None for row in rows):
                 tx.many("insert_effect", rows)
                 rows.clear()
             for older in tx.all("supersede_pending", supersede_key=intent.supersede_key, now=now):

@@ -224,7 +224,7 @@ WHERE e.class = :class AND e.next_attempt_at <= :now AND e.claims < :suspect_cla
     SELECT 1 FROM effects AS older
     WHERE older.class = e.class AND older.target = e.target AND older.id < e.id
       AND older.finished_at IS NULL
-      AND (older.not_before IS NULL OR older.not_before <= :now))
+      AND (older.not_before IS NULL OR older.not_before <= :now OR older.next_attempt_at <= :now))
   AND NOT EXISTS ( -- a replayed effect is older than the one that is under way
     SELECT 1 FROM effects AS busy WHERE busy.class = e.class AND busy.target = e.target AND busy.state = 'in_flight')
 ORDER BY e.next_attempt_at, e.id
@@ -237,7 +237,7 @@ WHERE e.id = :id AND e.next_attempt_at <= :now AND e.claims >= :suspect_claims
     SELECT 1 FROM effects AS older
     WHERE older.class = e.class AND older.target = e.target AND older.id < e.id
       AND older.finished_at IS NULL
-      AND (older.not_before IS NULL OR older.not_before <= :now));
+      AND (older.not_before IS NULL OR older.not_before <= :now OR older.next_attempt_at <= :now));
 
 -- name: suspect_effects
 SELECT id FROM effects WHERE claims > 1 AND (next_attempt_at IS NOT NULL OR state = 'in_flight' AND claims > :suspect_claims);
@@ -671,7 +671,7 @@ SELECT * FROM epochs WHERE epoch = :epoch;
 -- What its lane is held by: an older unfinished one that is not owed for later, or whatever is under way.
 SELECT id FROM effects AS older
 WHERE older.class = :class AND older.target = :target AND older.finished_at IS NULL AND older.id <> :id
-  AND (older.id < :id AND (older.not_before IS NULL OR older.not_before <= :now) OR older.state = 'in_flight')
+  AND (older.id < :id AND (older.not_before IS NULL OR older.not_before <= :now OR older.next_attempt_at <= :now) OR older.state = 'in_flight')
 ORDER BY older.id LIMIT 1;
 
 -- name: ahead_of_operation
