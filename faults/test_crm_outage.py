@@ -85,21 +85,6 @@ async def test_a_replay_while_the_bot_is_down_is_delivered_once_by_its_next_star
         await checks.golden_deal(deal)
 
 
-async def test_an_expired_login_pauses_the_class_and_burns_nothing(world: World, tmp_path: Path) -> None:
-    async with bot_in(world, tmp_path / "bot", Ports(draw=shortened)) as deal:
-        await deal.submitted_deal()
-        await deal.arm("salesforce", "auth_expired", method="composite/graph", seconds=600)
-        await deal.click("approval.approve", user="U0MANAGER")
-        await eventually(lambda: _card_says(deal, "CRM paused"), "the card to show the paused write")
-        (effect,) = await deal.rows("SELECT state, attempts FROM effects WHERE class = 'crm.create'")
-        assert effect == {"state": "pending", "attempts": 0}
-        await deal.clear_faults()
-        status, _ = await quotebot(deal, "resume", "crm.create")
-        assert status == 0
-        await deal.settled()
-        await checks.golden_deal(deal)
-
-
 async def _card_says(deal: Deal, words: str) -> bool:
     return words in await deal.card_text()
 

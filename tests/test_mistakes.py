@@ -110,7 +110,9 @@ async def test_m04_the_key_in_the_crm_is_made_of_what_stays_the_same(deal: Deal)
 
 
 def test_m05_a_repeated_create_creates_nothing_and_resets_nothing(checkout: Path) -> None:
-    proven_by(checkout, "faults/test_duplicates.py", "test_a_whole_deal_with_every_request_delivered_eleven_times_is_one_deal")
+    proven_by(
+        checkout, "faults/test_windows.py", "test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened"
+    )
     proven_by(checkout, "tests/quotebot/store/test_quotes.py", "test_one_operation_creates_one_quote")
     proven_by(
         checkout,
@@ -240,7 +242,7 @@ def test_m15_no_competitor_can_reach_the_customers_document(checkout: Path) -> N
 
 def test_m16_idempotency_is_judged_by_what_the_outside_saw(checkout: Path) -> None:
     proven_by(
-        checkout, "faults/test_duplicates.py", "test_a_redelivered_slash_command_racing_with_its_first_delivery_makes_one_quote"
+        checkout, "faults/test_windows.py", "test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened"
     )
     proven_by(
         checkout, "faults/test_checks.py", "test_a_damaged_outside_is_named", "test_every_invariant_has_a_damage_that_it_names"
