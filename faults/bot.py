@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from faults.plan import PLAN_VARIABLE, KillPlan
 from quotebot.app import Ports, run_bot
-from quotebot.settings import load_settings
 from quotebot.opening import open_database
+from quotebot.settings import load_settings
 from quotebot.slack.envelopes import send_ack
 from quotebot.telemetry import configure_logs
 

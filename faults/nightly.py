@@ -26,7 +26,7 @@ from faults.report import FOLDER_VARIABLE, Report, read_all
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Each takes --budget and --resume, and keeps its report. Drills are all played, whatever the budget: they have no long form.
+# Each takes --budget and --resume, and keeps its report, but for those in SHORT: they have no long form.
 SUITES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "windows": "faults.windows",
@@ -36,9 +36,11 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
         "model": "faults.model",
         "storm": "faults.storm",
         "drills": "faults.drill",
+        "reaching": "faults.reaching",
         "bugs": "faults.bugs",
     }
 )
+SHORT: Final = {"drills": ["all"], "reaching": [], "bugs": []}
 COMMANDS: Final = {"nightly": "./run test --nightly", "change": "./run python -m faults.nightly --budget change"}
 GRACE_SECONDS: Final = 30.0  # for a suite to note where it is after Ctrl-C
 INTERRUPTED: Final = 130
@@ -98,7 +100,7 @@ class Work:
 
 def run_suite(work: Work, suite: str, module: str, budget: str) -> int:
     """Run one suite as a process of its own on this terminal; returns its exit status. Ctrl-C reaches it too and is waited for."""
-    asked = ["all"] if suite == "drills" else ["--budget", budget, "--resume", str(work.progress(suite))]
+    asked = SHORT.get(suite, ["--budget", budget, "--resume", str(work.progress(suite))])
     environment = {**os.environ, FOLDER_VARIABLE: str(work.start_over(suite))}
     with subprocess.Popen([sys.executable, "-m", module, *asked], env=environment) as process:  # noqa: S603 -- our own modules
         try:

@@ -36,7 +36,7 @@ WINDOWS: Final = "windows of "
 # What the headline counts: suite, the counts that are summed (a name, or how names begin), words for one and for many.
 COUNTED: Final = (
     ("windows", (WINDOWS,), ("crash window", "crash windows")),
-    ("windows", ("crashes during recovery",), ("crash during recovery", "crashes during recovery")),
+    ("windows", ("deaths during recovery",), ("death during recovery", "deaths during recovery")),
     ("power", ("states", "artefact states"), ("state after a power cut", "states after power cuts")),
     ("io_errors", ("I/O errors",), ("I/O error", "I/O errors")),
     ("simulate", ("days",), ("simulated day", "simulated days")),
@@ -279,7 +279,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             why = f"Name the folder of the reports with --reports or ${FOLDER_VARIABLE}. Nothing was written."
         else:
             why = None
-            publish(checkout, read_all(Path(folder)), f"python -m faults.publish --reports {Path(folder).name}")
+            publish(checkout, read_all(Path(folder)), f"{FOLDER_VARIABLE}={Path(folder).name} ./run test && ./run python -m faults.publish --reports {Path(folder).name}")
     except (PublishError, ValueError) as error:
         why = str(error)
     if why is not None:

@@ -81,7 +81,7 @@ async def _days(office: Office, days: int, lived: Lived, commands: Sequence[int]
     for _ in range(days):
         await office.day(office.chance.choice(commands))
         await office.stop()
-        _check(office, lived)
+        check(office, lived)
         lived.days += 1
         if lived.violations:
             return
@@ -89,7 +89,8 @@ async def _days(office: Office, days: int, lived: Lived, commands: Sequence[int]
     await office.stop()
 
 
-def _check(office: Office, lived: Lived) -> None:
+def check(office: Office, lived: Lived) -> None:
+    """Check an office at rest, and note in `lived` what does not hold and what was reached."""
     seen = office.world.seen()
     outside = Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
     house = house_of(office.settings.data_dir, approvers=APPROVERS, clock_back_ms=office.clock_back_ms)

@@ -1,7 +1,9 @@
 """The interesting states: what must have happened at least once in a run of the suites, or they have proved nothing about it.
 
 Each state is one question to a ledger (plain SQL), to what the outside saw, or to what the clients lived. A suite asks `reached`
-after each of its runs and keeps the union; at the end every state must be among them. All are reachable by commands that exist.
+after each of its runs and keeps the union; at the end every state must be among them. All are reachable by commands that exist:
+`python -m faults.reaching` goes to each of them. (That nothing has a price is none: what is typed is priced before it is recorded,
+by the same catalogue, so until something else than typed commands comes in, no command can be refused for it.)
 """
 
 from __future__ import annotations
@@ -140,7 +142,6 @@ PEOPLE: Final[Mapping[str, str]] = {
     "a quote was approved by a person": "SELECT 1 FROM approvals WHERE state = 'approved' AND decided_by IS NOT NULL",
     "a quote was approved automatically": "SELECT 1 FROM approvals WHERE state = 'approved' AND decided_by IS NULL",
     "the policy blocked a quote": "SELECT 1 FROM operations WHERE json_extract(response, '$.code') = 'blocked'",
-    "something had no price": "SELECT 1 FROM operations WHERE json_extract(response, '$.code') = 'not_priceable'",
     "a quote was submitted twice": "SELECT 1 FROM operations WHERE json_extract(response, '$.code') = 'wrong_state'",
     "a whole deal was done": """
         SELECT 1 FROM quotes AS q JOIN effects AS crm ON crm.aggregate_id = q.quote_id AND crm.class = 'crm.create'

@@ -35,7 +35,10 @@ PLACES: Final = {
     "adapters/retry_after.py": ("clock", "a Retry-After with a date is on the other side's clock, not on the bot's"),
     "quotebot/core.py": ("chance", "the jitter that Ports hands on"),
     "ledger/sqlite.py": ("database", "the choke point"),
-    "ledger/sqlite_file.py": ("database files", "the choke point; it makes the ledger's file and opens the witness, which only looks"),
+    "ledger/sqlite_file.py": (
+        "database files",
+        "the choke point; it makes the ledger's file and opens the witness",
+    ),
     "quotebot/outside.py": ("outbound", "the choke point: what Ports.outside hands on"),
     "adapters/slack.py": ("outbound", "its own session when nobody hands one in"),
     "adapters/salesforce.py": ("outbound", "names the type of a session that is handed in"),

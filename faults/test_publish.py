@@ -19,7 +19,7 @@ README = f"# A product\n\n{publish.MARKS[0]}\n{publish.MARKS[1]}\n\nMore.\n"
 STORM = Report(
     "storm", {"kills": 100, "stops": 12}, (), ("a process died",), (1, 2, 3, 9), 61.5, {"recovery_ms": (400.0, 200.0, 900.0)}
 )
-WINDOWS = Report("windows", {"windows of approve": 1_200, "windows of reject": 34, "crashes during recovery": 1}, seconds=99.0)
+WINDOWS = Report("windows", {"windows of approve": 1_200, "windows of reject": 34, "deaths during recovery": 1}, seconds=99.0)
 BUGS = Report("bugs", {"planted": 2, "caught": 2}, reached=("ack before fsync", "no fence"))
 REPORTS = (WINDOWS, STORM, BUGS)
 # A suite as a program: it keeps its report, and notes each time it was run.
@@ -78,7 +78,7 @@ def test_the_page_names_command_parent_tree_windows_bugs_states_and_invariants(c
 def test_the_headline_counts_everything_and_stands_between_the_marks_of_the_readme(checkout: Path) -> None:
     published(checkout)
     sentence = (
-        "Tried: 1,234 crash windows, 1 crash during recovery, 100 SIGKILLs of the real bot, 12 SIGSTOPs, 2 planted bugs caught. "
+        "Tried: 1,234 crash windows, 1 death during recovery, 100 SIGKILLs of the real bot, 12 SIGSTOPs, 2 planted bugs caught. "
         "Found: 0 violations. [FAULTS.md](FAULTS.md) says how."
     )
     assert (checkout / "README.md").read_text() == README.replace("-->\n<!--", f"-->\n{sentence}\n<!--")

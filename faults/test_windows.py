@@ -6,9 +6,8 @@ import ast
 import json
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -47,57 +46,37 @@ def test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
 
-@cache
-def points() -> dict[str, Any]:
-    """What the stories pass and do when nothing goes wrong."""
+MEMBERS: Final = {
+    "K0 before reserve": "sql:reserve/insert_operation",
+    "K1 after reserve, before ack": "ack:before",
+    "K2 after ack, before claim": "ack:sent",
+    "K3 claimed, before mutation": "commit:claim_operations:after",
+    "K4 each statement of the mutation": "sql:execute/insert_quote",
+    "K5 after commit, before dispatch": "commit:execute:after",
+    "K6 effect claimed, before the call": "out:slack:chat.postMessage:before",
+    "K7 the remote accepted, the result not recorded": "out:salesforce:graph:sent",
+    "K8 between the three upload calls": "commit:record_step:after",
+    "K9 result recorded, before follow-ups": "commit:settle:after",
+    "K10 inside replay": "commit:replay:before",
+    "K11 inside purge": "sql:retention.operations/delete_operation",
+    "K12 inside a migration": "sql:open/create table",
+    "K14 inside recovery": "commit:take_back:before",
+    "file steps": "file:rename",
+}
+
+
+@pytest.mark.timeout(200)
+def test_every_kind_of_command_class_of_effects_and_write_and_every_family_of_windows_is_in_a_story() -> None:
     done = windows("--points")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-@pytest.mark.timeout(200)
-def test_every_kind_of_command_is_executed_in_a_story() -> None:
-    assert set(REGISTRY) - set(points()["kinds"]) == set()
-
-
-@pytest.mark.timeout(200)
-def test_every_class_of_effects_is_owed_in_a_story() -> None:
+    found: dict[str, list[str]] = json.loads(done.stdout)
     owed = {value for value in vars(effects).values() if isinstance(value, str) and value in POLICIES}
-    assert owed - set(points()["classes"]) == set()
+    passed = {point.split("/")[0].removeprefix("sql:") for point in found["points"] if point.startswith("sql:")}
 
-
-@pytest.mark.timeout(200)
-def test_every_write_of_the_product_is_passed_in_a_story() -> None:
-    passed = {point.split("/")[0].removeprefix("sql:") for point in points()["points"] if point.startswith("sql:")}
+    assert set(REGISTRY) - set(found["kinds"]) == set()
+    assert owed - set(found["classes"]) == set()
     assert written() - passed == set(NOT_IN_A_STORY)
-
-
-@pytest.mark.timeout(200)
-@pytest.mark.parametrize(
-    ("family", "point"),
-    [
-        ("K0 before reserve", "sql:reserve/insert_operation"),
-        ("K1 after reserve, before ack", "ack:before"),
-        ("K2 after ack, before claim", "ack:sent"),
-        ("K3 claimed, before mutation", "commit:claim_operations:after"),
-        ("K4 each statement of the mutation", "sql:execute/insert_quote"),
-        ("K5 after commit, before dispatch", "commit:execute:after"),
-        ("K6 effect claimed, before the call", "out:slack:chat.postMessage:before"),
-        ("K7 the remote accepted, the result not recorded", "out:slack:chat.postMessage:sent"),
-        ("K7 the remote accepted, the result not recorded", "out:salesforce:graph:sent"),
-        ("K8 between the three upload calls", "out:slack:upload:before"),
-        ("K8 between the three upload calls", "commit:record_step:after"),
-        ("K9 result recorded, before follow-ups", "commit:settle:after"),
-        ("K10 inside replay", "commit:replay:before"),
-        ("K11 inside purge", "sql:retention.operations/delete_operation"),
-        ("K12 inside a migration", "sql:open/create table"),
-        ("K14 inside recovery", "commit:take_back:before"),
-        ("file steps", "file:rename"),
-    ],
-)
-def test_every_family_of_windows_has_members(family: str, point: str) -> None:
-    assert point in points()["points"], family
+    assert {family for family, point in MEMBERS.items() if point not in found["points"]} == set()
 
 
 def test_the_families_without_a_member_have_nothing_in_the_product_to_belong_to() -> None:

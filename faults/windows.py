@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from faults.lab.cell import BrokenError, Cell, DiedError, end_with_parent
 from faults.lab.loop import LabClock
-from faults.lab.outcome import difference, outcome_of
+from faults.lab.outcome import broken_now, difference, outcome_of
 from faults.lab.setting import lab_settings, ram, silence
 from faults.lab.steps import Gesture, Operates, Starts
 from faults.lab.warmth import warm_up
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from faults.lab.steps import Step
     from faults.lab.traps import Deed
 
-RECOVERIES_PER_STORY: Final = 6  # deaths during a recovery, drawn per change
+RECOVERIES_PER_STORY: Final = 4  # deaths during a recovery, drawn per change
 RECOVERY_PASSAGES: Final = 60  # a start and the first things after it
 
 
@@ -153,6 +153,9 @@ def _recover(cell: Cell, step: Step, window: Window | None) -> None:
             continue
         break
     cell.unmeasured()
+    broken = broken_now(cell)  # before anything is delivered again, which would heal the loss of what was acknowledged
+    if broken:
+        raise AssertionError("; ".join(broken))
     step.again(cell)
 
 

@@ -82,10 +82,8 @@ def test_only_the_sqlite_module_of_the_ledger_imports_aiosqlite(checkout: Path) 
     assert importers(checkout, "aiosqlite") <= {"ledger/sqlite.py"}
 
 
-def test_only_the_app_and_the_slack_package_import_slack_bolt(checkout: Path) -> None:
-    assert {
-        path for path in importers(checkout, "slack_bolt") if not path.startswith(("quotebot/slack/", "faults/"))
-    } == set()
+def test_in_the_product_only_the_slack_package_imports_slack_bolt(checkout: Path) -> None:
+    assert {path for path in importers(checkout, "slack_bolt") if not path.startswith(("quotebot/slack/", "faults/"))} == set()
 
 
 def test_the_domain_and_the_handlers_import_nothing_that_reads_the_world(checkout: Path) -> None:

@@ -11,7 +11,6 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from faults.checking.evidence import Told
 from faults.lab.bot import Conditions, LabBot
 from faults.lab.cell import told
 from faults.lab.operators import ACTOR, REASON
@@ -26,6 +25,7 @@ from quotebot.sandbox.world import World
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from faults.checking.evidence import Told
     from faults.lab.loop import LabClock
     from quotebot.sandbox.slack.messages import Message
     from quotebot.settings import Settings
@@ -48,6 +48,8 @@ METHODS: Final = {
     "salesforce": ("composite/graph", "oauth2/token", "sobjects/Quote"),
 }
 EFFECTS: Final = ("429", "5xx", "reset_before", "reset_after", "slow", "malformed")
+DUPLICATED: Final = 0.25  # of all requests
+LOGIN_TROUBLE: Final = 0.2  # of Salesforce's bad weather
 NEVER_SECONDS: Final = 30 * 24 * HOUR
 
 
@@ -120,7 +122,8 @@ class Office:
     async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
         """Carry an envelope to whichever bot is there: the World's line."""
         del envelope_id
-        at, bot, answers = self.clock.now_ms(), self.bot, []
+        at, bot = self.clock.now_ms(), self.bot
+        answers: list[dict[str, Any]] = []
         if bot is not None and bot.alive:
             try:
                 await bot.deliver(text, answers.append)
@@ -135,12 +138,12 @@ class Office:
 
     async def day(self, commands: int) -> None:
         """Live through one day, then let everything come to rest: the weather clears and what was given up is replayed."""
-        plan: list[tuple[float, Coroutine[Any, Any, None]]] = []
-        for _ in range(commands):
-            plan.append((self.chance.uniform(0, WORKING_SECONDS), self._somebody()))
+        plan: list[tuple[float, Coroutine[Any, Any, None]]] = [
+            (self.chance.uniform(0, WORKING_SECONDS), self._somebody()) for _ in range(commands)
+        ]
         for what, most in ((self._weather, 6), (self._death, 3), (self._pause, 1), (self._clock_jump, 1), (self._operator, 2)):
-            for _ in range(self.chance.randint(0, most)):
-                plan.append((self.chance.uniform(0, WORKING_SECONDS), what()))
+            times = self.chance.randint(0, most)
+            plan += [(self.chance.uniform(0, WORKING_SECONDS), what()) for _ in range(times)]
         await asyncio.gather(*(self._at(moment, work) for moment, work in sorted(plan, key=lambda entry: entry[0])))
         await self.rest()
         await asyncio.sleep(24 * HOUR - WORKING_SECONDS)
@@ -200,7 +203,7 @@ class Office:
         if request_id is None:
             return
         self.requests.append(request_id)
-        if self.chance.random() < 0.25:
+        if self.chance.random() < DUPLICATED:
             await asyncio.sleep(self.chance.choice((0.0, 0.1, 3.0, 600.0, 5 * HOUR)))
             await self._deliver_again(self.chance.choice((request_id, self.chance.choice(self.requests))))
 
@@ -213,17 +216,18 @@ class Office:
     async def _new(self) -> str | None:
         self._customers += 1
         quantity, discount = self.chance.randint(1, 400), self.chance.choice((0, 0, 5, 10, 11, 15, 21, 35, 41))
-        return await self._type(f"new for Customer {self._customers}: {quantity} pro; discount {discount}%")
+        return await self.types(f"new for Customer {self._customers}: {quantity} pro; discount {discount}%")
 
     async def _retype(self) -> str | None:
-        return await self._type(self.chance.choice(self._asked)) if self._asked else None
+        return await self.types(self.chance.choice(self._asked)) if self._asked else None
 
     async def _talk(self) -> str | None:
-        return await self._type(
+        return await self.types(
             self.chance.choice(("help", "status Q-2027-0001", "status Q-1999-0001", "nwe for X: 1 pro", "new for"))
         )
 
-    async def _type(self, text: str) -> str | None:
+    async def types(self, text: str) -> str | None:
+        """Somebody types /quote. Returns the id of the delivery."""
         user = self.chance.choice(REPS)
         self._asked.append(text)
         self.tell(f"{user} types {text!r}")
@@ -283,7 +287,7 @@ class Office:
     async def _weather(self) -> None:
         target = self.chance.choice(("slack", "salesforce"))
         effect, method = self.chance.choice(EFFECTS), self.chance.choice((None, *METHODS[target]))
-        if target == "salesforce" and self.chance.random() < 0.2:
+        if target == "salesforce" and self.chance.random() < LOGIN_TROUBLE:
             effect, method = "auth_expired", self.chance.choice(("oauth2/token", "composite/graph"))
         self.counts.faults += 1
         times = self.chance.choice((1, 1, 2, 4, 30))
@@ -304,7 +308,10 @@ class Office:
             await self.bot.core.ledger.resume(name, ACTOR)
 
     async def _clock_jump(self) -> None:
-        by_ms = self.chance.choice((-HOUR_MS, -60_000, 60_000, HOUR_MS))
+        self.put_clock(self.chance.choice((-HOUR_MS, -60_000, 60_000, HOUR_MS)))
+
+    def put_clock(self, by_ms: int) -> None:
+        """Put the wall clock forward or back."""
         self.counts.clock_jumps += 1
         self.clock_back_ms += max(0, -by_ms)
         self.tell(f"the clock is put by {by_ms} ms")

@@ -43,8 +43,7 @@ _SAME: Final = {
 
 def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
     """Return the comparable end of a story, the invariants it violates and the interesting states it reached."""
-    seen = cell.world.seen()
-    outside = Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
+    outside = _outside(cell)
     house = house_of(cell.settings.data_dir, approvers=APPROVERS)
     with contextlib.closing(read_only(cell.settings.ledger_path)) as ledger:
         broken = violations(ledger, outside, cell.history, at_rest=at_rest, house=house)
@@ -60,6 +59,18 @@ def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
         "kinds": kinds,
         "classes": classes,
     }
+
+
+def broken_now(cell: Cell) -> list[str]:
+    """Return what must hold always and does not, however much is still under way."""
+    house = house_of(cell.settings.data_dir, approvers=APPROVERS)
+    with contextlib.closing(read_only(cell.settings.ledger_path)) as ledger:
+        return violations(ledger, _outside(cell), cell.history, at_rest=False, house=house)
+
+
+def _outside(cell: Cell) -> Outside:
+    seen = cell.world.seen()
+    return Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
 
 
 def read_only(path: Path) -> sqlite3.Connection:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from faults.lab.cell import DiedError
+from quotebot.sandbox.slack.directory import BOT_USER_ID
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -104,31 +105,33 @@ class Rejects(Gesture):
 
 @dataclass(slots=True)
 class Repeated:
-    """Slack delivers the newest request again, several times at once."""
+    """Slack delivers a request again, several times at once; `older` says how many came after it."""
 
     times: int = 1
+    older: int = 0
 
     def do(self, cell: Cell) -> None:
         """Deliver it."""
-        cell.people(cell.world.courier.redeliver(newest_delivery(cell.world).request_id, "resend", self.times))
+        cell.people(cell.world.courier.redeliver(newest_delivery(cell.world, self.older).request_id, "resend", self.times))
 
     def again(self, cell: Cell) -> None:
         """It was, or is at the story's end."""
 
 
 @dataclass(slots=True)
-class Removed:
-    """Somebody deletes the newest card."""
+class Members:
+    """Somebody takes the bot out of the channel, or invites it again."""
+
+    with_bot: bool
 
     def do(self, cell: Cell) -> None:
-        """Delete it."""
-        messages = cell.world.slack.messages
-        card = messages.get(CHANNEL, newest(cell.world)["ts"])
-        assert card is not None  # noqa: S101 -- it was just seen
-        messages.delete(card)
+        """Do it."""
+        channels = cell.world.slack.directory.channels
+        people = [member for member in channels[CHANNEL].members if member != BOT_USER_ID]
+        channels[CHANNEL] = replace(channels[CHANNEL], members=(*people, *([BOT_USER_ID] if self.with_bot else [])))
 
     def again(self, cell: Cell) -> None:
-        """It is gone."""
+        """It was done."""
 
 
 @dataclass(slots=True)
@@ -264,9 +267,9 @@ class Operates:
         cell.operate(self.name)
 
 
-def newest_delivery(world: World) -> Delivery:
-    """Return the newest request that Slack sent."""
-    return next(reversed(world.courier._deliveries.values()))  # noqa: SLF001 -- the stand-in shows no list of them
+def newest_delivery(world: World, older: int = 0) -> Delivery:
+    """Return the newest request that Slack sent, or the one so many before it."""
+    return list(world.courier._deliveries.values())[-1 - older]  # noqa: SLF001 -- the stand-in shows no list of them
 
 
 def newest(world: World, whispered_to: str | None = None) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""Bugs in what the desk decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faults.planted.tools import both, of, put, sql
+from quotebot.domain import approvals, money
+from quotebot.handlers.quotes import Rules
+from quotebot.store import quotes as store
+
+
+def authority_not_checked() -> None:
+    """Everybody holds every role."""
+    put(Rules, "roles_of", lambda self, _user: frozenset(self.approvers))
+
+
+def own_request_approved() -> None:
+    """Who asked may decide."""
+    put(approvals, "_own_request", lambda _approval, _quote, _actor: None)
+
+
+def _decides_again() -> None:
+    put(approvals, "_decided", lambda _approval, _quote: None)
+    put(store, "require", lambda _before, _after: None)
+
+
+second_decision_stands = both(
+    _decides_again,
+    sql("decide_approval", ("AND state = 'pending'", "")),
+)
+
+
+def expiry_not_looked_at() -> None:
+    """A quote may be approved long after it has expired."""
+    put(approvals, "_expired", lambda _quote, _received_at: None)
+
+
+def offer_works_twice() -> None:
+    """A "Create another" makes a quote at each click."""
+    put(store, "find_token_use", lambda _tx, _token: None)
+    put(store, "use_token", lambda _tx, _token, _quote_id, _now: None)
+
+
+def resubmission_not_asked_about() -> None:
+    """The same wish twice makes two quotes."""
+    put(store, "find_twin", lambda _tx, **_asked: None)
+
+
+def totals_by_hand() -> None:
+    """A total is a cent off the sum of its lines."""
+    honest = of(money, "total")
+
+    def total(amounts: Any, currency: str) -> Any:
+        exact = honest(amounts, currency)
+        return exact + (exact - exact.next_minus() if len(amounts) > 1 else 0)
+
+    put(money, "total", total)
+
+
+numbers_given_twice = sql("next_quote_number", ("last = last + 1", "last = last + 0"))

@@ -1,0 +1,82 @@
+"""Planted bugs are caught by what the suites check, and changes that are no bugs are let pass."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from faults.bugs import BENIGN, BUGS
+from faults.model_bugs import BUGS as MODEL_BUGS
+
+SHARDS: Final = 6
+
+HUNT_ONE: Final = """
+import sys
+from faults import bugs
+from faults.planted import outside
+from faults.planted.catalogue import Bug
+from faults.planted.hunts import Windows
+from faults.planted.tools import put, sql
+from quotebot.performer import QuotePerformer
+{plant}
+bugs.BUGS = (Bug('planted', 'for this test', plant, Windows('create', most=2)),)
+bugs.BENIGN = ()
+sys.exit(bugs.main([]))
+"""
+
+
+def hunted(plant: str) -> subprocess.CompletedProcess[str]:
+    """Hunt one bug, made by the program text `plant`, in a process of its own."""
+    command = [sys.executable, "-c", HUNT_ONE.format(plant=plant)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("shard", range(1, SHARDS + 1))
+def test_every_planted_bug_is_caught_and_no_harmless_change_is_flagged(shard: int) -> None:
+    chosen = [*BUGS, *BENIGN][shard - 1 :: SHARDS]
+    command = [sys.executable, "-m", "faults.bugs", "--shard", f"{shard}/{SHARDS}"]
+
+    hunt = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "PYTHONHASHSEED": "0"}
+    )
+
+    assert (hunt.returncode, hunt.stderr) == (0, ""), hunt.stdout
+    assert hunt.stdout.count(": caught by ") == sum(bug in BUGS for bug in chosen)
+    assert hunt.stdout.count(": let pass") == sum(bug in BENIGN for bug in chosen)
+
+
+def test_at_least_forty_bugs_are_planted_beside_those_of_the_model() -> None:
+    names = Counter(bug.name for bug in (*BUGS, *BENIGN))
+
+    assert set(names.values()) == {1}
+    assert set(MODEL_BUGS) < set(names)
+    assert len(BUGS) - len(MODEL_BUGS) >= 40
+    assert len(BENIGN) >= 2
+
+
+def test_a_bug_that_survives_fails_the_suite_and_is_named() -> None:
+    hunt = hunted("plant = lambda: None")
+
+    assert hunt.returncode == 1
+    assert "planted: SURVIVED" in hunt.stdout
+    assert "planted survived (for this test) -- python -m faults.bugs --only 'planted'" in hunt.stdout
+
+
+def test_a_bug_that_no_longer_fits_fails_the_suite_and_is_named() -> None:
+    hunt = hunted("plant = sql('due_effects', ('not in it', 'x'))")
+
+    assert hunt.returncode == 1
+    assert "planted: DOES NOT FIT" in hunt.stdout
+    assert "the planted bug has to follow" in hunt.stdout
+
+
+def test_an_error_inside_the_planted_code_is_no_catch() -> None:
+    hunt = hunted("plant = lambda: put(QuotePerformer, '_post', outside.key_per_attempt)")  # it takes no arguments
+
+    assert hunt.returncode == 1
+    assert "0 of 1 caught" in hunt.stdout
