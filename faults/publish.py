@@ -279,7 +279,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             why = f"Name the folder of the reports with --reports or ${FOLDER_VARIABLE}. Nothing was written."
         else:
             why = None
-            publish(checkout, read_all(Path(folder)), f"{FOLDER_VARIABLE}={Path(folder).name} ./run test && ./run python -m faults.publish --reports {Path(folder).name}")
+            name = Path(folder).name
+            made_by = f"{FOLDER_VARIABLE}={name} ./run test && ./run python -m faults.publish --reports {name}"
+            publish(checkout, read_all(Path(folder)), made_by)
     except (PublishError, ValueError) as error:
         why = str(error)
     if why is not None:
