@@ -40,7 +40,7 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
         "bugs": "faults.bugs",
     }
 )
-SHORT: Final = {"drills": ["all"], "reaching": [], "bugs": []}
+SHORT: Final = {"drills": ["all"], "reaching": [], "bugs": ["--budget", "nightly"]}
 COMMANDS: Final = {"nightly": "./run test --nightly", "change": "./run python -m faults.nightly --budget change"}
 GRACE_SECONDS: Final = 30.0  # for a suite to note where it is after Ctrl-C
 INTERRUPTED: Final = 130

@@ -28,7 +28,7 @@ from faults.lab.steps import (
 )
 
 Steps = Callable[[], Sequence[Step]]
-DAYS_600: Final = 600 * 86_400.0
+DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 SMALL: Final = "new for Bolt Ltd: 5 pro"
 
@@ -126,6 +126,6 @@ STORIES: Final = (
     Story(
         "purge",
         lambda: [Operates("prune"), Starts(), Settles()],
-        lambda: [*_created(), Types(NEW), Settles(), Types(SMALL), Settles(), Stops(), Waits(DAYS_600)],
+        lambda: [*_created(), Types(NEW), Settles(), Types(SMALL), Settles(), Stops(), Waits(DAYS_60)],
     ),
 )

@@ -20,7 +20,7 @@ from faults.power_artefacts import RecordedFiles, cut_artefacts
 from faults.power_images import Deleted, Disk, MadeFolder, Opened, Renamed, Synced, SyncedFolder, Truncated, Wrote
 from faults.power_restart import TORN, wrongs
 from faults.power_workload import FILE_NAME, IN_AUDIT, Diary, Fact, TickingClock, Work, audit_of, live, run_to_end
-from faults.report import keep
+from faults.report import FOLDER_VARIABLE, keep
 from faults.sqlite_vfs import SECTOR, Unobservable, library
 from faults.test_ack_after_fsync import steps_of
 
@@ -100,8 +100,9 @@ def test_after_a_power_cut_at_any_event_nothing_answered_is_lost_and_nothing_is_
 
 @needs_the_library
 def test_synchronous_normal_loses_answered_commands_and_each_is_said_in_a_line_that_repeats_it(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)  # what is lost here is lost on purpose
     report = run_seed(1, BUDGETS["change"], processes=(1,), synchronous="normal", part=(0, 10))
     assert report.counts["lost"] > 100
 

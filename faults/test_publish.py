@@ -133,6 +133,7 @@ def test_a_readme_without_a_place_for_the_headline_is_told_and_nothing_is_writte
 def test_reports_of_a_suite_are_summed_and_united(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Report("storm", {"kills": 1}, ("a",), ("x",), (2,), 1.0, {"recovery_ms": (1.0,)})
     second = Report("storm", {"kills": 2, "stops": 1}, ("a", "b"), ("y",), (1,), 2.0, {"recovery_ms": (2.0,)})
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     assert keep(first) is None, "without a folder nothing is kept"
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "reports"))
     assert keep(first) != keep(second)

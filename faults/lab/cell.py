@@ -75,6 +75,7 @@ class Cell:
         self.clock = clock
         self.world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=Tokens.seeded(seed), line=self).unserved()
         self.history: list[Told] = []
+        self.broken: list[str] = []  # what did not hold right after a recovery
         self.life: Life | None = None
         self.was_stopped = True  # rather than dead: nobody needs to start it again
         self.passages: list[str] = []  # of the processes that were measured and ended in peace

@@ -164,7 +164,7 @@ async def test_an_auth_failure_pauses_the_family_and_burns_nothing(play: Round) 
         "crm",
         "held",
         "auth",
-        "No. (code)",
+        "No (code).",
         None,
     )
     play.bench.clock.advance(7 * 86_400_000)
