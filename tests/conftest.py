@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from faults.wakeups import asleep_in
@@ -25,6 +26,12 @@ settings.load_profile("quotebot")
 def checkout() -> Path:
     """The root of the checkout."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> None:
+    """Give each test the log as it is before anybody configures it: a suite that silences the bot shares this process."""
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,14 +33,14 @@ class Step(Protocol):
 
 
 @dataclass(slots=True)
-class Gesture:
+class Gesture(ABC):
     """Somebody does something in Slack. After a death Slack delivers it again, and once more at the end of the story."""
 
     request_id: str | None = field(default=None, init=False)
 
+    @abstractmethod
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
         """Return what the person does."""
-        raise NotImplementedError
 
     def do(self, cell: Cell) -> None:
         """Do it, once."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
+import pytest
+
+from faults.rig import eventually
 from tests.quotebot.cli.conftest import SECONDS, clean_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.quotebot.cli.conftest import Run
-
-LOOK_SECONDS = 0.02
 
 
 def test_a_drill_is_played_beside_the_installation(quotebot: Run, tmp_path: Path) -> None:
@@ -61,25 +62,29 @@ def test_no_name_is_answered_with_what_can_be_typed(quotebot: Run) -> None:
     assert "usage: quotebot drill" in done.stderr
 
 
-def test_a_stopped_drill_ends_its_bot_and_leaves_nothing(tmp_path: Path, checkout: Path) -> None:
+async def test_a_stopped_drill_ends_its_bot_and_leaves_nothing(tmp_path: Path, checkout: Path) -> None:
+    def bots() -> list[int]:
+        locks = tmp_path.glob("quotebot-drill-*/FI-006/bot/ledger.db.lock")
+        return [int(words) for lock in locks if (words := lock.read_text().strip())]
+
     environment = clean_environment(tmp_path, PYTHONPATH=str(checkout), TMPDIR=str(tmp_path))
     command = [sys.executable, "-m", "quotebot", "drill", "FI-006"]
-    with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        deadline = time.monotonic() + SECONDS
-        while not (bots := list(tmp_path.glob("quotebot-drill-*/FI-006/bot/ledger.db.lock"))) or not bots[0].read_text().strip():
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(LOOK_SECONDS)
-        bot = int(bots[0].read_text())
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=SECONDS)
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    await eventually(lambda: process.returncode is not None or bots() != [], "the drill's bot to start", SECONDS)
+    (bot,) = bots()
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(SECONDS):
+        _, said = await process.communicate()
     assert (process.returncode, said.decode().splitlines()[-1]) == (
         130,
         "Stopped. Its bot and its world are ended; nothing of it is kept.",
     )
-    assert list(tmp_path.iterdir()) == []
-    try:
+    assert left_in(tmp_path) == []
+    with pytest.raises(ProcessLookupError):
         os.kill(bot, 0)
-    except ProcessLookupError:
-        return
-    raise AssertionError("the drill's bot still runs")
+
+
+def left_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
