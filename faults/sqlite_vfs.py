@@ -206,6 +206,7 @@ class WatchedFolder:
     def __enter__(self) -> Self:
         """Become what SQLite opens files with."""
         self._library.sqlite3_vfs_register(ctypes.byref(self._vfs), 1)
+        gc.freeze()  # what was there before need not be looked through at the end
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -213,6 +214,7 @@ class WatchedFolder:
         self._library.sqlite3_vfs_unregister(ctypes.byref(self._vfs))
         if self._open_files:
             gc.collect()  # a traceback may have kept a cursor, and that its connection
+        gc.unfreeze()
         if self._open_files:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # SQLite points here for as long as the process lives
         if error is not None:
