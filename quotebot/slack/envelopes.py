@@ -70,7 +70,8 @@ def bolt_app(client: AsyncWebClient, identity: Identity, surface: Surface) -> As
         )
 
     bolt_log = logging.getLogger("slack_bolt")  # its children take this one's level only when it is handed over
-    # Without a name Bolt takes its caller's file name, and reads the source of the whole call stack to find it.
-    app = AsyncApp(name="quotebot", client=client, authorize=authorize, process_before_response=True, logger=bolt_log)
+    # Without a name Bolt takes its caller's file name, and reads the source of the whole call stack to find it. It also names
+    # its loggers so: a name of ours would hand our own loggers its level.
+    app = AsyncApp(name="bolt", client=client, authorize=authorize, process_before_response=True, logger=bolt_log)
     register(app, surface)
     return app
