@@ -28,7 +28,7 @@ from quotebot import effects
 from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.domain.catalogue import parse_catalogue
 from quotebot.domain.policy import parse_policy
-from quotebot.domain.pricing import LineRequest
+from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.domain.quotes import QuoteState
 from quotebot.execution import Executor, burial_answer
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
@@ -213,7 +213,8 @@ class Work:
     def creation(self) -> tuple[Payload, str, int, str]:
         """Return a new quote to ask for."""
         account = f"Account {self._rng.randrange(10**9)}"
-        return CreateQuote(account, LINES, 12, Decimal(self._rng.choice((5, 15, 15, 18))), "C0SALES"), "new", 0, REP
+        request = PriceRequest(LINES, 12, Decimal(self._rng.choice((5, 15, 15, 18))))
+        return CreateQuote(account, request, "C0SALES"), "new", 0, REP
 
     async def execute(self) -> None:
         """Claim what was asked for and decide it, all at once."""

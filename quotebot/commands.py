@@ -14,11 +14,27 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar, Final, Literal
 
-from quotebot.domain.pricing import LineRequest
+from quotebot.domain.pricing import LineRequest, PriceRequest
 
 PAYLOAD_BYTES_MAX: Final = 64 * 1024  # of the canonical form; the ledger's table refuses more
 
 Stored = Mapping[str, Any]
+
+
+def _canonical_request(request: PriceRequest) -> dict[str, object]:
+    return {
+        "lines": [{"sku": line.sku, "quantity": line.quantity} for line in request.lines],
+        "term_months": request.term_months,
+        "requested_discount_percent": format(request.discount_percent.normalize(), "f"),
+    }
+
+
+def _request(stored: Stored) -> PriceRequest:
+    return PriceRequest(
+        lines=tuple(LineRequest(sku=line["sku"], quantity=int(line["quantity"])) for line in stored["lines"]),
+        term_months=int(str(stored["term_months"])),
+        discount_percent=Decimal(str(stored["requested_discount_percent"])),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +44,7 @@ class CreateQuote:
     kind: ClassVar[str] = "quote.create"
     schema: ClassVar[int] = 2
     account: str
-    lines: tuple[LineRequest, ...]
-    term_months: int
-    discount_percent: Decimal
+    request: PriceRequest
     channel: str
 
     def canonical(self) -> dict[str, object]:
@@ -38,22 +52,14 @@ class CreateQuote:
         return {
             "v": self.schema,
             "account": self.account,
-            "lines": [{"sku": line.sku, "quantity": line.quantity} for line in self.lines],
-            "term_months": self.term_months,
-            "requested_discount_percent": format(self.discount_percent.normalize(), "f"),
+            **_canonical_request(self.request),
             "channel": self.channel,
         }
 
     @classmethod
     def parse(cls, stored: Stored) -> CreateQuote:
         """Rebuild from the canonical form of this schema version."""
-        return cls(
-            account=str(stored["account"]),
-            lines=tuple(LineRequest(sku=line["sku"], quantity=int(line["quantity"])) for line in stored["lines"]),
-            term_months=int(str(stored["term_months"])),
-            discount_percent=Decimal(str(stored["requested_discount_percent"])),
-            channel=str(stored["channel"]),
-        )
+        return cls(account=str(stored["account"]), request=_request(stored), channel=str(stored["channel"]))
 
 
 @dataclass(frozen=True, slots=True)

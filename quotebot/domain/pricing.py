@@ -30,6 +30,15 @@ class LineRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceRequest:
+    """All that is asked for and decides the price: products, months, and the discount on the whole quote in per cent."""
+
+    lines: tuple[LineRequest, ...]
+    term_months: int
+    discount_percent: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class PricedLine:
     """One line of the quote. Amounts are in the pricing's currency, rounded once, half up, to its exponent.
 
@@ -77,10 +86,9 @@ class PricingProblem:
     suggestion: str
 
 
-def find_problems(
-    lines: tuple[LineRequest, ...], term_months: int, discount_percent: Decimal, catalogue: Catalogue
-) -> tuple[PricingProblem, ...]:
+def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingProblem, ...]:
     """Return every reason, in reading order, why the request cannot be priced; empty when it can."""
+    lines, term_months, discount_percent = request.lines, request.term_months, request.discount_percent
     found: list[PricingProblem] = []
     if 1 <= len(lines) <= LINES_MAX:
         found += [*_sku_problems(lines, catalogue), *_duplicate_problems(lines, catalogue)]
@@ -96,25 +104,24 @@ def find_problems(
     return tuple(found)
 
 
-def price(
-    lines: tuple[LineRequest, ...], term_months: int, discount_percent: Decimal, catalogue: Catalogue
-) -> Pricing | tuple[PricingProblem, ...]:
+def price(request: PriceRequest, catalogue: Catalogue) -> Pricing | tuple[PricingProblem, ...]:
     """Price a request, or return every problem with it.
 
     Rule: list = unit price * quantity * months, rounded once; discount = percent of that rounded list, rounded once; net =
     list - discount; totals are sums of rounded lines. Both roundings are half up to the currency's exponent. So a line always
     adds up on paper, and so does every column. A float raises TypeError.
     """
-    problems = find_problems(lines, term_months, discount_percent, catalogue)
+    problems = find_problems(request, catalogue)
     if problems:
         return problems
-    discount = money.exact(discount_percent)
+    discount = money.exact(request.discount_percent)
     currency = catalogue.currency
-    priced = tuple(_price_line(position, line, term_months, discount, catalogue) for position, line in enumerate(lines, start=1))
+    months = request.term_months
+    priced = tuple(_price_line(position, line, months, discount, catalogue) for position, line in enumerate(request.lines, start=1))
     return Pricing(
         ruleset=catalogue.ruleset,
         currency=currency,
-        term_months=term_months,
+        term_months=months,
         discount_percent=discount,
         lines=priced,
         list_total=money.total(tuple(line.list_amount for line in priced), currency),

@@ -111,7 +111,7 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
 
 def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules) -> Decision:
     """Price the request and show it. `allocate` gives the next quote number, asked for only when there is a quote to number."""
-    priced = price(command.lines, command.term_months, command.discount_percent, rules.catalogue)
+    priced = price(command.request, rules.catalogue)
     if not isinstance(priced, Pricing):
         problems = tuple(words.pricing_problem(problem) for problem in priced)
         return _refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))

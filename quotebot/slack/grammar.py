@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from quotebot import words
 from quotebot.commands import CreateQuote
-from quotebot.domain.pricing import LineRequest, clipped, find_problems
+from quotebot.domain.pricing import LineRequest, PriceRequest, clipped, find_problems
 from quotebot.domain.quotes import parse_quote_id
 
 if TYPE_CHECKING:
@@ -129,12 +129,13 @@ def _create(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | Gram
     term = TERM_MONTHS_DEFAULT if draft.term_months is None else draft.term_months
     discount = DISCOUNT_DEFAULT if draft.discount_percent is None else draft.discount_percent
     lines = tuple(_resolved(line, catalogue) for line in draft.lines)
-    for problem in find_problems(lines, term, discount, catalogue):
+    request = PriceRequest(lines, term, discount)
+    for problem in find_problems(request, catalogue):
         if lines or not draft.items_seen or problem.code != "line_count":  # unreadable items are reported as such
             draft.problems.append(words.pricing_problem(problem))
     if draft.problems:
         return GrammarProblem(words.problem_list(tuple(draft.problems)))
-    return CreateQuote(account=account, lines=lines, term_months=term, discount_percent=discount, channel=channel)
+    return CreateQuote(account=account, request=request, channel=channel)
 
 
 def _account(head: str, colon: str, draft: _Draft) -> str:

@@ -20,6 +20,7 @@ from ledger.ledger import Ledger
 from ledger.records import Request
 from quotebot.commands import CreateQuote
 from quotebot.domain.policy import parse_policy
+from quotebot.domain.pricing import PriceRequest
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
 from quotebot.opening import open_database
 from quotebot.store import quotes as store
@@ -115,7 +116,7 @@ async def bench_at(path: Path) -> AsyncIterator[Bench]:
 
 def create_command(discount: str = "15", lines: tuple[LineRequest, ...] = GOLDEN) -> CreateQuote:
     """Return the golden creation."""
-    return CreateQuote("Acme", lines, 12, Decimal(discount), "C0SALES")
+    return CreateQuote("Acme", PriceRequest(lines, 12, Decimal(discount)), "C0SALES")
 
 
 def request_for(

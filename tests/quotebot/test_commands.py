@@ -23,7 +23,7 @@ from quotebot.commands import (
     SubmitQuote,
     parse_stored,
 )
-from quotebot.domain.pricing import LineRequest
+from quotebot.domain.pricing import LineRequest, PriceRequest
 from tests.quotebot.parts import create_command, request_for
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def test_a_schema_that_no_upcaster_starts_from_is_refused() -> None:
 
 @pytest.mark.parametrize("discount", ["0", "12.5", "100", "1E+1"])
 def test_a_creation_comes_back_as_it_was_asked(discount: str) -> None:
-    command = CreateQuote("Ünï & Co", (LineRequest("pro", 1),), 36, Decimal(discount), "C0SALES")
+    command = CreateQuote("Ünï & Co", PriceRequest((LineRequest("pro", 1),), 36, Decimal(discount)), "C0SALES")
     assert parse_stored("quote.create", json.loads(json.dumps(command.canonical()))) == command
 
 

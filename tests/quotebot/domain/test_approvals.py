@@ -10,7 +10,7 @@ import pytest
 from quotebot.domain.approvals import DecidingRole, Refusal, may_decide, sufficient_roles
 from quotebot.domain.catalogue import parse_catalogue
 from quotebot.domain.policy import LADDER
-from quotebot.domain.pricing import LineRequest, Pricing, price
+from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
 from quotebot.domain.quotes import (
     Approval,
     ApprovalState,
@@ -25,9 +25,7 @@ from quotebot.domain.quotes import (
 
 NOON = 1_795_170_660_000  # 20 Nov 2026 10:31 UTC
 PRICING = price(
-    (LineRequest("pro", 10),),
-    12,
-    Decimal(15),
+    PriceRequest((LineRequest("pro", 10),), 12, Decimal(15)),
     parse_catalogue(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8")),
 )
 assert isinstance(PRICING, Pricing)

@@ -8,7 +8,7 @@ import pytest
 
 from quotebot.domain.catalogue import parse_catalogue
 from quotebot.domain.policy import LADDER, PolicyDecision, PolicyError, evaluate, parse_policy
-from quotebot.domain.pricing import LineRequest, PricedLine, Pricing, price
+from quotebot.domain.pricing import LineRequest, PricedLine, PriceRequest, Pricing, price
 
 POLICY_TEXT = files("quotebot").joinpath("data/policy.toml").read_text("utf-8")
 POLICY = parse_policy(POLICY_TEXT)
@@ -117,7 +117,9 @@ def test_a_quote_in_another_currency_is_blocked_rather_than_compared() -> None:
 
 
 def test_the_golden_quote_at_15_percent_needs_the_sales_manager() -> None:
-    result = price((LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1)), 12, Decimal(15), CATALOGUE)
+    result = price(
+        PriceRequest((LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1)), 12, Decimal(15)), CATALOGUE
+    )
     assert isinstance(result, Pricing)
     assert evaluate(result, POLICY) == PolicyDecision(("sales_manager",), ("discount 15 % is over 10 %",), blocked=False)
     assert evaluate(replace(result, discount_percent=Decimal(10)), POLICY).automatic

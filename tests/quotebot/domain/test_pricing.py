@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.domain.catalogue import parse_catalogue
-from quotebot.domain.pricing import LineRequest, Pricing, canonical, explain, from_canonical, price
+from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, canonical, explain, from_canonical, price
 
 CATALOGUE = parse_catalogue(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
 GOLDEN = (LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1))
@@ -21,7 +21,7 @@ ODD = parse_catalogue(
 
 
 def priced(lines: tuple[LineRequest, ...], term: int = 12, discount: str = "0") -> Pricing:
-    result = price(lines, term, Decimal(discount), CATALOGUE)
+    result = price(PriceRequest(lines, term, Decimal(discount)), CATALOGUE)
     assert isinstance(result, Pricing)
     return result
 
@@ -48,7 +48,7 @@ def test_a_one_time_product_is_charged_once_whatever_the_term() -> None:
 
 
 def test_a_half_cent_is_rounded_up_once_on_the_line_and_the_total_is_the_sum_of_rounded_lines() -> None:
-    pricing = price((LineRequest("unit", 1), LineRequest("half", 1)), 1, Decimal(50), ODD)
+    pricing = price(PriceRequest((LineRequest("unit", 1), LineRequest("half", 1)), 1, Decimal(50)), ODD)
     assert isinstance(pricing, Pricing)
     assert [(str(line.list_amount), str(line.discount_amount), str(line.net_amount)) for line in pricing.lines] == [
         ("0.01", "0.01", "0.00"),  # 0.005 -> 0.01 list; half of it, 0.005, -> 0.01 discount
@@ -59,7 +59,7 @@ def test_a_half_cent_is_rounded_up_once_on_the_line_and_the_total_is_the_sum_of_
 
 def test_every_problem_is_reported_at_once_in_reading_order_with_a_suggestion() -> None:
     lines = (LineRequest("prp", 0), LineRequest("sso", 1), LineRequest("sso", 2), LineRequest("pro", 1_000_001))
-    problems = price(lines, 0, Decimal("100.01"), CATALOGUE)
+    problems = price(PriceRequest(lines, 0, Decimal("100.01")), CATALOGUE)
     assert not isinstance(problems, Pricing)
     assert [problem.code for problem in problems] == ["unknown_sku", "quantity", "quantity", "duplicate_sku", "term", "discount"]
     assert problems[0].suggestion == "did you mean pro?"
@@ -85,13 +85,13 @@ def test_every_problem_is_reported_at_once_in_reading_order_with_a_suggestion() 
     ],
 )
 def test_the_limits_of_a_request_are_exact(lines: tuple[LineRequest, ...], term: int, discount: str, codes: list[str]) -> None:
-    result = price(lines, term, Decimal(discount), CATALOGUE)
+    result = price(PriceRequest(lines, term, Decimal(discount)), CATALOGUE)
     assert ([] if isinstance(result, Pricing) else [problem.code for problem in result]) == codes
 
 
 def test_a_float_discount_raises() -> None:
     with pytest.raises(TypeError, match="never float"):
-        price(GOLDEN, 12, 15.0, CATALOGUE)  # type: ignore[arg-type] # the point of the test
+        price(PriceRequest(GOLDEN, 12, 15.0), CATALOGUE)  # type: ignore[arg-type] # the point of the test
 
 
 def test_the_trace_explains_every_line_and_the_total_without_any_cost() -> None:
@@ -114,7 +114,7 @@ DISCOUNTS = st.decimals(min_value=0, max_value=100, places=2)
 def test_a_snapshot_survives_json_and_comes_back_the_same_to_the_byte(
     lines: tuple[LineRequest, ...], term: int, discount: Decimal
 ) -> None:
-    pricing = price(lines, term, discount, CATALOGUE)
+    pricing = price(PriceRequest(lines, term, discount), CATALOGUE)
     assert isinstance(pricing, Pricing)
     stored = json.dumps(canonical(pricing), sort_keys=True)
     again = from_canonical(json.loads(stored))
@@ -124,12 +124,12 @@ def test_a_snapshot_survives_json_and_comes_back_the_same_to_the_byte(
 
 @given(LINES, st.integers(1, 120), DISCOUNTS)
 def test_every_line_and_every_column_adds_up_to_the_cent(lines: tuple[LineRequest, ...], term: int, discount: Decimal) -> None:
-    pricing = price(lines, term, discount, CATALOGUE)
+    pricing = price(PriceRequest(lines, term, discount), CATALOGUE)
     assert isinstance(pricing, Pricing)
     assert all(line.list_amount - line.discount_amount == line.net_amount for line in pricing.lines)
     assert all(0 <= line.discount_amount <= line.list_amount for line in pricing.lines)
     assert pricing.net_total == sum(line.net_amount for line in pricing.lines) == pricing.list_total - pricing.discount_total
-    assert price(lines, term, discount, CATALOGUE) == pricing
+    assert price(PriceRequest(lines, term, discount), CATALOGUE) == pricing
 
 
 @pytest.mark.parametrize(

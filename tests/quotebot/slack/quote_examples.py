@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from quotebot.domain.catalogue import parse_catalogue
-from quotebot.domain.pricing import LineRequest, Pricing, price
+from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
 from quotebot.domain.quotes import Approval, ApprovalState, Quote, QuoteState
 
 MORNING = 1_795_257_060_000  # 21 Nov 2026 10:31 UTC
@@ -17,7 +17,7 @@ GOLDEN = (LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support
 
 
 def example_pricing(discount: str = "15", lines: tuple[LineRequest, ...] = GOLDEN) -> Pricing:
-    pricing = price(lines, 12, Decimal(discount), CATALOGUE)
+    pricing = price(PriceRequest(lines, 12, Decimal(discount)), CATALOGUE)
     assert isinstance(pricing, Pricing)
     return pricing
 

@@ -9,16 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quotebot.commands import CreateQuote
-from quotebot.domain.pricing import LineRequest
+from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, HelpRequest, StatusRequest, parse
 from tests.quotebot.slack.quote_examples import CATALOGUE
 
 Parsed = HelpRequest | StatusRequest | CreateQuote | GrammarProblem
 GOLDEN = CreateQuote(
     account="Acme",
-    lines=(LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1)),
-    term_months=12,
-    discount_percent=Decimal(15),
+    request=PriceRequest((LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1)), 12, Decimal(15)),
     channel="C0SALES",
 )
 
@@ -72,7 +70,7 @@ def test_every_way_of_writing_one_request_means_the_same_command(text: str) -> N
 
 def test_without_term_and_discount_it_is_12_months_and_0_percent() -> None:
     command = created("new for Acme: 10 pro")
-    assert (command.term_months, command.discount_percent) == (12, Decimal(0))
+    assert (command.request.term_months, command.request.discount_percent) == (12, Decimal(0))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +84,7 @@ def test_without_term_and_discount_it_is_12_months_and_0_percent() -> None:
     ],
 )
 def test_a_thousands_separator_is_not_an_item_separator(items: str, quantities: list[int]) -> None:
-    assert [line.quantity for line in created(f"new for Acme: {items}").lines] == quantities
+    assert [line.quantity for line in created(f"new for Acme: {items}").request.lines] == quantities
 
 
 @pytest.mark.parametrize(
