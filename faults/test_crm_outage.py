@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from faults import checks
-from faults.rig import FIRST_QUOTE, Deal, bot_in, eventually, settings_for
+from faults.rig import FIRST_QUOTE, Deal, bot_in, eventually
 from quotebot.app import Ports
 
 if TYPE_CHECKING:
@@ -87,19 +87,3 @@ async def test_a_replay_while_the_bot_is_down_is_delivered_once_by_its_next_star
 
 async def _card_says(deal: Deal, words: str) -> bool:
     return words in await deal.card_text()
-
-
-async def test_a_second_bot_on_the_same_ledger_is_refused(world: World, tmp_path: Path) -> None:
-    async with bot_in(world, tmp_path / "bot") as deal:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "quotebot",
-            "run",
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, **world.environment(), "QUOTEBOT_DATA_DIR": str(deal.data_dir)},
-        )
-        _, said = await process.communicate()
-        assert process.returncode == 75
-        assert "Another bot is running" in said.decode()
-        assert settings_for(world, deal.data_dir).ledger_path.exists()

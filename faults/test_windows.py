@@ -17,7 +17,7 @@ from quotebot import effects
 from quotebot.commands import REGISTRY
 
 ROOT: Final = Path(__file__).parents[1]
-SHARDS: Final = 8
+SHARDS: Final = 5
 
 # Writes of the product that no story passes, and where they are tried instead.
 NOT_IN_A_STORY: Final = {

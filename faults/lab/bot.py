@@ -99,13 +99,14 @@ class LabBot:
         """Let it work until nothing is unfinished that could go on; false when something still was after so many seconds."""
         clock, step = self._conditions.clock, SETTLE_LOOK_SECONDS
         until = clock.monotonic() + seconds
-        while under_way(self._settings.ledger_path):
-            if clock.monotonic() >= until:
-                return False
-            await asyncio.sleep(step)
-            step = min(step * 1.5, SETTLE_LOOK_SECONDS_MAX)
-            if self.failure is not None:
-                raise self.failure
+        with contextlib.closing(looking_at(self._settings.ledger_path)) as ledger:
+            while under_way(ledger):
+                if clock.monotonic() >= until:
+                    return False
+                await asyncio.sleep(step)
+                step = min(step * 1.5, SETTLE_LOOK_SECONDS_MAX)
+                if self.failure is not None:
+                    raise self.failure
         return True
 
     async def stop(self) -> None:
@@ -223,10 +224,14 @@ LIMIT 1
 """
 
 
-def under_way(ledger: Path) -> bool:
+def looking_at(ledger: Path) -> sqlite3.Connection:
+    """Return a connection that only reads."""
+    return sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def under_way(ledger: sqlite3.Connection) -> bool:
     """Tell whether anything is unfinished that nobody holds up on purpose, by the file alone."""
-    with contextlib.closing(sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        return connection.execute(_UNDER_WAY).fetchone() is not None
+    return ledger.execute(_UNDER_WAY).fetchone() is not None
 
 
 def remember_tasks(loop: asyncio.AbstractEventLoop) -> None:

@@ -2,29 +2,24 @@
 
 The cell's own process is the outside: it serves the bot's requests over a pipe, one at a time, and plays the people. A bot's
 process asks for what to do next whenever it has nothing left to do, so a cell runs the same way every time.
+
+A bot that no window kills can live in the cell's own process, which costs a third of a fork.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import hashlib
 import json
-import multiprocessing.connection
 import os
-import random
 import signal
-import sys
-import traceback
 from contextlib import suppress
-from dataclasses import dataclass
-from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.checking.evidence import Told
-from faults.lab.bot import Conditions, LabBot, remember_tasks
+from faults.lab.bot import LabBot, remember_tasks
 from faults.lab.loop import LabClock, VirtualLoop
-from faults.lab.operators import OPERATORS
+from faults.lab.processes import SETTLE_SECONDS, Life, bot_life, conditions, fork, operator_life
 from faults.lab.traps import Deed, Switch
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.slack.line import Ack
@@ -36,19 +31,8 @@ from quotebot.slack.cards import parse_button_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from faults.lab.processes import Pipe_
     from quotebot.settings import Settings
-
-SETTLE_SECONDS: Final = 1800.0  # of virtual time; a row that only the hourly poll wakes is late
-PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-LATENCIES: Final = (0.020, 0.060)
-
-Pipe_ = multiprocessing.connection.Connection
-
-
-def end_with_parent() -> None:
-    """Make the kernel kill this process when its parent ends: a run that is cut short leaves nobody behind (Linux)."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class DiedError(Exception):
@@ -57,14 +41,6 @@ class DiedError(Exception):
 
 class BrokenError(Exception):
     """The bot's process ended with an error of its own instead of being killed."""
-
-
-@dataclass(slots=True)
-class Life:
-    """One process of a bot, seen from the cell."""
-
-    pid: int
-    pipe: Pipe_
 
 
 class Cell:
@@ -76,12 +52,15 @@ class Cell:
         self.world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=Tokens.seeded(seed), line=self).unserved()
         self.history: list[Told] = []
         self.broken: list[str] = []  # what did not hold right after a recovery
-        self.life: Life | None = None
+        self.life: Life | LabBot | None = None  # a process of its own, or a bot in this one
+        self.in_place = False  # whether the next bots live in this process: no window kills them
         self.was_stopped = True  # rather than dead: nobody needs to start it again
         self.passages: list[str] = []  # of the processes that were measured and ended in peace
         self.states: list[bytes] = []  # what a death at each passage would leave, as a hash, while nothing goes wrong
         self._plan: tuple[int | None, Deed] | None = None
+        self._switch = Switch(_nobody)  # of a bot in this process
         self._loop = VirtualLoop(clock)
+        remember_tasks(self._loop)
         self._answered: dict[str, Any] | None = None
 
     # ------------------------------------------------------------------------------------------------ the bot's processes
@@ -96,42 +75,63 @@ class Cell:
     def unmeasured(self) -> list[str]:
         """Measure no more; return the passages so far."""
         if self.life is not None and self._plan is not None:
-            self._keep(self._ask("passages"))
-            self._ask("disarm")
+            self._keep(self._passages())
+            self._disarm()
         self._plan = None
         return self.passages
 
     def start(self) -> None:
         """Start a bot and wait until it is up."""
-        self._fork(_bot_life)
+        if not self.in_place:
+            self._fork(bot_life)
+            self._arm()
+            self._ask("start")
+            return
+        self.was_stopped = False
+        self._switch = Switch(_nobody)
+        bot = self.life = LabBot(self.settings, conditions(self.clock, self.world, self._switch))
         self._arm()
-        self._ask("start")
+        self._loop.run_until_complete(bot.start())
 
     def settle(self) -> bool:
         """Let the bot work until nothing is left to do; false when something still was after half an hour of its time."""
         if self.life is None:
             raise DiedError
+        if isinstance(self.life, LabBot):
+            return self._loop.run_until_complete(self.life.settled(SETTLE_SECONDS))
         return bool(self._ask("settle"))
 
     def wait(self, seconds: float) -> None:
         """Let time pass for the bot."""
-        self._ask("wait", seconds)
+        if isinstance(self.life, LabBot):
+            self._loop.run_until_complete(asyncio.sleep(seconds))
+        else:
+            self._ask("wait", seconds)
 
     def stop(self) -> None:
-        """End the process as SIGTERM does."""
-        self._ask("stop")
+        """End the bot as SIGTERM does."""
+        if isinstance(self.life, LabBot):
+            self._loop.run_until_complete(self.life.stop())
+            self._keep(self._switch.passages)
+            self.life = None
+        else:
+            self._ask("stop")
         self.was_stopped = True
 
     def kill(self) -> None:
-        """SIGKILL the bot now."""
+        """SIGKILL the bot now; one that lives in this process ends as that would end it."""
         assert self.life is not None  # noqa: S101 -- a bot runs
-        self._keep(self._ask("passages"))
+        self._keep(self._passages())
+        if isinstance(self.life, LabBot):
+            self._loop.run_until_complete(self.life.crash())
+            self.life = None
+            return
         os.kill(self.life.pid, signal.SIGKILL)
         self._reap()
 
     def operate(self, name: str) -> None:
         """Run one operator's command in a process of its own, beside no bot."""
-        self._fork(_operator_life)
+        self._fork(operator_life)
         self._arm()
         self._ask("operate", name)
         self._ask("stop")
@@ -140,7 +140,20 @@ class Cell:
         if self._plan is None:
             return
         window, deed = self._plan
-        self._ask("arm", None if window is None else window - len(self.passages), deed)
+        window = None if window is None else window - len(self.passages)
+        if isinstance(self.life, LabBot):
+            self._switch.arm(window, deed)
+        else:
+            self._ask("arm", window, deed)
+
+    def _disarm(self) -> None:
+        if isinstance(self.life, LabBot):
+            self._switch.disarm()
+        else:
+            self._ask("disarm")
+
+    def _passages(self) -> list[str]:
+        return self._switch.passages if isinstance(self.life, LabBot) else list(self._ask("passages"))
 
     def _keep(self, passages: list[str]) -> None:
         if self._plan is not None:
@@ -157,41 +170,28 @@ class Cell:
         del envelope_id
         self._answered = None
         told_at = self.clock.now_ms()
-        with suppress(DiedError):  # who asked sees no answer; the story sees that the bot is gone
-            self._ask("deliver", text)
+        if isinstance(self.life, LabBot):
+            await self.life.deliver(text, self._take)
+        else:
+            with suppress(DiedError):  # who asked sees no answer; the story sees that the bot is gone
+                self._ask("deliver", text)
         payload: dict[str, Any] | None = self._answered
         self.history.append(told(text, kind, payload, told_at))
         return Ack(None, None, "operation_timeout") if payload is None else Ack(payload, 1.0)
 
+    def _take(self, answer: dict[str, Any]) -> None:
+        self._answered = answer
+
     # ------------------------------------------------------------------------------------------------------ the protocol
 
-    def _fork(self, main: Callable[[Pipe_, Cell], None]) -> None:
-        ours, theirs = Pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            end_with_parent()
-            ours.close()
-            status = 70
-            try:
-                main(theirs, self)
-                status = 0
-            except BaseException:  # noqa: BLE001 -- the process ends here, and says why
-                try:
-                    theirs.send(("failed", traceback.format_exc()))
-                except OSError:
-                    status = 71
-            finally:
-                os._exit(status)
-        theirs.close()
+    def _fork(self, main: Callable[[Pipe_, Settings, LabClock], None]) -> None:
         self.was_stopped = False
-        self.life = Life(pid, ours)
+        self.life = fork(main, self.settings, self.clock)
         self._serve()
 
     def _ask(self, what: str, *arguments: Any) -> Any:
         """Ask the bot to do something and serve its requests until it has nothing left to do. Raises DiedError."""
-        if self.life is None:
+        if not isinstance(self.life, Life):
             raise DiedError
         try:
             self.life.pipe.send((what, *arguments))
@@ -201,7 +201,7 @@ class Cell:
         return self._serve()
 
     def _serve(self) -> Any:
-        assert self.life is not None  # noqa: S101 -- just forked or asked
+        assert isinstance(self.life, Life)  # noqa: S101 -- just forked or asked
         pipe, world = self.life.pipe, self.world
         while True:
             try:
@@ -249,31 +249,14 @@ class Cell:
         return left.digest()
 
     def _reap(self) -> None:
-        assert self.life is not None  # noqa: S101 -- one lived
+        assert isinstance(self.life, Life)  # noqa: S101 -- one lived
         self.life.pipe.close()
         os.waitpid(self.life.pid, 0)
         self.life = None
 
 
-class _Remote:
-    """The World, as the bot's process reaches it."""
-
-    def __init__(self, pipe: Pipe_, clock: LabClock) -> None:
-        self._pipe = pipe
-        self._clock = clock
-
-    def ask(self, what: str, *arguments: Any) -> Any:
-        self._pipe.send((what, self._clock.instant(), *arguments))
-        return self._pipe.recv()
-
-    def delay(self, received: Received) -> float:
-        return float(self.ask("delay", received))
-
-    def receive(self, received: Received, *, waited: bool = False) -> Answer:
-        answer = self.ask("receive", received, waited)
-        if answer is None:
-            raise Cut
-        return answer  # type: ignore[no-any-return] # what the cell sends
+def _nobody() -> None:
+    """Nobody is told: what a death would leave is looked at where a process is killed."""
 
 
 _ASKED: Final = {
@@ -304,69 +287,3 @@ def _told_form(body: dict[str, Any], payload: dict[str, Any] | None, at_ms: int)
     command = None if value is None else intake.rejection_command(body, value, at_ms)
     assert command is not None  # noqa: S101 -- our people fill in the form
     return Told(command.source_request_id, "approval.decide", command.actor, payload is not None, at_ms)
-
-
-def _bot_life(pipe: Pipe_, cell: Cell) -> None:
-    clock = cell.clock.twin()
-    loop = VirtualLoop(clock)
-    remember_tasks(loop)
-    asyncio.set_event_loop(loop)
-    loop.run_until_complete(_live(pipe, cell.settings, clock))
-
-
-async def _live(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
-    remote = _Remote(pipe, clock)
-    trap = Switch(lambda: remote.ask("passes"))
-    chance = random.Random(1)  # noqa: S311 -- to repeat a run
-    bot = LabBot(settings, Conditions(clock, remote, trap, chance.uniform, lambda: chance.uniform(*LATENCIES)))
-    answer: Any = None
-    while True:
-        match remote.ask("idle", answer):
-            case ("start",):
-                await bot.start()
-                answer = None
-            case ("arm", window, deed):
-                trap.arm(window, deed)
-                answer = None
-            case ("disarm",):
-                trap.disarm()
-                answer = None
-            case ("deliver", text):
-                answer = await bot.deliver(text, lambda payload: remote.ask("ack", payload))
-            case ("settle",):
-                answer = await bot.settled(SETTLE_SECONDS)
-            case ("wait", seconds):
-                await asyncio.sleep(seconds)
-                answer = None
-            case ("passages",):
-                answer = trap.passages
-            case ("stop",):
-                await bot.stop()
-                remote.ask("bye", trap.passages)
-                return
-
-
-def _operator_life(pipe: Pipe_, cell: Cell) -> None:
-    clock = cell.clock.twin()
-    loop = VirtualLoop(clock)
-    asyncio.set_event_loop(loop)
-    loop.run_until_complete(_operate(pipe, cell.settings, clock))
-
-
-async def _operate(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
-    remote = _Remote(pipe, clock)
-    trap = Switch(lambda: remote.ask("passes"))
-    answer: Any = None
-    while True:
-        match remote.ask("idle", answer):
-            case ("arm", window, deed):
-                trap.arm(window, deed)
-                answer = None
-            case ("operate", name):
-                await OPERATORS[name](settings, clock, trap)
-                answer = None
-            case ("passages",):
-                answer = trap.passages
-            case ("stop",):
-                remote.ask("bye", trap.passages)
-                return

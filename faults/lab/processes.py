@@ -1,0 +1,168 @@
+"""The processes of a cell: forks that can be killed at any passage, and reach the World over a pipe, one request at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import multiprocessing.connection
+import os
+import random
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from typing import TYPE_CHECKING, Any, Final
+
+from faults.lab.bot import Conditions, LabBot, remember_tasks
+from faults.lab.loop import VirtualLoop
+from faults.lab.operators import OPERATORS
+from faults.lab.traps import Switch
+from quotebot.sandbox.wire import Answer, Cut, Received
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from faults.lab.loop import LabClock
+    from faults.lab.traps import Trap
+    from faults.lab.wire import FarEnd
+    from quotebot.settings import Settings
+
+SETTLE_SECONDS: Final = 1800.0  # of virtual time; a row that only the hourly poll wakes is late
+PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+LATENCIES: Final = (0.020, 0.060)
+
+Pipe_ = multiprocessing.connection.Connection
+
+
+def end_with_parent() -> None:
+    """Make the kernel kill this process when its parent ends: a run that is cut short leaves nobody behind (Linux)."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@dataclass(slots=True)
+class Life:
+    """One process of a bot, seen from the cell."""
+
+    pid: int
+    pipe: Pipe_
+
+
+def fork(main: Callable[[Pipe_, Settings, LabClock], None], settings: Settings, clock: LabClock) -> Life:
+    """Run `main` in a fork of this process, at the other end of a pipe."""
+    ours, theirs = Pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        end_with_parent()
+        ours.close()
+        status = 70
+        try:
+            main(theirs, settings, clock)
+            status = 0
+        except BaseException:  # noqa: BLE001 -- the process ends here, and says why
+            try:
+                theirs.send(("failed", traceback.format_exc()))
+            except OSError:
+                status = 71
+        finally:
+            os._exit(status)
+    theirs.close()
+    return Life(pid, ours)
+
+
+def conditions(clock: LabClock, far_end: FarEnd, trap: Trap) -> Conditions:
+    """Return what every bot of a cell is given: the same chance each time."""
+    chance = random.Random(1)  # noqa: S311 -- to repeat a run
+    return Conditions(clock, far_end, trap, chance.uniform, lambda: chance.uniform(*LATENCIES))
+
+
+class _Remote:
+    """The World, as the bot's process reaches it."""
+
+    def __init__(self, pipe: Pipe_, clock: LabClock) -> None:
+        self._pipe = pipe
+        self._clock = clock
+
+    def ask(self, what: str, *arguments: Any) -> Any:
+        self._pipe.send((what, self._clock.instant(), *arguments))
+        return self._pipe.recv()
+
+    def delay(self, received: Received) -> float:
+        return float(self.ask("delay", received))
+
+    def receive(self, received: Received, *, waited: bool = False) -> Answer:
+        answer = self.ask("receive", received, waited)
+        if answer is None:
+            raise Cut
+        return answer  # type: ignore[no-any-return] # what the cell sends
+
+
+def bot_life(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
+    """Be a bot: do what is asked over the pipe until asked to stop."""
+    clock = clock.twin()
+    loop = VirtualLoop(clock)
+    remember_tasks(loop)
+    asyncio.set_event_loop(loop)
+    loop.run_until_complete(_live(pipe, settings, clock))
+
+
+async def _live(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
+    remote = _Remote(pipe, clock)
+    trap = Switch(lambda: remote.ask("passes"))
+    bot = LabBot(settings, conditions(clock, remote, trap))
+    answer: Any = None
+    while True:
+        match remote.ask("idle", answer):
+            case ("start",):
+                await bot.start()
+                answer = None
+            case ("arm", window, deed):
+                trap.arm(window, deed)
+                answer = None
+            case ("disarm",):
+                trap.disarm()
+                answer = None
+            case ("deliver", text):
+                answer = await bot.deliver(text, lambda payload: remote.ask("ack", payload))
+            case ("settle",):
+                answer = await bot.settled(SETTLE_SECONDS)
+            case ("wait", seconds):
+                await asyncio.sleep(seconds)
+                answer = None
+            case ("passages",):
+                answer = trap.passages
+            case ("stop",):
+                await bot.stop()
+                remote.ask("bye", trap.passages)
+                return
+
+
+def operator_life(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
+    """Be an operator at a terminal."""
+    clock = clock.twin()
+    loop = VirtualLoop(clock)
+    asyncio.set_event_loop(loop)
+    loop.run_until_complete(_operate(pipe, settings, clock))
+
+
+async def _operate(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
+    remote = _Remote(pipe, clock)
+    trap = Switch(lambda: remote.ask("passes"))
+    answer: Any = None
+    while True:
+        match remote.ask("idle", answer):
+            case ("arm", window, deed):
+                trap.arm(window, deed)
+                answer = None
+            case ("operate", name):
+                await OPERATORS[name](settings, clock, trap)
+                answer = None
+            case ("passages",):
+                answer = trap.passages
+            case ("stop",):
+                remote.ask("bye", trap.passages)
+                return
