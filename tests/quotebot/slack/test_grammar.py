@@ -243,6 +243,6 @@ def test_no_text_raises_or_smuggles_a_mention_into_the_answer(text: str) -> None
 @pytest.mark.parametrize("unit", ["1,", "1 x,", ";", "term ", "discount 1;", "9", ":", "&amp;", "for ", "1 prp,", "e\u0301"])
 def test_the_longest_hostile_text_is_answered_at_once(unit: str) -> None:
     text = ("new for A: " + unit * TEXT_CHARACTERS_MAX)[:TEXT_CHARACTERS_MAX]
-    started = time.perf_counter()
+    started = time.process_time()
     read(text)
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5

@@ -148,10 +148,10 @@ def test_the_envelope_id_of_a_large_frame_is_its_own_or_none(frame: str, expecte
 
 @pytest.mark.parametrize("edge", ['"envelope_id":"a",' * 250, '"a":"b",' * 500, "{" * 4_096, " " * 4_096, '"envelope_id"' * 300])
 def test_looking_for_the_envelope_id_takes_no_time_worth_speaking_of(edge: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for frame in (edge * 300, "{" + edge * 300, edge * 300 + "}"):
         envelope_id_of(frame)
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 async def test_while_it_closes_the_last_command_is_acknowledged_and_a_new_one_is_not(tmp_path: Path) -> None:
