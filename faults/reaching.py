@@ -21,13 +21,13 @@ from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.outcome import outcome_of
 from faults.lab.setting import lab_settings, ram, silence
 from faults.lab.warmth import warm_up
+from faults.playing import Window, in_a_fork, play, prepared
 from faults.report import Report, keep
 from faults.scenes import SCENES
 from faults.simulate import Lived, check
 from faults.sometimes import STATES
 from faults.special import SPECIAL
 from faults.stories import STORIES
-from faults.windows import Window, in_a_fork, play, prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

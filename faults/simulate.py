@@ -17,9 +17,14 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.progress import Progress
 
 from faults.checking.evidence import Outside
 from faults.checks import house_of, violations
@@ -33,7 +38,7 @@ from faults.sometimes import reached
 from quotebot.sandbox.slack.directory import APPROVERS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 DAYS_PER_SEED: Final = 3
 COMMANDS: Final = (4, 6, 8, 10, 12, 15, 40)  # of a day; one of these is drawn
@@ -100,6 +105,40 @@ def check(office: Office, lived: Lived) -> None:
         lived.reached |= reached(ledger, outside, office.history)
 
 
+def kept(folder: Path, seed: int) -> Path:
+    """Where the report of one seed is kept."""
+    return folder / f"{seed}.json"
+
+
+def lives(asked: Sequence[tuple[int, int, Sequence[int]]], at_once: int) -> Iterator[tuple[Lived, float]]:
+    """Live through (seed, days, commands of a day) each, `at_once` beside each other; yield what came of it, and its seconds."""
+    if at_once == 1:
+        yield from map(_live_timed, asked)
+        return
+    with ProcessPoolExecutor(at_once, mp_context=get_context("fork")) as pool:
+        for done in as_completed([pool.submit(_live_timed, each) for each in asked]):
+            yield done.result()
+
+
+def _live_timed(asked: tuple[int, int, Sequence[int]]) -> tuple[Lived, float]:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="quotebot-days-", dir=ram()) as folder:
+        lived = live(asked[0], asked[1], Path(folder), asked[2])
+    return lived, time.monotonic() - began
+
+
+def told(lived: Lived, seconds: float, *, story: bool) -> Report:
+    """Print what came of a seed, and return its report."""
+    seed = lived.seed
+    if story:
+        print("\n".join(lived.story))
+    for sentence in lived.violations:
+        print(f"seed {seed}, {sentence} -- python -m faults.simulate --seed {seed} --days {DAYS_PER_SEED} --story")
+    print(f"seed {seed}: {lived.days} days, {dict(lived.counts)}, trace {lived.trace[:16]} ({seconds:.1f} s)")
+    counts = {"days": lived.days, **lived.counts}
+    return Report("simulate", counts, tuple(lived.violations), tuple(sorted(lived.reached)), (seed,), seconds)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate days from the command line."""
     parser = argparse.ArgumentParser(prog="python -m faults.simulate", description=__doc__.splitlines()[0])
@@ -112,30 +151,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if not options.log:
         silence()
-    wrong, left, seed = 0, options.days if options.budget is None else DAYS[options.budget], options.seed
     commands = BUSY if options.budget == "nightly" else COMMANDS
-    while left > 0:
-        done = None if options.resume is None else options.resume / f"{seed}.json"
-        if done is not None and done.exists():
-            left, seed = left - DAYS_PER_SEED, seed + 1
-            continue
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="quotebot-days-", dir=ram()) as folder:
-            lived = live(seed, min(left, DAYS_PER_SEED), Path(folder), commands)
-        seconds = time.monotonic() - began
-        if options.story:
-            print("\n".join(lived.story))
-        for sentence in lived.violations:
-            print(f"seed {seed}, {sentence} -- python -m faults.simulate --seed {seed} --days {DAYS_PER_SEED} --story")
-        print(f"seed {seed}: {lived.days} days, {dict(lived.counts)}, trace {lived.trace[:16]} ({seconds:.1f} s)")
-        counts = {"days": lived.days, **lived.counts}
-        report = Report("simulate", counts, tuple(lived.violations), tuple(sorted(lived.reached)), (seed,), seconds)
-        keep(report)
-        if done is not None:
-            done.parent.mkdir(parents=True, exist_ok=True)
-            done.write_text(report.to_text(), "utf-8")
-        wrong += len(lived.violations)
-        left, seed = left - DAYS_PER_SEED, seed + 1
+    days = options.days if options.budget is None else DAYS[options.budget]
+    begins = enumerate(range(0, days, DAYS_PER_SEED))
+    asked = [(options.seed + nth, min(DAYS_PER_SEED, days - begun), commands) for nth, begun in begins]
+    todo = [each for each in asked if options.resume is None or not kept(options.resume, each[0]).exists()]
+    at_once = (os.cpu_count() or 1) if options.budget == "nightly" else 1
+    wrong = 0
+    with Progress(console=Console(stderr=True), disable=options.budget is None) as progress:
+        bar = progress.add_task("simulated days", total=days, completed=days - sum(each[1] for each in todo))
+        for lived, seconds in lives(todo, at_once):
+            progress.update(bar, advance=lived.days)
+            report = told(lived, seconds, story=options.story)
+            keep(report)
+            if options.resume is not None:
+                options.resume.mkdir(parents=True, exist_ok=True)
+                kept(options.resume, lived.seed).write_text(report.to_text(), "utf-8")
+            wrong += len(lived.violations)
     return 1 if wrong else 0
 
 

@@ -10,7 +10,6 @@ after, outbound request before, served, answered, acknowledgement, file step), a
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import random
@@ -18,41 +17,31 @@ import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from multiprocessing import Pipe
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from faults.lab.cell import BrokenError, Cell, DiedError
-from faults.lab.loop import LabClock
-from faults.lab.outcome import broken_now, difference, outcome_of
-from faults.lab.processes import end_with_parent
-from faults.lab.setting import lab_settings, ram, silence
-from faults.lab.steps import Gesture, Operates, Starts
+from rich.console import Console
+from rich.progress import Progress
+
+from faults.lab.cell import BrokenError
+from faults.lab.outcome import difference
+from faults.lab.setting import ram, silence
 from faults.lab.warmth import warm_up
+from faults.playing import Window, in_a_fork, play, prepared
 from faults.report import Report, keep
 from faults.stories import STORIES, Story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from faults.lab.steps import Step
-    from faults.lab.traps import Deed
+    from faults.lab.cell import Cell
 
 RECOVERIES_PER_STORY: Final = 2  # deaths during a recovery, drawn per change
 RECOVERY_PASSAGES: Final = 60  # a start and the first things after it
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One thing that goes wrong, once. `second`: the window of the recovery after it, where it is killed again."""
-
-    index: int
-    point: str
-    deed: Deed = "kill"
-    second: int | None = None
 
 
 @dataclass(slots=True)
@@ -65,117 +54,6 @@ class Tried:
     passages: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
     reached: set[str] = field(default_factory=set)
-
-
-def in_a_fork(work: Any) -> Any:
-    """Run `work` in a fork of this process, which keeps nothing of it, and return its result."""
-    ours, theirs = Pipe(duplex=False)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        end_with_parent()
-        ours.close()
-        try:
-            theirs.send((True, work()))
-        except BaseException:  # noqa: BLE001 -- told to the parent
-            theirs.send((False, traceback.format_exc()))
-        finally:
-            os._exit(0)
-    theirs.close()
-    try:
-        good, result = ours.recv()
-    except EOFError:
-        good, result = False, "the process ended without a word"
-    ours.close()
-    os.waitpid(pid, 0)
-    if not good:
-        raise BrokenError(result)
-    return result
-
-
-@contextlib.contextmanager
-def prepared(story: Story, folder: Path) -> Iterator[Cell]:
-    """Give the cell at the beginning of the measured part; its bot, if any runs, is ended and started again."""
-    (folder / "start").mkdir()
-    cell = Cell(lab_settings(folder / "start"), LabClock(), seed=1)
-    for step in story.before():
-        step.do(cell)
-    if cell.life is not None:
-        cell.stop()
-    yield cell
-
-
-def play(cell: Cell, story: Story, folder: Path, window: Window | None) -> dict[str, Any]:
-    """Play the measured part once, in this process: returns what came of it and the passages when nothing went wrong."""
-    shutil.copytree(cell.settings.data_dir, folder)
-    cell.settings = cell.settings.model_copy(update={"data_dir": folder})
-    cell.in_place = window is not None and window.deed != "kill" and not story.apart
-    steps = list(story.measured())
-    needs_bot = not _begins_without(steps)
-    if needs_bot:
-        cell.start()
-    if window is None:
-        cell.measure()
-    else:
-        cell.measure(window.index, window.deed)
-    died = False
-    for step in steps:
-        try:
-            step.do(cell)
-        except DiedError:
-            died = True
-            _recover(cell, step, window)
-    measured = cell.unmeasured()
-    if window is not None and not (died if window.deed == "kill" else _passed(window, measured)):
-        raise AssertionError("this window was not passed: the run was not the golden run")
-    _deliver_all_again(cell, steps)
-    return {"passages": measured, "states": cell.states, **outcome_of(cell, at_rest=story.at_rest)}
-
-
-def _passed(window: Window, passages: Sequence[str]) -> bool:
-    """Tell whether the deed was done where it was meant; a window that nobody named, or beyond the end, is none."""
-    return window.point == "?" or passages[window.index : window.index + 1] == [window.point]
-
-
-def _begins_without(steps: Sequence[Step]) -> bool:
-    return isinstance(steps[0], Starts | Operates)
-
-
-def _recover(cell: Cell, step: Step, window: Window | None) -> None:
-    """Start it again, killed once more on the way if the window says so, and go on with what was interrupted."""
-    cell.unmeasured()
-    if isinstance(step, Operates) and step.alone:
-        step.again(cell)
-        return
-    second = None if window is None else window.second
-    if second is not None:
-        cell.measure(second)
-    while True:
-        try:
-            if cell.life is None:
-                cell.in_place = second is None
-                cell.start()
-            cell.settle()
-        except DiedError:
-            cell.unmeasured()
-            second = None
-            continue
-        break
-    cell.unmeasured()
-    cell.broken += broken_now(cell)  # before anything is delivered again, which would heal the loss of what was acknowledged
-    step.again(cell)
-
-
-def _deliver_all_again(cell: Cell, steps: Sequence[Step]) -> None:
-    if cell.life is None:
-        cell.in_place = True
-        cell.start()
-    for step in steps:
-        if isinstance(step, Gesture) and step.request_id is not None:
-            step.again(cell)
-    cell.settle()
-    cell.stop()
 
 
 def windows_of(passages: Sequence[str], states: Sequence[bytes], *, every: bool) -> list[Window]:
@@ -196,26 +74,29 @@ def windows_of(passages: Sequence[str], states: Sequence[bytes], *, every: bool)
     return found
 
 
-def try_story(
-    story: Story,
-    folder: Path,
-    *,
-    only: Window | None = None,
-    recoveries: int | None = RECOVERIES_PER_STORY,
-    every: bool = False,
-    seed: int = 1,
-) -> Tried:
-    """Try every window of one story, or only one."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What to try of a story: one window, or all; how many deaths during a recovery, or with None each one; which sample."""
+
+    only: Window | None = None
+    recoveries: int | None = RECOVERIES_PER_STORY
+    every: bool = False
+    seed: int = 1
+
+
+def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
+    """Try what is asked of one story."""
     tried = Tried(story.name)
     with prepared(story, folder) as cell:
         golden = in_a_fork(lambda: play(cell, story, folder / "golden", None))
         tried.violations += [f"{story.name}, nothing wrong: {sentence}" for sentence in golden["violations"]]
         tried.reached |= set(golden["reached"])
         passages = golden["passages"]
-        windows = windows_of(passages, golden["states"], every=every) if only is None else [only]
+        windows = windows_of(passages, golden["states"], every=asked.every) if asked.only is None else [asked.only]
         tried.passages = Counter(_family(point) for point in passages)
-        if only is None and story.before != story.measured:
-            windows += _twice(windows, recoveries, random.Random(seed))  # noqa: S311 -- a sample
+        if asked.only is None and story.before != story.measured:
+            distinct = windows_of(passages, golden["states"], every=False)
+            windows += _twice(distinct, asked.recoveries, random.Random(asked.seed))  # noqa: S311 -- a sample
         for number, window in enumerate(windows):
             _try_window(tried, cell, story, folder / f"w{number}", window, golden)
     return tried
@@ -250,6 +131,45 @@ def _try_window(tried: Tried, cell: Cell, story: Story, folder: Path, window: Wi
 
 def _family(point: str) -> str:
     return point.partition(":")[0]
+
+
+def kept(folder: Path, story: str) -> Path:
+    """Where the report of one story is kept."""
+    return folder / f"{story}.json"
+
+
+def all_tried(names: Sequence[str], asked: Asked, at_once: int) -> Iterator[tuple[Tried, float]]:
+    """Try these stories, `at_once` beside each other; yield what came of each, and its seconds."""
+    if at_once == 1:
+        yield from (_tried(name, asked) for name in names)
+        return
+    with ProcessPoolExecutor(at_once, mp_context=get_context("fork")) as pool:
+        for done in as_completed([pool.submit(_tried, name, asked) for name in names]):
+            yield done.result()
+
+
+def _tried(name: str, asked: Asked) -> tuple[Tried, float]:
+    began = time.monotonic()
+    story = next(story for story in STORIES if story.name == name)
+    with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder:
+        return try_story(story, Path(folder), asked), time.monotonic() - began
+
+
+def told(tried: Tried, seconds: float, seed: int) -> Report:
+    """Print what came of a story, and return its report."""
+    for sentence in tried.violations:
+        print(sentence)
+    passages = sum(tried.passages.values())
+    print(
+        f"{tried.story}: {passages} windows, {tried.windows} distinct, {tried.recoveries} in recovery, "
+        f"{len(tried.violations)} violations ({seconds:.1f} s)"
+    )
+    counts = {
+        f"windows of {tried.story}": passages,
+        "distinct windows": tried.windows,
+        "deaths during recovery": tried.recoveries,
+    }
+    return Report("windows", counts, tuple(tried.violations), tuple(sorted(tried.reached)), (seed,), seconds)
 
 
 def points_of(stories: Sequence[Story]) -> dict[str, list[str]]:
@@ -288,40 +208,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     only = None if options.window is None else Window(options.window, "?", options.deed, options.second)
     nightly = options.budget == "nightly"
+    asked = Asked(only, None if nightly else options.recoveries, options.every or nightly, options.seed)
+    todo = [story for story in stories if options.resume is None or not kept(options.resume, story.name).exists()]
     wrong = 0
-    for story in stories:
-        done = None if options.resume is None else options.resume / f"{story.name}.json"
-        if done is not None and done.exists():
-            continue
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder:
-            tried = try_story(
-                story,
-                Path(folder),
-                only=only,
-                recoveries=None if nightly else options.recoveries,
-                every=options.every or nightly,
-                seed=options.seed,
-            )
-        seconds = time.monotonic() - began
-        for sentence in tried.violations:
-            print(sentence)
-        passages = sum(tried.passages.values())
-        print(
-            f"{story.name}: {passages} windows, {tried.windows} distinct, {tried.recoveries} in recovery, "
-            f"{len(tried.violations)} violations ({seconds:.1f} s)"
-        )
-        counts = {
-            f"windows of {story.name}": passages,
-            "distinct windows": tried.windows,
-            "deaths during recovery": tried.recoveries,
-        }
-        report = Report("windows", counts, tuple(tried.violations), tuple(sorted(tried.reached)), (options.seed,), seconds)
-        keep(report)
-        if done is not None:
-            done.parent.mkdir(parents=True, exist_ok=True)
-            done.write_text(report.to_text(), "utf-8")
-        wrong += len(tried.violations)
+    with Progress(console=Console(stderr=True), disable=not nightly) as progress:
+        bar = progress.add_task("stories", total=len(stories), completed=len(stories) - len(todo))
+        for tried, seconds in all_tried([story.name for story in todo], asked, (os.cpu_count() or 1) if nightly else 1):
+            progress.update(bar, advance=1)
+            report = told(tried, seconds, options.seed)
+            keep(report)
+            if options.resume is not None:
+                options.resume.mkdir(parents=True, exist_ok=True)
+                kept(options.resume, tried.story).write_text(report.to_text(), "utf-8")
+            wrong += len(tried.violations)
     return 1 if wrong else 0
 
 

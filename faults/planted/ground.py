@@ -15,7 +15,7 @@ import structlog
 from faults import model, stories
 from faults.lab.cell import BrokenError
 from faults.planted import stories as more_stories
-from faults.windows import Window, in_a_fork, play, prepared
+from faults.playing import Window, in_a_fork, play, prepared
 
 if TYPE_CHECKING:
     import contextlib

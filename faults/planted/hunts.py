@@ -16,9 +16,10 @@ from faults import io_errors, model, power
 from faults.lab.cell import BrokenError
 from faults.lab.outcome import difference
 from faults.planted.ground import NOWHERE, Caught, DoesNotFitError, Ground, Start, forked, last_line, plant_bug
+from faults.playing import Window, in_a_fork, play
 from faults.power_artefacts import cut_artefacts
 from faults.simulate import live
-from faults.windows import Window, in_a_fork, play, windows_of
+from faults.windows import windows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,148 @@
+"""One story, played once with one thing that goes wrong in it: in a fork of this process, which keeps nothing of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import traceback
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from typing import TYPE_CHECKING, Any
+
+from faults.lab.cell import BrokenError, Cell, DiedError
+from faults.lab.loop import LabClock
+from faults.lab.outcome import broken_now, outcome_of
+from faults.lab.processes import end_with_parent
+from faults.lab.setting import lab_settings
+from faults.lab.steps import Gesture, Operates, Starts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from faults.lab.steps import Step
+    from faults.lab.traps import Deed
+    from faults.stories import Story
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One thing that goes wrong, once. `second`: the window of the recovery after it, where it is killed again."""
+
+    index: int
+    point: str
+    deed: Deed = "kill"
+    second: int | None = None
+
+
+def in_a_fork(work: Any) -> Any:
+    """Run `work` in a fork of this process, which keeps nothing of it, and return its result."""
+    ours, theirs = Pipe(duplex=False)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        end_with_parent()
+        ours.close()
+        try:
+            theirs.send((True, work()))
+        except BaseException:  # noqa: BLE001 -- told to the parent
+            theirs.send((False, traceback.format_exc()))
+        finally:
+            os._exit(0)
+    theirs.close()
+    try:
+        good, result = ours.recv()
+    except EOFError:
+        good, result = False, "the process ended without a word"
+    ours.close()
+    os.waitpid(pid, 0)
+    if not good:
+        raise BrokenError(result)
+    return result
+
+
+@contextlib.contextmanager
+def prepared(story: Story, folder: Path) -> Iterator[Cell]:
+    """Give the cell at the beginning of the measured part; its bot, if any runs, is ended and started again."""
+    (folder / "start").mkdir()
+    cell = Cell(lab_settings(folder / "start"), LabClock(), seed=1)
+    for step in story.before():
+        step.do(cell)
+    if cell.life is not None:
+        cell.stop()
+    yield cell
+
+
+def play(cell: Cell, story: Story, folder: Path, window: Window | None) -> dict[str, Any]:
+    """Play the measured part once, in this process: returns what came of it and the passages when nothing went wrong."""
+    shutil.copytree(cell.settings.data_dir, folder)
+    cell.settings = cell.settings.model_copy(update={"data_dir": folder})
+    cell.in_place = window is not None and window.deed != "kill" and not story.apart
+    steps = list(story.measured())
+    needs_bot = not _begins_without(steps)
+    if needs_bot:
+        cell.start()
+    if window is None:
+        cell.measure()
+    else:
+        cell.measure(window.index, window.deed)
+    died = False
+    for step in steps:
+        try:
+            step.do(cell)
+        except DiedError:
+            died = True
+            _recover(cell, step, window)
+    measured = cell.unmeasured()
+    if window is not None and not (died if window.deed == "kill" else _passed(window, measured)):
+        raise AssertionError("this window was not passed: the run was not the golden run")
+    _deliver_all_again(cell, steps)
+    return {"passages": measured, "states": cell.states, **outcome_of(cell, at_rest=story.at_rest)}
+
+
+def _passed(window: Window, passages: Sequence[str]) -> bool:
+    """Tell whether the deed was done where it was meant; a window that nobody named, or beyond the end, is none."""
+    return window.point == "?" or passages[window.index : window.index + 1] == [window.point]
+
+
+def _begins_without(steps: Sequence[Step]) -> bool:
+    return isinstance(steps[0], Starts | Operates)
+
+
+def _recover(cell: Cell, step: Step, window: Window | None) -> None:
+    """Start it again, killed once more on the way if the window says so, and go on with what was interrupted."""
+    cell.unmeasured()
+    if isinstance(step, Operates) and step.alone:
+        step.again(cell)
+        return
+    second = None if window is None else window.second
+    if second is not None:
+        cell.measure(second)
+    while True:
+        try:
+            if cell.life is None:
+                cell.in_place = second is None
+                cell.start()
+            cell.settle()
+        except DiedError:
+            cell.unmeasured()
+            second = None
+            continue
+        break
+    cell.unmeasured()
+    cell.broken += broken_now(cell)  # before anything is delivered again, which would heal the loss of what was acknowledged
+    step.again(cell)
+
+
+def _deliver_all_again(cell: Cell, steps: Sequence[Step]) -> None:
+    if cell.life is None:
+        cell.in_place = True
+        cell.start()
+    for step in steps:
+        if isinstance(step, Gesture) and step.request_id is not None:
+            step.again(cell)
+    cell.settle()
+    cell.stop()
