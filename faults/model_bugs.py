@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Callable  # noqa: TC003 -- BUGS is subscripted with it at import
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from faults.lab.processes import BrokenError, in_a_fork
 from faults.model import BLOCKS, empty_ledger, run_block
 from ledger import audit, recovery, settlement
 from ledger.claims import Suspects
@@ -145,8 +145,16 @@ BUGS: Final[dict[str, Callable[[], None]]] = {
 }
 
 
-def hunt(plant: Callable[[], None]) -> int:
-    """Plant a bug in this process and run blocks until one disagrees; return how many steps that took, or 0."""
+@dataclass(frozen=True, slots=True)
+class Hunted:
+    """How a hunt ended: after so many steps, in which block model and ledger disagreed; None: they never did."""
+
+    steps: int
+    block: int | None
+
+
+def hunt(plant: Callable[[], None]) -> Hunted:
+    """Plant a bug in this process and run blocks until one disagrees."""
     plant()
     steps = 0
     with empty_ledger() as template:
@@ -154,27 +162,22 @@ def hunt(plant: Callable[[], None]) -> int:
             report = run_block(number, template, shrink=False)
             steps += report.counts["steps"]
             if report.violations:
-                return steps
-    return 0
+                return Hunted(steps, number)
+    return Hunted(steps, None)
 
 
-def hunt_apart(name: str) -> int:
-    """Hunt in a child process, so that the bug dies with it."""
-    receiving, sending = os.pipe()
-    child = os.fork()
-    if child == 0:
-        steps = -1
-        try:
-            steps = hunt(BUGS[name])
-        except LookupError as error:
-            sys.stderr.write(f"{error}\n")
-        finally:
-            os.write(sending, str(steps).encode())
-            os._exit(0)
-    os.close(sending)
-    os.waitpid(child, 0)
-    with os.fdopen(receiving) as answer:
-        return int(answer.read())
+def hunt_apart(name: str) -> str:
+    """Hunt in a fork, so that the bug dies with it; return "found after ...", or what else came of it."""
+    try:
+        hunted = in_a_fork(lambda: hunt(BUGS[name]))
+    except BrokenError as error:
+        return f"could not be planted, or broke the hunt: {str(error).strip().rpartition(chr(10))[2]}"
+    if hunted.block is None:
+        return "NOT FOUND"
+    with empty_ledger() as template:
+        if run_block(hunted.block, template, shrink=False).violations:
+            return f"block {hunted.block} disagrees without it, too"
+    return f"found after {hunted.steps:,} steps"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -185,9 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     missed = 0
     for name in asked.only or BUGS:
-        steps = hunt_apart(name)
-        missed += steps <= 0
-        words = f"found after {steps:,} steps" if steps > 0 else "NOT FOUND" if steps == 0 else "could not be planted"
+        words = hunt_apart(name)
+        missed += not words.startswith("found")
         print(f"{name}: {words}", flush=True)  # noqa: T201 -- what the command is for
     return 1 if missed else 0
 

@@ -1,20 +1,16 @@
-"""One story, played once with one thing that goes wrong in it: in a fork of this process, which keeps nothing of it."""
+"""One story, played once with one thing that goes wrong in it. Play it in a fork: the cell keeps what happened to it."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import sys
-import traceback
 from dataclasses import dataclass
-from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any
 
-from faults.lab.cell import BrokenError, Cell, DiedError
+from faults.lab.cell import Cell
 from faults.lab.loop import LabClock
 from faults.lab.outcome import broken_now, outcome_of
-from faults.lab.processes import end_with_parent
+from faults.lab.processes import DiedError
 from faults.lab.setting import lab_settings
 from faults.lab.steps import Gesture, Operates, Starts
 
@@ -35,33 +31,6 @@ class Window:
     point: str
     deed: Deed = "kill"
     second: int | None = None
-
-
-def in_a_fork(work: Any) -> Any:
-    """Run `work` in a fork of this process, which keeps nothing of it, and return its result."""
-    ours, theirs = Pipe(duplex=False)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        end_with_parent()
-        ours.close()
-        try:
-            theirs.send((True, work()))
-        except BaseException:  # noqa: BLE001 -- told to the parent
-            theirs.send((False, traceback.format_exc()))
-        finally:
-            os._exit(0)
-    theirs.close()
-    try:
-        good, result = ours.recv()
-    except EOFError:
-        good, result = False, "the process ended without a word"
-    ours.close()
-    os.waitpid(pid, 0)
-    if not good:
-        raise BrokenError(result)
-    return result
 
 
 @contextlib.contextmanager

@@ -86,6 +86,7 @@ class Recording:
     events: Sequence[Event]
     facts: Sequence[Fact]
     audit: Audit
+    synchronous: str = "full"
 
 
 @dataclass(slots=True)
@@ -114,7 +115,7 @@ def record(seed: int, processes: Sequence[int] = PROCESSES, *, synchronous: str 
                 run_to_end(live(Path(folder), clock, audit, diary, rng, partial(_days, rounds)))
     if diary.ended_by is not None:
         raise DatabaseError(diary.ended_by)
-    return Recording(seed, recorder.events, diary.facts, audit)
+    return Recording(seed, recorder.events, diary.facts, audit, synchronous)
 
 
 async def _days(rounds: int, work: Work) -> None:
@@ -220,7 +221,9 @@ class Autopsy:
             self._wrong(number, label, image, wrong)
 
     def _wrong(self, number: int, label: str, image: Image, what: str) -> None:
-        line = f"python -m faults.power --seed {self._recording.seed} --only {number}:{label}"
+        recording = self._recording
+        asked = "" if recording.synchronous == "full" else f" --synchronous {recording.synchronous}"
+        line = f"python -m faults.power --seed {recording.seed}{asked} --only {number}:{label}"
         self.tally.violations.append(f"{line}  # {what}")
         if self._keep is not None:
             write_image(image, self._keep / f"{self._recording.seed}-{number}-{label}")

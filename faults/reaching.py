@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from faults.lab.bot import remember_tasks
-from faults.lab.cell import BrokenError, Cell
+from faults.lab.cell import Cell
 from faults.lab.days import Office
 from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.outcome import outcome_of
+from faults.lab.processes import BrokenError, in_a_fork
 from faults.lab.setting import lab_settings, ram, silence
 from faults.lab.warmth import warm_up
-from faults.playing import Window, in_a_fork, play, prepared
+from faults.playing import Window, play, prepared
 from faults.report import Report, keep
 from faults.scenes import SCENES
 from faults.simulate import Lived, check

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.progress import Progress
 
-from faults.lab.cell import BrokenError
 from faults.lab.outcome import difference
+from faults.lab.processes import BrokenError, in_a_fork
 from faults.lab.setting import ram, silence
 from faults.lab.warmth import warm_up
-from faults.playing import Window, in_a_fork, play, prepared
+from faults.playing import Window, play, prepared
 from faults.report import Report, keep
 from faults.stories import STORIES, Story
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from faults.checking.evidence import Told
 from faults.lab.bot import LabBot, remember_tasks
 from faults.lab.loop import LabClock, VirtualLoop
-from faults.lab.processes import SETTLE_SECONDS, Life, bot_life, conditions, fork, operator_life
+from faults.lab.processes import SETTLE_SECONDS, BrokenError, DiedError, Life, bot_life, conditions, fork, operator_life
 from faults.lab.traps import Deed, Switch
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.slack.line import Ack
@@ -33,14 +33,6 @@ if TYPE_CHECKING:
 
     from faults.lab.processes import Pipe_
     from quotebot.settings import Settings
-
-
-class DiedError(Exception):
-    """The bot's process ended in the middle of what it was asked."""
-
-
-class BrokenError(Exception):
-    """The bot's process ended with an error of its own instead of being killed."""
 
 
 class Cell:

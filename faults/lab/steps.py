@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from faults.lab.cell import DiedError
+from faults.lab.processes import DiedError
 from quotebot.sandbox.slack.directory import BOT_USER_ID
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import structlog
 
 from faults import model, stories
-from faults.lab.cell import BrokenError
+from faults.lab.processes import BrokenError, in_a_fork
 from faults.planted import stories as more_stories
-from faults.playing import Window, in_a_fork, play, prepared
+from faults.playing import Window, play, prepared
 
 if TYPE_CHECKING:
     import contextlib

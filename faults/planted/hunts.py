@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from faults import io_errors, model, power
-from faults.lab.cell import BrokenError
 from faults.lab.outcome import difference
+from faults.lab.processes import BrokenError, in_a_fork
 from faults.planted.ground import NOWHERE, Caught, DoesNotFitError, Ground, Start, forked, last_line, plant_bug
-from faults.playing import Window, in_a_fork, play
+from faults.playing import Window, play
 from faults.power_artefacts import cut_artefacts
 from faults.simulate import live
 from faults.windows import windows_of
