@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -106,6 +107,7 @@ def run_suite(work: Work, suite: str, module: str, budget: str) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)  # Ctrl-C reached it already, a signal to this process alone did not
             try:
                 process.wait(GRACE_SECONDS)
             except subprocess.TimeoutExpired:

@@ -17,9 +17,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +26,7 @@ from rich.progress import Progress
 
 from faults.checking.evidence import Outside
 from faults.checks import house_of, violations
+from faults.lab.beside import beside
 from faults.lab.bot import remember_tasks
 from faults.lab.days import Office
 from faults.lab.loop import LabClock, VirtualLoop
@@ -38,7 +37,7 @@ from faults.sometimes import reached
 from quotebot.sandbox.slack.directory import APPROVERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 DAYS_PER_SEED: Final = 3
 COMMANDS: Final = (4, 6, 8, 10, 12, 15, 40)  # of a day; one of these is drawn
@@ -110,16 +109,6 @@ def kept(folder: Path, seed: int) -> Path:
     return folder / f"{seed}.json"
 
 
-def lives(asked: Sequence[tuple[int, int, Sequence[int]]], at_once: int) -> Iterator[tuple[Lived, float]]:
-    """Live through (seed, days, commands of a day) each, `at_once` beside each other; yield what came of it, and its seconds."""
-    if at_once == 1:
-        yield from map(_live_timed, asked)
-        return
-    with ProcessPoolExecutor(at_once, mp_context=get_context("fork")) as pool:
-        for done in as_completed([pool.submit(_live_timed, each) for each in asked]):
-            yield done.result()
-
-
 def _live_timed(asked: tuple[int, int, Sequence[int]]) -> tuple[Lived, float]:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="quotebot-days-", dir=ram()) as folder:
@@ -160,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = 0
     with Progress(console=Console(stderr=True), disable=options.budget is None) as progress:
         bar = progress.add_task("simulated days", total=days, completed=days - sum(each[1] for each in todo))
-        for lived, seconds in lives(todo, at_once):
+        for lived, seconds in beside(_live_timed, todo, at_once):
             progress.update(bar, advance=lived.days)
             report = told(lived, seconds, story=options.story)
             keep(report)

@@ -18,15 +18,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.progress import Progress
 
+from faults.lab.beside import beside
 from faults.lab.outcome import difference
 from faults.lab.processes import BrokenError, in_a_fork
 from faults.lab.setting import ram, silence
@@ -36,7 +36,7 @@ from faults.report import Report, keep
 from faults.stories import STORIES, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from faults.lab.cell import Cell
 
@@ -138,17 +138,7 @@ def kept(folder: Path, story: str) -> Path:
     return folder / f"{story}.json"
 
 
-def all_tried(names: Sequence[str], asked: Asked, at_once: int) -> Iterator[tuple[Tried, float]]:
-    """Try these stories, `at_once` beside each other; yield what came of each, and its seconds."""
-    if at_once == 1:
-        yield from (_tried(name, asked) for name in names)
-        return
-    with ProcessPoolExecutor(at_once, mp_context=get_context("fork")) as pool:
-        for done in as_completed([pool.submit(_tried, name, asked) for name in names]):
-            yield done.result()
-
-
-def _tried(name: str, asked: Asked) -> tuple[Tried, float]:
+def _tried(asked: Asked, name: str) -> tuple[Tried, float]:
     began = time.monotonic()
     story = next(story for story in STORIES if story.name == name)
     with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder:
@@ -213,7 +203,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = 0
     with Progress(console=Console(stderr=True), disable=not nightly) as progress:
         bar = progress.add_task("stories", total=len(stories), completed=len(stories) - len(todo))
-        for tried, seconds in all_tried([story.name for story in todo], asked, (os.cpu_count() or 1) if nightly else 1):
+        for tried, seconds in beside(
+            partial(_tried, asked), [story.name for story in todo], (os.cpu_count() or 1) if nightly else 1
+        ):
             progress.update(bar, advance=1)
             report = told(tried, seconds, options.seed)
             keep(report)

@@ -1,0 +1,29 @@
+"""Work done beside each other in forks of this process, which end at once when this one is stopped."""
+
+from __future__ import annotations
+
+import signal
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, TypeVar
+
+from faults.lab.processes import end_with_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Asked = TypeVar("Asked")
+Done = TypeVar("Done")
+
+
+def beside(work: Callable[[Asked], Done], asked: Sequence[Asked], at_once: int) -> Iterator[Done]:
+    """Yield what came of each, as they end; with one at once, in this process and in order."""
+    if at_once == 1:
+        yield from map(work, asked)
+        return
+    with get_context("fork").Pool(at_once, initializer=_begin) as pool:  # leaving it ends what still runs
+        yield from pool.imap_unordered(work, asked)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; who started this one ends it
+    end_with_parent()
