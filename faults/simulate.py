@@ -26,7 +26,7 @@ from rich.progress import Progress
 
 from faults.checking.evidence import Outside
 from faults.checks import house_of, violations
-from faults.lab.beside import beside
+from faults.lab.beside import beside, no_traceback_of_ctrl_c
 from faults.lab.bot import remember_tasks
 from faults.lab.days import Office
 from faults.lab.loop import LabClock, VirtualLoop
@@ -164,4 +164,5 @@ if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of texts is part of the trace
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "faults.simulate", *sys.argv[1:]])  # noqa: S606 -- this very program
-    sys.exit(main())
+    with no_traceback_of_ctrl_c():
+        sys.exit(main())

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.progress import Progress
 
-from faults.lab.beside import beside
+from faults.lab.beside import beside, no_traceback_of_ctrl_c
 from faults.lab.outcome import difference
 from faults.lab.processes import BrokenError, in_a_fork
 from faults.lab.setting import ram, silence
@@ -217,4 +217,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with no_traceback_of_ctrl_c():
+        sys.exit(main())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import signal
+import sys
+from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from faults.lab.processes import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+INTERRUPTED: Final = 130
 Asked = TypeVar("Asked")
 Done = TypeVar("Done")
 
@@ -22,6 +25,15 @@ def beside(work: Callable[[Asked], Done], asked: Sequence[Asked], at_once: int) 
         return
     with get_context("fork").Pool(at_once, initializer=_begin) as pool:  # leaving it ends what still runs
         yield from pool.imap_unordered(work, asked)
+
+
+@contextmanager
+def no_traceback_of_ctrl_c() -> Iterator[None]:
+    """End the program with 130 at Ctrl-C, as a shell does: who pressed it knows why."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
 
 def _begin() -> None:
