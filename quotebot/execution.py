@@ -16,6 +16,7 @@ from ledger.ledger import StaleFenceError
 from ledger.records import EffectIntent, Operation, Outcome, Trouble
 from quotebot import effects, words
 from quotebot.commands import CreateAnother, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
+from quotebot.handlers import approvals
 from quotebot.handlers import quotes as handlers
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import quotes as store
@@ -215,9 +216,9 @@ class Executor:
             return Outcome("refused", response, (answer,), retain_until=self._now_ms() + KEEP_REFUSED_MS)
         root = store.root_effect_key(tx, quote_id)
         if isinstance(payload, SubmitQuote):
-            decision = handlers.submit(asked, quote, root, store.approval_count(tx, quote_id, quote.version), self._rules)
+            decision = approvals.submit(asked, quote, root, store.approval_count(tx, quote_id, quote.version), self._rules)
         else:
-            decision = handlers.decide(asked, payload, quote, root, self._rules)
+            decision = approvals.decide(asked, payload, quote, root, self._rules)
         if decision.quote is not None:
             store.save(tx, quote, decision.quote, asked.received_at)
         elif decision.response["code"] in _CARD_WAS_STALE:
