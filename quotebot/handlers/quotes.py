@@ -16,7 +16,7 @@ from quotebot.domain.quotes import Quote, QuoteState
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from quotebot.commands import CreateQuote
+    from quotebot.commands import CreateQuote, Creation
     from quotebot.domain.catalogue import Catalogue
     from quotebot.domain.policy import Policy
     from quotebot.domain.quotes import Approval
@@ -25,6 +25,12 @@ DOMAIN_EVENTS = frozenset(
     {
         "quote.created",
         "quote.submitted",
+        "quote.revised",
+        "quote.cancelled",
+        "quote.finalized",
+        "quote.sent",
+        "quote.accepted",
+        "quote.lost",
         "approval.requested",
         "approval.automatic",
         "approval.approved",
@@ -95,7 +101,7 @@ class Twin:
     recorded_at: int
 
 
-def resubmission(asked: Asked, command: CreateQuote, twin: Twin) -> Decision:
+def resubmission(asked: Asked, command: Creation, twin: Twin) -> Decision:
     """Ask back instead of creating the same quote twice. The refused operation's key is the token that creates it after all."""
     text = words.resubmission(twin.quote_id, twin.recorded_at, asked.received_at)
     offer = {"token": asked.operation_key, "quote_id": twin.quote_id, "version": twin.version}
