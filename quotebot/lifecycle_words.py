@@ -125,24 +125,23 @@ def nothing_to_change(quote: Quote) -> str:
 
 def not_revisable(quote: Quote, problems: tuple[PricingProblem, ...]) -> str:
     """Refuse a revision for all its problems at once."""
-    said = [words.pricing_problem(problem) for problem in problems]
-    shown = [f"• {problem}" for problem in said[: words.PROBLEMS_SHOWN_MAX]]
-    if len(said) > words.PROBLEMS_SHOWN_MAX:
-        shown.append(f"• and {len(said) - words.PROBLEMS_SHOWN_MAX} more like these")
-    head = f"{title(quote)} cannot be changed like that:"
-    return "\n".join(
-        (head, *shown, f"Nothing was changed. Correct it and send it again, e.g. `{revision_example(quote.quote_id)}`")
-    )
+    said = tuple(words.pricing_problem(problem) for problem in problems)
+    return _listed(f"{title(quote)} cannot be changed like that:", said, "Nothing was changed", revision_example(quote.quote_id))
 
 
-def reason_needed(quote: Quote) -> str:
+def unreadable_changes(problems: tuple[str, ...], example: str) -> str:
+    """Refuse a typed revision or simulation for all its problems at once; `problems` are escaped."""
+    return _listed("I cannot read that:", problems, "Nothing was recorded", example)
+
+
+def reason_needed(quote_id: str) -> str:
     """Refuse to lose a quote without a word."""
-    return f"Say why {quote.quote_id} was lost: `/quote lost {quote.quote_id}: too expensive`. Nothing was changed."
+    return f"Say why {quote_id} was lost: `/quote lost {quote_id}: too expensive`. Nothing was changed."
 
 
-def recipient_needed(quote: Quote) -> str:
+def recipient_needed(quote_id: str) -> str:
     """Refuse to send a quote to nobody."""
-    return f"Say to whom {quote.quote_id} was sent: `/quote sent {quote.quote_id} to ...`. Nothing was changed."
+    return f"Say to whom {quote_id} was sent: `/quote sent {quote_id} to buyer@acme.example`. Nothing was changed."
 
 
 def too_long(what: str, limit: int) -> str:
@@ -158,6 +157,13 @@ def nothing_to_clone(quote_id: str) -> str:
 def revision_example(quote_id: str) -> str:
     """Return how a revision is typed."""
     return f"/quote revise {quote_id}: 200 pro, add 10 sso, remove support; term 24m; discount 12%"
+
+
+def _listed(head: str, problems: tuple[str, ...], outcome: str, example: str) -> str:
+    shown = [f"• {problem}" for problem in problems[: words.PROBLEMS_SHOWN_MAX]]
+    if len(problems) > words.PROBLEMS_SHOWN_MAX:
+        shown.append(f"• and {len(problems) - words.PROBLEMS_SHOWN_MAX} more like these")
+    return "\n".join((head, *shown, f"{outcome}. Correct it and send it again, e.g. `{example}`"))
 
 
 def _with_reason(sentence: str, quote: Quote) -> str:

@@ -137,7 +137,7 @@ def mark_sent(asked: Asked, command: MarkSent, quote: Quote, root: str) -> Decis
         return refusal
     recipient = command.recipient.strip()
     if not recipient:
-        return _refused(asked, quote, "recipient_needed", lifecycle_words.recipient_needed(quote))
+        return _refused(asked, quote, "recipient_needed", lifecycle_words.recipient_needed(quote.quote_id))
     if len(recipient) > RECIPIENT_CHARACTERS_MAX:
         return _refused(asked, quote, "too_long", lifecycle_words.too_long("recipient", RECIPIENT_CHARACTERS_MAX))
     after = replace(quote, state=QuoteState.SENT, sent=Sending(recipient, asked.actor, asked.received_at))
@@ -158,7 +158,7 @@ def lose(asked: Asked, command: LoseQuote, quote: Quote, root: str) -> Decision:
         return refusal
     reason = command.reason.strip()
     if not reason:
-        return _refused(asked, quote, "reason_needed", lifecycle_words.reason_needed(quote))
+        return _refused(asked, quote, "reason_needed", lifecycle_words.reason_needed(quote.quote_id))
     if len(reason) > REASON_CHARACTERS_MAX:
         return _refused(asked, quote, "too_long", lifecycle_words.too_long("reason", REASON_CHARACTERS_MAX))
     after = replace(quote, state=QuoteState.LOST, closing=Closing(reason, asked.actor, asked.received_at))
