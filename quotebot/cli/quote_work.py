@@ -6,6 +6,7 @@ Slack, Salesforce or the PDF then waits for the next start of the bot. The answe
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.cli import exits, letters, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ledger.ledger import Ledger
     from ledger.records import Operation, Reservation
@@ -159,11 +160,31 @@ async def _execute_alone(settings: Settings, operation_id: int) -> None:
                 follow=letters.follow(ledger),
             )
             executor = Executor(ledger, load_rules(settings), random.SystemRandom().uniform, matrix(settings))
-            while await executor.step() and not _has_ended(await _look(ledger, operation_id)):
-                pass
+            with _warnings_only():
+                while await executor.step() and not _has_ended(await _look(ledger, operation_id)):
+                    pass
             await recovery.give_back(ledger)
         finally:
             await database.close()
+
+
+@contextlib.contextmanager
+def _warnings_only() -> Iterator[None]:
+    """Keep the facts that a bot logs off the terminal: the answer is printed. What goes wrong is said on stderr."""
+    import logging  # noqa: PLC0415 -- see root.py
+    import sys  # noqa: PLC0415 -- see root.py
+
+    import structlog  # noqa: PLC0415 -- see root.py
+
+    before = structlog.get_config()
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 async def _look(ledger: Ledger, operation_id: int) -> Operation:
@@ -225,6 +246,6 @@ def _report(operation: Operation, asked: Options, *, repeated: bool) -> int:
 
 
 def plain(mrkdwn: str) -> str:
-    """Return a sentence of the bot as a terminal shows it: its commands are typed here without the slash."""
-    text = mrkdwn.replace("`/quote ", "`quotebot quote ")
+    """Return a sentence of the bot as a terminal shows it, without Slack's entities."""
+    text = mrkdwn.replace("`/quote status ", "`quotebot quote show ")
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
