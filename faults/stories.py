@@ -31,6 +31,7 @@ Steps = Callable[[], Sequence[Step]]
 DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 SMALL: Final = "new for Bolt Ltd: 5 pro"
+QUOTE: Final = "Q-2027-0001"  # the first one of the laboratory's year
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,14 @@ def _dead_crm() -> list[Step]:
     ]
 
 
+def _approved() -> list[Step]:
+    return [*_submitted(), Clicks("approval.approve", MANAGER), Settles()]
+
+
+def _sent() -> list[Step]:
+    return [*_approved(), Types(f"finalize {QUOTE}"), Settles(), Types(f"sent {QUOTE} to buyer@acme.example"), Settles()]
+
+
 STORIES: Final = (
     Story("first start", lambda: [Starts(), Stops()]),
     Story("create", lambda: [Types(NEW), Settles()], lambda: [Starts()]),
@@ -81,6 +90,24 @@ STORIES: Final = (
     Story(
         "reject", lambda: [Rejects(MANAGER, "too cheap"), Settles()], lambda: [*_submitted(), Clicks("approval.reject", MANAGER)]
     ),
+    Story("revise", lambda: [Types(f"revise {QUOTE}: 200 pro, remove support; discount 8%"), Settles()], _created),
+    Story("revise what is sent", lambda: [Types(f"revise {QUOTE}: discount 8%"), Settles()], _sent),
+    Story(
+        "revise while its PDF is due",
+        lambda: [Clicks("approval.approve", MANAGER), Types(f"revise {QUOTE}: discount 12%"), Settles()],
+        _submitted,
+    ),
+    Story("clone", lambda: [Types(f"clone {QUOTE} for Bolt Ltd"), Settles()], _created),
+    Story("cancel what waits for approval", lambda: [Types(f"cancel {QUOTE}: not wanted"), Settles()], _submitted),
+    Story("finalize", lambda: [Types(f"finalize {QUOTE}"), Settles()], _approved),
+    Story(
+        "mark sent",
+        lambda: [Types(f"sent {QUOTE} to buyer@acme.example"), Settles()],
+        lambda: [*_approved(), Types(f"finalize {QUOTE}"), Settles()],
+    ),
+    Story("accept", lambda: [Types(f"accept {QUOTE}"), Settles()], _sent),
+    Story("lose", lambda: [Types(f"lost {QUOTE}: too expensive"), Settles()], _sent),
+    Story("refused change", lambda: [Types(f"accept {QUOTE}"), Settles()], _created),
     Story(
         "recovery",
         lambda: [Starts(), Settles(), Stops()],

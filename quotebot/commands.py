@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar, Final, Literal
 
+from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.pricing import LineRequest, PriceRequest
+from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
 
 PAYLOAD_BYTES_MAX: Final = 64 * 1024  # of the canonical form; the ledger's table refuses more
 
@@ -126,10 +128,58 @@ class DecideApproval:
         )
 
 
-Payload = CreateQuote | CreateAnother | SubmitQuote | DecideApproval
+@dataclass(frozen=True, slots=True)
+class ReviseQuote:
+    """Give a quote other content, as a new version: either changes of what it asks for now, or a whole new request."""
+
+    kind: ClassVar[str] = "quote.revise"
+    schema: ClassVar[int] = 1
+    changes: Changes | None = None
+    request: PriceRequest | None = None
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {
+            "v": self.schema,
+            "changes": None if self.changes is None else _canonical_changes(self.changes),
+            "request": None if self.request is None else _canonical_request(self.request),
+        }
+
+    @classmethod
+    def parse(cls, stored: Stored) -> ReviseQuote:
+        """Rebuild from the canonical form of this schema version."""
+        changes, request = stored["changes"], stored["request"]
+        return cls(None if changes is None else _changes(changes), None if request is None else _request(request))
+
+
+def _canonical_changes(changes: Changes) -> dict[str, object]:
+    discount = changes.discount_percent
+    return {
+        "lines": [{"deed": line.deed, "sku": line.sku, "quantity": line.quantity} for line in changes.lines],
+        "term_months": changes.term_months,
+        "requested_discount_percent": None if discount is None else format(discount.normalize(), "f"),
+    }
+
+
+def _changes(stored: Stored) -> Changes:
+    term, discount = stored["term_months"], stored["requested_discount_percent"]
+    return Changes(
+        lines=tuple(LineChange(line["deed"], line["sku"], int(line["quantity"])) for line in stored["lines"]),
+        term_months=None if term is None else int(str(term)),
+        discount_percent=None if discount is None else Decimal(str(discount)),
+    )
+
+
+Creation = CreateQuote | CloneQuote  # what makes a quote of its own content
+LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | AcceptQuote | LoseQuote
+Payload = CreateQuote | CreateAnother | CloneQuote | SubmitQuote | DecideApproval | LifecyclePayload
 
 REGISTRY: Final[Mapping[str, type[Payload]]] = {
-    payload.kind: payload for payload in (CreateQuote, CreateAnother, SubmitQuote, DecideApproval)
+    payload.kind: payload
+    for payload in (
+        *(CreateQuote, CreateAnother, CloneQuote, SubmitQuote, DecideApproval),
+        *(ReviseQuote, CancelQuote, FinalizeQuote, MarkSent, AcceptQuote, LoseQuote),
+    )
 }
 
 

@@ -47,7 +47,7 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         quote_id=quote.quote_id,
         version=str(quote.version),
         account=quote.account,
-        issued_on=_day(quote.created_at),
+        issued_on=_day(quote.issued_at),
         valid_until=_day(quote.valid_until),
         prepared_by=prepared_by,
         approved_by=_approved_by(quote),
@@ -63,7 +63,7 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         seller_name=seller.name,
         seller_lines=seller.lines,
         accent=ACCENT,
-        created_at=datetime.fromtimestamp(quote.created_at // 1000, tz=UTC).isoformat(),
+        created_at=datetime.fromtimestamp(quote.issued_at // 1000, tz=UTC).isoformat(),
     )
 
 

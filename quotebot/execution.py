@@ -14,11 +14,24 @@ from ledger import keys
 from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError
 from ledger.records import EffectIntent, Operation, Outcome, Trouble
+from ledger.retention import close_aggregate
 from quotebot import effects, words
-from quotebot.commands import CreateAnother, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
+from quotebot.commands import (
+    CreateAnother,
+    CreateQuote,
+    DecideApproval,
+    LifecyclePayload,
+    NeedsNewerBuild,
+    SubmitQuote,
+    parse_stored,
+)
+from quotebot.domain.lifecycle import is_final
+from quotebot.handlers import approvals, lifecycle
 from quotebot.handlers import quotes as handlers
+from quotebot.lifecycle_commands import CloneQuote
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import quotes as store
+from quotebot.store import versions
 from quotebot.telemetry import hashed
 
 if TYPE_CHECKING:
@@ -27,11 +40,13 @@ if TYPE_CHECKING:
     from adapters.policies import Matrix
     from ledger.database import Tx
     from ledger.ledger import Ledger
+    from quotebot.commands import Creation
     from quotebot.domain.quotes import Quote
 
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
 AT_ONCE: Final = 64  # executions that share a commit
 KEEP_REFUSED_MS: Final = 30 * 86_400_000
+KEEP_CLOSED_MS: Final = 90 * 86_400_000  # what was done about a quote, after the quote has ended
 SHELF_SECONDS: Final = 60  # how often a command that needs a newer build is looked at again
 
 T = TypeVar("T")
@@ -156,17 +171,18 @@ class Executor:
             seen_version=operation.pinned_version if operation.aggregate_version is None else operation.aggregate_version,
             actor_name=store.transport(tx, operation.id).get("actor_name", ""),
         )
-        if isinstance(payload, CreateQuote):
+        if isinstance(payload, CreateQuote | CloneQuote):
             outcome = self._create(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
         else:
-            return self._change(tx, asked, payload, operation.aggregate_id)
+            return _answered_at_terminal(operation, self._change(tx, asked, payload, operation.aggregate_id))
+        outcome = _answered_at_terminal(operation, outcome)
         if outcome.kind == "refused":  # no quote came of it whose life would decide how long it is kept
             return replace(outcome, retain_until=self._now_ms() + KEEP_REFUSED_MS)
         return outcome
 
-    def _create(self, tx: Tx, asked: handlers.Asked, payload: CreateQuote, *, reserved_at: int) -> Outcome:
+    def _create(self, tx: Tx, asked: handlers.Asked, payload: Creation, *, reserved_at: int) -> Outcome:
         """Create, unless the person already has this very quote. A replay counts from when the command first came."""
         asked_hash = _content_hash(payload)
         since = reserved_at - handlers.RESUBMISSION_MS
@@ -186,15 +202,23 @@ class Executor:
         if made is not None:
             return _outcome(handlers.refused_offer(asked, "already_created", made))
         proposed = parse_stored(offer.action_kind, offer.payload)
-        assert isinstance(proposed, CreateQuote)  # noqa: S101 -- only creations are refused as re-submissions
+        assert isinstance(proposed, CreateQuote | CloneQuote)  # noqa: S101 -- only creations are refused as re-submissions
         decision = self._make(tx, asked, proposed, _content_hash(proposed))
         if decision.quote is not None:
             store.use_token(tx, payload.token, decision.quote.quote_id, self._now_ms())
         return _outcome(decision)
 
-    def _make(self, tx: Tx, asked: handlers.Asked, payload: CreateQuote, asked_hash: str) -> handlers.Decision:
+    def _make(self, tx: Tx, asked: handlers.Asked, payload: Creation, asked_hash: str) -> handlers.Decision:
         year = datetime.fromtimestamp(asked.received_at / 1000, tz=UTC).year
-        decision = handlers.create(asked, payload, lambda: store.next_quote_id(tx, year), self._rules)
+
+        def allocate() -> str:
+            return store.next_quote_id(tx, year)
+
+        if isinstance(payload, CloneQuote):
+            original = _original(tx, payload)
+            decision = lifecycle.clone(asked, payload, original, allocate, self._rules)
+        else:
+            decision = handlers.create(asked, payload, allocate, self._rules)
         if decision.quote is not None:
             store.insert(
                 tx,
@@ -206,7 +230,9 @@ class Executor:
             )
         return decision
 
-    def _change(self, tx: Tx, asked: handlers.Asked, payload: SubmitQuote | DecideApproval, quote_id: str) -> Outcome:
+    def _change(
+        self, tx: Tx, asked: handlers.Asked, payload: SubmitQuote | DecideApproval | LifecyclePayload, quote_id: str
+    ) -> Outcome:
         quote = store.load(tx, quote_id)
         if quote is None:
             text = words.unknown_quote(quote_id)
@@ -215,15 +241,25 @@ class Executor:
             return Outcome("refused", response, (answer,), retain_until=self._now_ms() + KEEP_REFUSED_MS)
         root = store.root_effect_key(tx, quote_id)
         if isinstance(payload, SubmitQuote):
-            decision = handlers.submit(asked, quote, root, store.approval_count(tx, quote_id, quote.version), self._rules)
+            decision = approvals.submit(asked, quote, root, store.approval_count(tx, quote_id, quote.version), self._rules)
+        elif isinstance(payload, DecideApproval):
+            decision = approvals.decide(asked, payload, quote, root, self._rules)
         else:
-            decision = handlers.decide(asked, payload, quote, root, self._rules)
+            decision = lifecycle.change(asked, payload, quote, root, self._rules)
         if decision.quote is not None:
-            store.save(tx, quote, decision.quote, asked.received_at)
+            versions.save(tx, quote, decision.quote, asked.received_at)
         elif decision.response["code"] in _CARD_WAS_STALE:
-            decision_effects = (*decision.effects, effects.card(quote_id, root))
-            return Outcome(decision.kind, decision.response, decision_effects, decision.events)
-        return _outcome(decision)
+            decision = replace(decision, effects=(*decision.effects, effects.card(quote_id, root)))
+        return self._kept(tx, decision.quote or quote, _outcome(decision))
+
+    def _kept(self, tx: Tx, quote: Quote, outcome: Outcome) -> Outcome:
+        """Of a quote that has ended, everything may be purged when it is old: what was done before, and this command itself."""
+        if not is_final(quote.state):
+            return outcome
+        until = self._now_ms() + KEEP_CLOSED_MS
+        if outcome.kind == "applied":
+            close_aggregate(tx, quote.quote_id, until)
+        return replace(outcome, retain_until=until)
 
 
 def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
@@ -247,7 +283,20 @@ def _readable(tx: Tx, quote_id: str) -> Quote | None:
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending"})  # refresh what the person looked at
 
 
-def _content_hash(payload: CreateQuote) -> str:
+def _original(tx: Tx, payload: CloneQuote) -> Quote | None:
+    if payload.version is None:
+        return store.load(tx, payload.quote_id)
+    return store.load_version(tx, payload.quote_id, payload.version)
+
+
+def _answered_at_terminal(operation: Operation, outcome: Outcome) -> Outcome:
+    """Who asked at a terminal reads the answer there: nothing is sent to them in Slack."""
+    if operation.source != "cli":
+        return outcome
+    return replace(outcome, effects=tuple(effect for effect in outcome.effects if effect.effect_class != effects.REPLY))
+
+
+def _content_hash(payload: Creation) -> str:
     """Hash what is asked for in this build's schema, whichever build recorded it: equal wishes have equal hashes over a deploy."""
     content: Any = payload.canonical()
     return keys.digest(content)

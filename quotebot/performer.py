@@ -133,6 +133,7 @@ class QuotePerformer:
         if quote is None:
             return None
         rows = [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
+        rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]  # a superseded one owes apart
         gates = [Gate.of(row) for row in tx.all("all_gates")]
         paused = {gate.name: gate.reason or "" for gate in gates if gate.state == "held" and gate.until_at is None}
         return quote, _owed(rows, paused)
@@ -247,7 +248,7 @@ class QuotePerformer:
         return None if found is None else Delivered(found.record_id, {"record_id": found.record_id}, already_there=True)
 
     async def _quote(self, effect: Effect) -> Quote:
-        quote = await self._ledger.database.read(lambda tx: store.load(tx, effect.aggregate_id))
+        quote = await self._ledger.database.read(lambda tx: _quote_of(tx, effect))
         if quote is None:
             raise AdapterError(Failure.INTERNAL, "unknown_quote", f"There is no quote {effect.aggregate_id}.")
         return quote
@@ -270,7 +271,7 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     root = store.root_effect_key(tx, effect.aggregate_id)
     owed = [effects.card(effect.aggregate_id, root)]
     if effect.state == "failed":
-        quote = store.load(tx, effect.aggregate_id)
+        quote = _quote_of(tx, effect)
         assert quote is not None  # noqa: S101 -- it owes this effect
         reason = effect.last_error or "it failed"
         text = words.dead_letter(_LABELS[effect.effect_class], effect.correlation_id, reason, quote)
@@ -279,6 +280,12 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
         assert effect.result is not None  # noqa: S101 -- delivered
         owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
     return FollowUps(tuple(owed))
+
+
+def _quote_of(tx: Tx, effect: Effect) -> Quote | None:
+    """Return what an effect is about: a document and a record are of the version that was approved, whatever came after it."""
+    version = effect.payload.get("version")
+    return store.load(tx, effect.aggregate_id) if version is None else store.load_version(tx, effect.aggregate_id, version)
 
 
 def _card_not_posted(tx: Tx, effect: Effect, now_ms: int) -> EffectIntent:

@@ -56,6 +56,7 @@ class Settings(BaseSettings):
         AnyHttpUrl("https://slack.com/api/"), validation_alias=AliasChoices("SLACK_API_URL", "QUOTEBOT_SLACK_API_URL")
     )
     approvers: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # role -> Slack user ids, as JSON
+    cli_users: dict[str, str] = Field(default_factory=dict)  # system user -> Slack user id, as JSON: for whom `quotebot quote` acts
 
     salesforce_instance_url: str | None = Field(None, validation_alias="SALESFORCE_INSTANCE_URL")
     salesforce_client_id: str | None = Field(None, validation_alias="SALESFORCE_CLIENT_ID")

@@ -115,9 +115,15 @@ def help_text() -> str:
         (
             "*Quotebot prices, approves and sends quotes.*",
             "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
-            "`/quote status Q-2026-0042` shows one (also: show).",
-            "`/quote help` shows this.",
-            "Instead of new: start, create.",
+            "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
+            "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
+            "`/quote revise Q-...: 200 pro, add 10 sso, remove support; term 24m; discount 12%` makes a new version.",
+            "`/quote simulate Q-...: discount 20%` says what that would come to, without doing it.",
+            "`/quote compare Q-... v1 v2` shows what differs, `/quote explain Q-... [line 2]` how a price comes about.",
+            "`/quote finalize Q-...` freezes an approved quote, `/quote sent Q-... to &lt;recipient&gt;` records that it was sent.",
+            "`/quote accept Q-...`, `/quote lost Q-...: &lt;reason&gt;` and `/quote cancel Q-...` end it.",
+            "`/quote clone Q-... [for &lt;account&gt;]` makes a new quote of it.",
+            "`/quote help` shows this. Instead of new: start, create.",
             f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",
         )
     )

@@ -27,6 +27,13 @@ CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "quote.create_another": (frozenset({"quote.created"}),),
     "quote.submit": (frozenset({"quote.submitted"}), frozenset({"approval.requested", "approval.automatic"})),
     "approval.decide": (frozenset({"approval.approved", "approval.rejected"}),),
+    "quote.clone": (frozenset({"quote.created"}),),
+    "quote.revise": (frozenset({"quote.revised"}),),
+    "quote.cancel": (frozenset({"quote.cancelled"}),),
+    "quote.finalize": (frozenset({"quote.finalized"}),),
+    "quote.mark_sent": (frozenset({"quote.sent"}),),
+    "quote.accept": (frozenset({"quote.accepted"}),),
+    "quote.lose": (frozenset({"quote.lost"}),),
 }
 CHANGES_NOTHING: Final = frozenset({"approval.refused"})
 

@@ -251,6 +251,17 @@ def _nobody() -> None:
     """Nobody is told: what a death would leave is looked at where a process is killed."""
 
 
+_TYPED: Final = {
+    "new": "quote.create",
+    "clone": "quote.clone",
+    "submit": "quote.submit",
+    "revise": "quote.revise",
+    "cancel": "quote.cancel",
+    "finalize": "quote.finalize",
+    "sent": "quote.mark_sent",
+    "accept": "quote.accept",
+    "lost": "quote.lose",
+}
 _ASKED: Final = {
     "quote.submit": "quote.submit",
     "approval.approve": "approval.decide",
@@ -263,7 +274,7 @@ def told(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> To
     body = json.loads(text)["payload"]
     if kind == "slash_commands":
         request_id, actor = f"{body['team_id']}:{body['trigger_id']}", body["user_id"]
-        asked = "quote.create" if body["text"].startswith("new ") else ""
+        asked = _TYPED.get(body["text"].partition(" ")[0], "")
     elif body["type"] == "view_submission":
         return _told_form(body, payload, at_ms)
     else:

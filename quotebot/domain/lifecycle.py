@@ -10,7 +10,12 @@
     draft, validated, priced, pending_approval, approved, rejected, finalized, sent --> cancelled
     draft, validated, priced, pending_approval, approved, rejected, finalized, sent --> expired
 
-accepted, lost, cancelled and expired are final. finalized freezes the content: from there on a change is a new version.
+accepted, lost, cancelled and expired are final.
+
+These are the arrows of one version. Content is never changed in place: what was priced is immutable, so every change of it is a
+new version under the same number, which is priced at once and has no approval; the version before it is superseded and blocked.
+Before finalized such a change is an edit, drawn above as the way back to draft (and on to priced, in one decision); finalized
+freezes a version, and a change of a finalized or sent one is a revision. What is final is not changed at all.
 """
 
 from __future__ import annotations
@@ -43,6 +48,9 @@ ARROWS: Mapping[QuoteState, frozenset[QuoteState]] = MappingProxyType(
 )
 
 
+FROZEN: frozenset[QuoteState] = frozenset({QuoteState.FINALIZED, QuoteState.SENT})
+
+
 class IllegalTransitionError(ValueError):
     """Code asked for an arrow that is not drawn; nothing was changed."""
 
@@ -58,3 +66,20 @@ def require(origin: QuoteState, target: QuoteState) -> None:
         return
     ways = ", ".join(sorted(ARROWS[origin])) or "nothing: it is final"
     raise IllegalTransitionError(f"A quote that is {origin} cannot become {target}; it can become {ways}. Nothing was changed.")
+
+
+def is_final(state: QuoteState) -> bool:
+    """Tell whether nothing can follow `state`."""
+    return not ARROWS[state]
+
+
+def may_be_changed(state: QuoteState) -> bool:
+    """Tell whether a version in `state` may be followed by a new version with other content."""
+    return state in FROZEN or state in (QuoteState.DRAFT, QuoteState.VALIDATED) or QuoteState.DRAFT in ARROWS[state]
+
+
+def require_change(origin: QuoteState) -> None:
+    """Raise IllegalTransitionError unless a version in state `origin` may be superseded by a new one."""
+    if may_be_changed(origin):
+        return
+    raise IllegalTransitionError(f"A quote that is {origin} cannot have a new version: it is final. Nothing was changed.")

@@ -60,8 +60,26 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True)
+class Sending:
+    """That one version was sent: to whom, as a person wrote it, and who says so. Quotebot itself mails nobody."""
+
+    recipient: str
+    sent_by: str
+    sent_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """How a quote ended: who recorded it, and why. A lost quote has a reason, the others may have one."""
+
+    reason: str | None
+    closed_by: str
+    closed_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Quote:
-    """The head version of one quote. Times are Unix milliseconds, UTC; users, teams and channels are Slack ids."""
+    """One version of one quote, as a rule its head. Times are Unix milliseconds, UTC; users, teams and channels are Slack ids."""
 
     quote_id: str  # "Q-2026-0042"
     version: int  # 1-based
@@ -76,6 +94,16 @@ class Quote:
     approval: Approval | None = None  # the latest request for this version
     requester_name: str = ""  # as Slack named them at the time; for the customer's document
     thread_ts: str | None = None  # ts of the status card, the thread's root; None until Slack answered
+    revised_by: str | None = None  # who made this version of the one before it; None for the first
+    revised_at: int | None = None
+    sent: Sending | None = None  # of this version
+    closing: Closing | None = None
+    superseded: bool = False  # there is a newer version; `state` is the one this version ended in
+
+    @property
+    def issued_at(self) -> int:
+        """When this version was made."""
+        return self.created_at if self.revised_at is None else self.revised_at
 
 
 QUOTE_ID = re.compile(r"Q-[0-9]{4}-[0-9]{4,9}")

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.keys import effect_key
 from ledger.records import AuditEvent, EffectIntent
 from quotebot import effects, words
 from quotebot.domain import money
-from quotebot.domain.approvals import DecidingRole, may_decide, sufficient_roles
-from quotebot.domain.policy import Policy, evaluate
+from quotebot.domain.approvals import sufficient_roles
 from quotebot.domain.pricing import Pricing, price
-from quotebot.domain.quotes import Approval, ApprovalState, Quote, QuoteState, approval_id_for
+from quotebot.domain.quotes import Quote, QuoteState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from quotebot.commands import CreateQuote, DecideApproval
+    from quotebot.commands import CreateQuote, Creation
     from quotebot.domain.catalogue import Catalogue
+    from quotebot.domain.policy import Policy
+    from quotebot.domain.quotes import Approval
 
 DOMAIN_EVENTS = frozenset(
     {
         "quote.created",
         "quote.submitted",
+        "quote.revised",
+        "quote.cancelled",
+        "quote.finalized",
+        "quote.sent",
+        "quote.accepted",
+        "quote.lost",
         "approval.requested",
         "approval.automatic",
         "approval.approved",
@@ -94,7 +101,7 @@ class Twin:
     recorded_at: int
 
 
-def resubmission(asked: Asked, command: CreateQuote, twin: Twin) -> Decision:
+def resubmission(asked: Asked, command: Creation, twin: Twin) -> Decision:
     """Ask back instead of creating the same quote twice. The refused operation's key is the token that creates it after all."""
     text = words.resubmission(twin.quote_id, twin.recorded_at, asked.received_at)
     offer = {"token": asked.operation_key, "quote_id": twin.quote_id, "version": twin.version}
@@ -105,8 +112,8 @@ def resubmission(asked: Asked, command: CreateQuote, twin: Twin) -> Decision:
 def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "already_created"], quote_id: str | None) -> Decision:
     """Create nothing at a "Create another" that cannot be used, or was: then `quote_id` is what it made."""
     if quote_id is not None:
-        return _refused(asked, quote_id, None, code, words.already_created(quote_id))
-    return _refused(asked, "new", None, code, words.not_your_offer() if code == "not_your_offer" else words.offer_gone())
+        return refused(asked, quote_id, None, code, words.already_created(quote_id))
+    return refused(asked, "new", None, code, words.not_your_offer() if code == "not_your_offer" else words.offer_gone())
 
 
 def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules) -> Decision:
@@ -114,7 +121,7 @@ def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rule
     priced = price(command.request, rules.catalogue)
     if not isinstance(priced, Pricing):
         problems = tuple(words.pricing_problem(problem) for problem in priced)
-        return _refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))
+        return refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))
     quote_id = allocate()
     quote = Quote(
         quote_id=quote_id,
@@ -130,7 +137,7 @@ def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rule
         pricing=priced,
     )
     response = {"code": "created", "quote_id": quote_id, "text": words.created(quote)}
-    event = AuditEvent("quote.created", quote_id, after=_facts(quote))
+    event = AuditEvent("quote.created", quote_id, after=facts(quote))
     return Decision("applied", response, quote, (effects.root(quote_id),), (event,))
 
 
@@ -139,135 +146,29 @@ def root_key(operation_key: str) -> str:
     return effect_key(operation_key, effects.POST, 0)
 
 
-def submit(asked: Asked, quote: Quote, root: str, requests: int, rules: Rules) -> Decision:
-    """Ask for the approval the policy wants; a quote that needs nobody is approved at once. `requests`: earlier requests."""
-    if refusal := _foreign(asked, quote) or _seen_another_version(asked, quote):
-        return refusal
-    if quote.state is not QuoteState.PRICED:
-        return _refused(asked, quote.quote_id, quote.channel, "wrong_state", words.wrong_state(quote, "submit"))
-    policy = evaluate(quote.pricing, rules.policy)
-    if policy.blocked:
-        return _refused(asked, quote.quote_id, quote.channel, "blocked", words.blocked(quote, policy))
-    approval = Approval(
-        approval_id=approval_id_for(quote.quote_id, quote.version, requests + 1),
-        quote_id=quote.quote_id,
-        quote_version=quote.version,
-        required_roles=policy.required_roles,
-        reasons=policy.hits,
-        state=ApprovalState.PENDING,
-        requested_by=asked.actor,
-        requested_at=asked.received_at,
-    )
-    submitted = AuditEvent("quote.submitted", quote.quote_id, before=_facts(quote), after={"approval_id": approval.approval_id})
-    if policy.automatic:
-        approved = replace(approval, state=ApprovalState.APPROVED, decided_at=asked.received_at)
-        after = replace(quote, state=QuoteState.APPROVED, approval=approved)
-        return _approved(asked, after, root, (submitted, AuditEvent("approval.automatic", quote.quote_id, after=_facts(after))))
-    after = replace(quote, state=QuoteState.PENDING_APPROVAL, approval=approval)
-    text = words.approval_notice(after, approval, rules.who_may_decide(approval, quote.requester))
-    return Decision(
-        "applied",
-        {"code": "submitted", "quote_id": quote.quote_id, "text": words.submitted(after, approval)},
-        after,
-        (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, text)),
-        (submitted, AuditEvent("approval.requested", quote.quote_id, after=_facts(after))),
-    )
-
-
-def decide(asked: Asked, command: DecideApproval, quote: Quote, root: str, rules: Rules) -> Decision:
-    """Approve or reject, if this person may, now, on the version they saw. The first valid decision wins."""
-    verdict = _verdict(asked, command, quote, rules)
-    if isinstance(verdict, Decision):
-        return verdict
-    approval = quote.approval
-    assert approval is not None  # noqa: S101 -- nobody may decide where nothing is asked
-    rejecting = command.decision == "reject"
-    decided = replace(
-        approval,
-        state=ApprovalState.REJECTED if rejecting else ApprovalState.APPROVED,
-        decided_by=asked.actor,
-        decided_role=verdict.role,
-        decided_at=asked.received_at,
-        decision_reason=command.reason,
-    )
-    after = replace(quote, state=QuoteState.REJECTED if rejecting else QuoteState.APPROVED, approval=decided)
-    if not rejecting:
-        return _approved(asked, after, root, (AuditEvent("approval.approved", quote.quote_id, _facts(quote), _facts(after)),))
-    notice = words.decided_notice(after, decided)
-    return Decision(
-        "applied",
-        {"code": "rejected", "quote_id": quote.quote_id, "text": notice},
-        after,
-        (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, notice)),
-        (AuditEvent("approval.rejected", quote.quote_id, _facts(quote), _facts(after)),),
-    )
-
-
-def _verdict(asked: Asked, command: DecideApproval, quote: Quote, rules: Rules) -> DecidingRole | Decision:
-    """Return the role that lets the person decide, or the refusal. Strangers learn nothing of the quote, not even its version."""
-    if refusal := _foreign(asked, quote):
-        return replace(refusal, events=(_refused_event(asked, quote, "foreign_team"),))
-    if refusal := _seen_another_version(asked, quote):
-        return refusal
-    approval = quote.approval
-    if approval is None or approval.approval_id != command.approval_id:
-        return _stale_request(asked, command, quote)
-    roles = rules.roles_of(asked.actor)
-    verdict = may_decide(approval, quote, asked.actor, roles, asked.team_id, received_at=asked.received_at)
-    if not isinstance(verdict, DecidingRole):
-        refusal = _refused(asked, quote.quote_id, quote.channel, verdict.code, words.refusal(verdict))
-        return replace(refusal, events=(_refused_event(asked, quote, verdict.code),))
-    if command.decision == "reject" and not (command.reason or "").strip():
-        return _refused(asked, quote.quote_id, quote.channel, "reason_needed", words.reason_needed())
-    return verdict
-
-
-def _stale_request(asked: Asked, command: DecideApproval, quote: Quote) -> Decision:
-    return _refused(asked, quote.quote_id, quote.channel, "stale", words.wrong_state(quote, command.decision))
-
-
-def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, ...]) -> Decision:
-    """An approved quote owes its PDF in the thread and its record in Salesforce, whoever approved it."""
-    assert quote.approval is not None  # noqa: S101 -- both callers set it
-    notice = words.decided_notice(quote, quote.approval)
-    return Decision(
-        "applied",
-        {"code": "approved", "quote_id": quote.quote_id, "ref": asked.correlation_id, "text": notice},
-        quote,
-        (
-            effects.card(quote.quote_id, root),
-            effects.notice(quote.quote_id, root, notice),
-            effects.render(quote.quote_id, quote.version),
-            effects.create_in_crm(quote.quote_id, quote.version),
-        ),
-        events,
-    )
-
-
-def _seen_another_version(asked: Asked, quote: Quote) -> Decision | None:
+def seen_another_version(asked: Asked, quote: Quote) -> Decision | None:
+    """Refuse a gesture that was about another version than the head; None when it was about the head."""
     if asked.seen_version is None or asked.seen_version == quote.version:
         return None
-    return _refused(asked, quote.quote_id, quote.channel, "stale", words.stale(asked.seen_version, quote))
+    return refused(asked, quote.quote_id, quote.channel, "stale", words.stale(asked.seen_version, quote))
 
 
-def _foreign(asked: Asked, quote: Quote) -> Decision | None:
+def foreign(asked: Asked, quote: Quote) -> Decision | None:
+    """Refuse somebody of another workspace; None when the person belongs to the quote's."""
     if asked.team_id == quote.team_id:
         return None
-    return _refused(asked, quote.quote_id, quote.channel, "foreign_team", words.foreign_team(quote))
+    return refused(asked, quote.quote_id, quote.channel, "foreign_team", words.foreign_team(quote))
 
 
-def _refused_event(asked: Asked, quote: Quote, code: str) -> AuditEvent:
-    return AuditEvent("approval.refused", quote.quote_id, after={"code": code, "actor": asked.actor})
-
-
-def _refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str) -> Decision:
+def refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str) -> Decision:
+    """Change nothing, and answer the person who asked with `text`."""
     answer = effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at)
     return Decision(
         "refused", {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}, None, (answer,)
     )
 
 
-def _facts(quote: Quote) -> dict[str, Any]:
+def facts(quote: Quote) -> dict[str, Any]:
     """Return what the audit keeps of a quote: figures and ids, no customer name."""
     return {
         "version": quote.version,

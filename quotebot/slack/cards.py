@@ -15,7 +15,7 @@ from quotebot.domain import money
 from quotebot.domain.approvals import decided_words
 from quotebot.domain.lifecycle import allowed
 from quotebot.domain.pricing import clipped
-from quotebot.domain.quotes import ApprovalState, QuoteState, parse_quote_id, state_words, title
+from quotebot.domain.quotes import ApprovalState, QuoteState, parse_quote_id, state_words, title, utc_text
 
 if TYPE_CHECKING:
     from quotebot.domain.policy import PolicyDecision
@@ -130,6 +130,7 @@ def status_card(
         *([] if approval_text is None else [{"type": "section", "text": _mrkdwn(approval_text)}]),
         *([{"type": "actions", "block_id": "quote.actions", "elements": elements}] if elements else []),
         *_decided_context(quote),
+        *_end_context(quote),
         *_owed_context(owed),
     ]
     return Card(text, blocks)
@@ -240,6 +241,19 @@ def _decided_context(quote: Quote) -> list[dict[str, Any]]:
         "" if approval.decision_reason is None else f"\n{words.quoted(clipped(approval.decision_reason, REASONS_CHARACTERS_MAX))}"
     )
     return [_context([f"{icon} {sentence[:1].upper()}{sentence[1:]}{reason}"])]
+
+
+def _end_context(quote: Quote) -> list[dict[str, Any]]:
+    """Say to whom it was sent and how it ended."""
+    lines = []
+    if quote.sent is not None:
+        recipient = _detail(quote.sent.recipient)
+        lines.append(f"📤 Sent to {recipient} by {words.mention(quote.sent.sent_by)} on {utc_text(quote.sent.sent_at)}")
+    if quote.closing is not None:
+        closing = quote.closing
+        reason = "" if closing.reason is None else f"\n{words.quoted(clipped(closing.reason, REASONS_CHARACTERS_MAX))}"
+        lines.append(f"{_state(quote.state)} by {words.mention(closing.closed_by)} on {utc_text(closing.closed_at)}{reason}")
+    return [_context(lines)] if lines else []
 
 
 def _owed_context(owed: tuple[OwedEffect, ...]) -> list[dict[str, Any]]:

@@ -1,8 +1,10 @@
-"""What `/quote ...` means: text in, a request or one clear refusal out. It never raises and never guesses.
+"""What a typed request for a quote means: text in, a request or one clear refusal out. It never raises and never guesses.
 
     help                                      (also empty text)
     new|start|create for <account>: <quantity> <product>, ... [; term <months>] [; discount <percent>]
     status|show <quote id>
+
+The verbs about quotes that exist are read by verbs.py, which is the door; what they say about products is read here too.
 
 Verbs and keywords ignore case; the parts after the colon come in any order. The first colon ends the account. A comma inside
 the leading number of an item separates thousands; every other comma separates items. Work is linear in the text's length,
@@ -20,11 +22,12 @@ from typing import TYPE_CHECKING
 
 from quotebot import words
 from quotebot.commands import CreateQuote
+from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.pricing import LineRequest, PriceRequest, clipped, find_problems
 from quotebot.domain.quotes import parse_quote_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from quotebot.domain.catalogue import Catalogue
 
@@ -33,10 +36,12 @@ ACCOUNT_CHARACTERS_MAX = 100
 TERM_MONTHS_DEFAULT = 12
 DISCOUNT_DEFAULT = Decimal(0)
 VERBS = {"help": "help", "new": "new", "start": "new", "create": "new", "status": "status", "show": "status"}
+CHANGING = ("add", "set", "remove", "without")  # what an item of a revision may begin with
 KEYWORDS = ("term", "discount")
 VERB_CHARACTERS_MAX = 20  # difflib is quadratic; longer words are near nothing
 
 _QUANTITY = re.compile(r"[-+]?[0-9](?:[0-9.]|,(?=[0-9]))*")
+_CHANGED_QUANTITY = re.compile(rf"(?:(?:add|set) +)?{_QUANTITY.pattern}", re.IGNORECASE)
 _WHOLE = re.compile(r"[0-9]{1,15}|[0-9]{1,3}(?:,[0-9]{3}){1,4}")
 _TERM = re.compile(r"([0-9]{1,6}) ?(m|mo|mos|month|months|y|yr|yrs|year|years)?")
 _DISCOUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%?")
@@ -78,7 +83,7 @@ def parse(text: str, channel: str, catalogue: Catalogue) -> HelpRequest | Status
     """Read the text of one `/quote` command typed in `channel` (a Slack channel id)."""
     if len(text) > TEXT_CHARACTERS_MAX:
         return GrammarProblem(words.too_long(TEXT_CHARACTERS_MAX))
-    verb, _, rest = _normalised(text).partition(" ")
+    verb, _, rest = normalised(text).partition(" ")
     if not verb:
         return HelpRequest()
     meaning = VERBS.get(verb.casefold())
@@ -88,26 +93,28 @@ def parse(text: str, channel: str, catalogue: Catalogue) -> HelpRequest | Status
         return _status(rest)
     if meaning == "new":
         return _create(rest, channel, catalogue)
-    return _unknown_verb(verb)
+    return unknown_verb(verb, VERBS)
 
 
-def _normalised(text: str) -> str:
+def normalised(text: str) -> str:
+    """Return typed text on one line, in one normal form, with Slack's entities undone."""
     # Slack sends & < > as entities, and an entity's semicolon is no separator of ours.
     plain = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     return words.one_line(unicodedata.normalize("NFC", plain))
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Return typed text as it is repeated to the person: short, escaped, in quotation marks."""
     return f'"{words.escape(clipped(text))}"'
 
 
-def _unknown_verb(verb: str) -> GrammarProblem:
-    near = difflib.get_close_matches(verb[:VERB_CHARACTERS_MAX].casefold(), list(VERBS), n=1, cutoff=0.5)
+def unknown_verb(verb: str, verbs: Iterable[str]) -> GrammarProblem:
+    """Refuse a verb that is none of `verbs`, and name the nearest one; it is never run."""
+    near = difflib.get_close_matches(verb[:VERB_CHARACTERS_MAX].casefold(), list(verbs), n=1, cutoff=0.5)
     meant = f"status {parse_quote_id(verb)}" if parse_quote_id(verb) else next(iter(near), None)
     hint = f" Did you mean `/quote {meant}`?" if meant else ""
     return GrammarProblem(
-        f"I do not know the verb {_shown(verb)}.{hint} Nothing was recorded. `/quote help` shows what can be typed."
+        f"I do not know the verb {shown(verb)}.{hint} Nothing was recorded. `/quote help` shows what can be typed."
     )
 
 
@@ -115,7 +122,7 @@ def _status(rest: str) -> StatusRequest | GrammarProblem:
     quote_id = parse_quote_id(rest)
     if quote_id is not None:
         return StatusRequest(quote_id)
-    what = f"{_shown(rest)} is no quote number." if rest else "Which quote?"
+    what = f"{shown(rest)} is no quote number." if rest else "Which quote?"
     return GrammarProblem(f"{what} Type one such as `/quote status Q-2026-0042`; it stands at the top of the quote's card.")
 
 
@@ -123,9 +130,69 @@ def _create(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | Gram
     head, colon, body = rest.partition(":")
     draft = _Draft()
     account = _account(head, colon, draft)
-    if colon:
-        for clause in body.split(";"):
+    request = _request(body if colon else "", draft, catalogue)
+    if draft.problems:
+        return GrammarProblem(words.problem_list(tuple(draft.problems)))
+    return CreateQuote(account=account, request=request, channel=channel)
+
+
+def read_request(body: str, catalogue: Catalogue) -> PriceRequest | tuple[str, ...]:
+    """Read "150 pro, 150 sso; term 12m; discount 15%"; return the request, or all its problems as mrkdwn."""
+    draft = _Draft()
+    request = _request(body, draft, catalogue)
+    return tuple(draft.problems) or request
+
+
+def read_changes(body: str, catalogue: Catalogue) -> Changes | tuple[str, ...]:
+    """Read "200 pro, add 10 sso, remove support; term 24m; discount 12%"; return the changes, or all problems as mrkdwn."""
+    draft = _Draft()
+    changes: list[LineChange] = []
+    for clause in body.split(";"):
+        if _CLAUSE.fullmatch(clause.strip()):
             _read_clause(clause.strip(), draft)
+            continue
+        for item in _items(clause.strip(), _CHANGED_QUANTITY):
+            change = _read_change(item, draft, catalogue)
+            if change is not None:
+                changes.append(change)
+    if draft.problems:
+        return tuple(draft.problems)
+    if not changes and draft.term_months is None and draft.discount_percent is None:
+        return ("it says nothing to change: write e.g. `200 pro`, `remove sso`, `term 24m` or `discount 12%`",)
+    return Changes(tuple(changes), draft.term_months, draft.discount_percent)
+
+
+def _read_change(item: str, draft: _Draft, catalogue: Catalogue) -> LineChange | None:
+    deed, _, rest = item.partition(" ")
+    deed = deed.casefold()
+    if deed in ("remove", "without"):
+        return None if (sku := _known(rest.strip(), draft, catalogue)) is None else LineChange("remove", sku)
+    if item.startswith("-"):
+        draft.problems.append(f"{shown(item)} is no quantity: write the new one, e.g. `90 pro`, or `remove pro`")
+        return None
+    adds = deed == "add" or item.startswith("+")
+    plain = rest.strip() if deed in ("add", "set") else item
+    before = len(draft.lines)
+    _read_item(plain.removeprefix("+").strip(), draft)
+    if len(draft.lines) == before:
+        return None
+    line = draft.lines[-1]
+    sku = _known(line.sku, draft, catalogue)
+    return None if sku is None else LineChange("add" if adds else "set", sku, line.quantity)
+
+
+def _known(name: str, draft: _Draft, catalogue: Catalogue) -> str | None:
+    product = catalogue.find(name)
+    if product is not None:
+        return product.sku
+    near = catalogue.suggest(name) if name else None
+    draft.problems.append(f"{shown(name)} is not in the catalogue" + (f": did you mean {near}?" if near else ""))
+    return None
+
+
+def _request(body: str, draft: _Draft, catalogue: Catalogue) -> PriceRequest:
+    for clause in body.split(";"):
+        _read_clause(clause.strip(), draft)
     term = TERM_MONTHS_DEFAULT if draft.term_months is None else draft.term_months
     discount = DISCOUNT_DEFAULT if draft.discount_percent is None else draft.discount_percent
     lines = tuple(_resolved(line, catalogue) for line in draft.lines)
@@ -133,9 +200,7 @@ def _create(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | Gram
     for problem in find_problems(request, catalogue):
         if lines or not draft.items_seen or problem.code != "line_count":  # unreadable items are reported as such
             draft.problems.append(words.pricing_problem(problem))
-    if draft.problems:
-        return GrammarProblem(words.problem_list(tuple(draft.problems)))
-    return CreateQuote(account=account, request=request, channel=channel)
+    return request
 
 
 def _account(head: str, colon: str, draft: _Draft) -> str:
@@ -149,7 +214,7 @@ def _account(head: str, colon: str, draft: _Draft) -> str:
         draft.problems.append("the customer has no name: write it between `for` and the colon")
     elif len(account) > ACCOUNT_CHARACTERS_MAX:
         draft.problems.append(
-            f"the customer's name {_shown(account)} is longer than {ACCOUNT_CHARACTERS_MAX} characters: shorten it"
+            f"the customer's name {shown(account)} is longer than {ACCOUNT_CHARACTERS_MAX} characters: shorten it"
         )
     return account
 
@@ -170,14 +235,14 @@ def _read_clause(clause: str, draft: _Draft) -> None:
         _read_discount(value, draft)
 
 
-def _items(clause: str) -> Iterator[str]:
+def _items(clause: str, lead: re.Pattern[str] = _QUANTITY) -> Iterator[str]:
     """Yield the items of a clause; a comma inside an item's leading number belongs to the number."""
     start = 0
     while start < len(clause):
         if clause[start] in ", ":
             start += 1
             continue
-        quantity = _QUANTITY.match(clause, start)
+        quantity = lead.match(clause, start)
         comma = clause.find(",", quantity.end() if quantity else start)
         end = len(clause) if comma < 0 else comma
         yield clause[start:end].strip()
@@ -195,14 +260,14 @@ def _read_item(item: str, draft: _Draft) -> None:
             hint = "parts are written `term 12m` and `discount 15%`"
         else:
             hint = f"write the quantity first, e.g. `10 {words.escape(clipped(first))}`"
-        draft.problems.append(f"{_shown(item)} has no quantity: {hint}")
+        draft.problems.append(f"{shown(item)} has no quantity: {hint}")
         return
     name = item[quantity.end() :].strip()
     if not name:
-        draft.problems.append(f"{_shown(item)} names no product: write e.g. `10 pro`")
+        draft.problems.append(f"{shown(item)} names no product: write e.g. `10 pro`")
         return
     if not _WHOLE.fullmatch(quantity[0]):
-        draft.problems.append(f"{_shown(item)} has no whole quantity: write it like 1500 or 1,500")
+        draft.problems.append(f"{shown(item)} has no whole quantity: write it like 1500 or 1,500")
         return
     draft.lines.append(LineRequest(sku=name, quantity=int(quantity[0].replace(",", ""))))
 
@@ -210,7 +275,7 @@ def _read_item(item: str, draft: _Draft) -> None:
 def _read_term(value: str, draft: _Draft) -> None:
     match = _TERM.fullmatch(value.casefold())
     if match is None:
-        draft.problems.append(f"the term {_shown(value)} is not readable: write e.g. `term 12m` or `term 1y`")
+        draft.problems.append(f"the term {shown(value)} is not readable: write e.g. `term 12m` or `term 1y`")
         return
     years = match[2] is not None and match[2].startswith("y")
     draft.term_months = int(match[1]) * (12 if years else 1)
@@ -219,7 +284,7 @@ def _read_term(value: str, draft: _Draft) -> None:
 def _read_discount(value: str, draft: _Draft) -> None:
     match = _DISCOUNT.fullmatch(value)
     if match is None:
-        draft.problems.append(f"the discount {_shown(value)} is not readable: write e.g. `discount 15%` or `discount 12.5%`")
+        draft.problems.append(f"the discount {shown(value)} is not readable: write e.g. `discount 15%` or `discount 12.5%`")
         return
     draft.discount_percent = Decimal(match[1])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger import keys
-from quotebot.commands import Command, CreateAnother, CreateQuote, DecideApproval, SubmitQuote
+from quotebot.commands import Command, CreateAnother, DecideApproval, SubmitQuote
 from quotebot.slack.cards import APPROVE, SUBMIT, ButtonValue, parse_button_value
 from quotebot.slack.modals import parse_rejection
 from quotebot.slack.offers import parse_token
@@ -30,19 +30,32 @@ class Gesture:
     response_url: str | None
 
 
-def slash_command(body: Mapping[str, Any], payload: CreateQuote, received_at: int) -> Command:
-    """Build the command of a typed `/quote new`. A trigger_id names one gesture and is the same in every redelivery."""
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a typed command is about: a quote, and the version that was named, None for whatever its head is; or nothing yet."""
+
+    quote_id: str = "new"
+    version: int | None = 0
+
+
+def slash_command(
+    body: Mapping[str, Any],
+    payload: Payload,
+    received_at: int,
+    about: About = About(),
+) -> Command:
+    """Build the command of a typed `/quote ...`. A trigger_id names one gesture and is the same in every redelivery."""
     team_id = body["team_id"]
     return Command(
         source="slack_slash",
         source_request_id=f"{team_id}:{body['trigger_id']}",
-        aggregate_id="new",
-        aggregate_version=0,
+        aggregate_id=about.quote_id,
+        aggregate_version=about.version,
         payload=payload,
         actor=body["user_id"],
         actor_type="user",
         actor_name=body.get("user_name", ""),
-        team_id=_home_team(body, team_id),
+        team_id=home_team(body),
         fingerprint=_fingerprint([body["command"], body["text"], body["user_id"], body["channel_id"]]),
         received_at=received_at,
         response_url=body.get("response_url"),
@@ -154,7 +167,7 @@ def _container_request_id(body: Mapping[str, Any]) -> str:
     return f"{where}:{action['action_id']}:{body['user']['id']}:{action['action_ts']}"
 
 
-def _home_team(body: Mapping[str, Any], team_id: str) -> str:
+def home_team(body: Mapping[str, Any]) -> str:
     """Return the team of the person who typed; in a shared channel it is not the channel's."""
-    found: str = body.get("user_team_id") or team_id
+    found: str = body.get("user_team_id") or body["team_id"]
     return found

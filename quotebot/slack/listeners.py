@@ -17,10 +17,12 @@ from adapters.failures import AdapterError
 from quotebot import words
 from quotebot.commands import CreateQuote
 from quotebot.domain.approvals import DecidingRole, may_decide
-from quotebot.slack import grammar, intake
+from quotebot.lifecycle_commands import CloneQuote
+from quotebot.slack import grammar, intake, verbs
 from quotebot.slack.cards import REJECT, ButtonValue, parse_button_value
 from quotebot.slack.modals import REASON, REJECT_CALLBACK, reject_modal
 from quotebot.slack.offers import CREATE_ANOTHER, SHOW
+from quotebot.slack.reads import Reads
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -59,12 +61,13 @@ class Surface:
     async def on_command(self, ack: Any, body: Body, context: Any) -> None:
         """Handle /quote: read-only verbs are answered inside the ack, mutating ones are recorded first."""
         received_at = self.ledger.clock.now_ms()
-        asked = grammar.parse(body.get("text") or "", body["channel_id"], self.rules.catalogue)
+        asked = verbs.parse(body.get("text") or "", body["channel_id"], self.rules.catalogue)
         match asked:
-            case CreateQuote():
-                command = intake.slash_command(body, asked, received_at)
-                answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
-                await ack(text=answer.text, blocks=list(answer.blocks) or None)
+            case CreateQuote() | CloneQuote():
+                await self._record(ack, context, intake.slash_command(body, asked, received_at))
+            case verbs.ChangeRequest(quote_id, version, payload):
+                about = intake.About(quote_id, version)
+                await self._record(ack, context, intake.slash_command(body, payload, received_at, about))
             case grammar.StatusRequest(quote_id):
                 card = await self.status(quote_id)
                 if card is None:
@@ -75,6 +78,13 @@ class Surface:
                 await ack(text=words.help_text())
             case grammar.GrammarProblem(message):
                 await ack(text=message)
+            case question:
+                text = await Reads(self.ledger, self.rules).answer(question, body["user_id"], intake.home_team(body))
+                await ack(text=text)
+
+    async def _record(self, ack: Any, context: Any, command: Command) -> None:
+        answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
+        await ack(text=answer.text, blocks=list(answer.blocks) or None)
 
     async def on_button(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a click on a card. Opening the reject form is read-only; everything else is recorded first."""

@@ -37,9 +37,59 @@ INSERT INTO quote_versions (quote_id, version, ruleset, pricing, pricing_hash, c
 VALUES (:quote_id, :version, :ruleset, :pricing, :pricing_hash, :created_at);
 
 -- name: load_quote
-SELECT q.*, v.pricing, v.pricing_hash FROM quotes AS q
+SELECT q.*, v.pricing, v.pricing_hash, p.superseded_by AS revised_by, p.superseded_at AS revised_at,
+  s.recipient, s.sent_by, s.sent_at, c.reason AS closing_reason, c.closed_by, c.closed_at, 0 AS superseded
+FROM quotes AS q
 JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
+LEFT JOIN superseded_versions AS p ON p.quote_id = q.quote_id AND p.version = q.version - 1
+LEFT JOIN quote_sendings AS s ON s.quote_id = q.quote_id AND s.version = q.version
+LEFT JOIN quote_closings AS c ON c.quote_id = q.quote_id
 WHERE q.quote_id = :quote_id;
+
+-- name: load_superseded
+-- One version that is no longer the head, as it was when the next one was made.
+SELECT q.quote_id, v.version, o.state, q.account, q.requester, q.requester_name, q.team_id, q.channel, q.created_at, o.valid_until,
+  q.thread_ts, v.pricing, v.pricing_hash, p.superseded_by AS revised_by, p.superseded_at AS revised_at,
+  s.recipient, s.sent_by, s.sent_at, NULL AS closing_reason, NULL AS closed_by, NULL AS closed_at, 1 AS superseded
+FROM superseded_versions AS o
+JOIN quotes AS q ON q.quote_id = o.quote_id
+JOIN quote_versions AS v ON v.quote_id = o.quote_id AND v.version = o.version
+LEFT JOIN superseded_versions AS p ON p.quote_id = o.quote_id AND p.version = o.version - 1
+LEFT JOIN quote_sendings AS s ON s.quote_id = o.quote_id AND s.version = o.version
+WHERE o.quote_id = :quote_id AND o.version = :version;
+
+-- name: supersede_version
+INSERT INTO superseded_versions (quote_id, version, state, valid_until, superseded_by, superseded_at)
+VALUES (:quote_id, :version, :state, :valid_until, :superseded_by, :superseded_at);
+
+-- name: next_version
+-- any state that is not final -> priced, under the next number
+UPDATE quotes SET version = version + 1, state = 'priced', valid_until = :valid_until, updated_at = :now
+WHERE quote_id = :quote_id AND version = :version AND state = :old_state
+RETURNING quote_id;
+
+-- name: record_sending
+INSERT INTO quote_sendings (quote_id, version, recipient, sent_by, sent_at)
+VALUES (:quote_id, :version, :recipient, :sent_by, :sent_at);
+
+-- name: record_closing
+INSERT INTO quote_closings (quote_id, version, state, reason, closed_by, closed_at)
+VALUES (:quote_id, :version, :state, :reason, :closed_by, :closed_at);
+
+-- name: list_quotes
+-- The newest first. `states` is " priced sent ", empty for every state; `account` a piece of the customer's name, or empty.
+SELECT q.quote_id, q.version, q.state, q.account, q.requester, q.requester_name, q.created_at, q.valid_until,
+  json_extract(v.pricing, '$.net_total') AS net_total, json_extract(v.pricing, '$.currency') AS currency
+FROM quotes AS q JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
+WHERE q.team_id = :team_id
+  AND (:owner IS NULL OR q.requester = :owner)
+  AND (:states = '' OR instr(:states, ' ' || q.state || ' ') > 0)
+  AND (:account = '' OR instr(lower(q.account), lower(:account)) > 0)
+ORDER BY q.created_at DESC, q.quote_id DESC
+LIMIT :limit OFFSET :offset;
+
+-- name: teams_of_quotes
+SELECT (SELECT min(team_id) FROM quotes) AS first, (SELECT max(team_id) FROM quotes) AS last;
 
 -- name: move_quote
 UPDATE quotes SET state = :state, updated_at = :now

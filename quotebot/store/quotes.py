@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ledger import keys
 from quotebot.domain import pricing as pricing_rules
 from quotebot.domain.lifecycle import require
-from quotebot.domain.quotes import Approval, ApprovalState, Quote, QuoteState, quote_id_for
+from quotebot.domain.quotes import Approval, ApprovalState, Closing, Quote, QuoteState, Sending, quote_id_for
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
@@ -55,6 +55,13 @@ def insert(tx: Tx, quote: Quote, *, operation_key: str, root_effect_key: str, as
         recorded_at=recorded_at,
         root_effect_key=root_effect_key,
     )
+    insert_version(tx, quote)
+    if quote.approval is not None:
+        _insert_approval(tx, quote.approval)
+
+
+def insert_version(tx: Tx, quote: Quote) -> None:
+    """Store the priced content of a version, which never changes."""
     snapshot: Any = pricing_rules.canonical(quote.pricing)
     tx.one(
         "insert_quote_version",
@@ -63,10 +70,8 @@ def insert(tx: Tx, quote: Quote, *, operation_key: str, root_effect_key: str, as
         ruleset=quote.pricing.ruleset,
         pricing=keys.canonical_json(snapshot).decode(),
         pricing_hash=keys.digest(snapshot),
-        created_at=quote.created_at,
+        created_at=quote.issued_at,
     )
-    if quote.approval is not None:
-        _insert_approval(tx, quote.approval)
 
 
 def load(tx: Tx, quote_id: str) -> Quote | None:
@@ -74,22 +79,16 @@ def load(tx: Tx, quote_id: str) -> Quote | None:
     row = tx.one("load_quote", quote_id=quote_id)
     if row is None:
         return None
-    approval = tx.one("latest_approval", quote_id=quote_id, quote_version=row["version"])
-    return Quote(
-        quote_id=row["quote_id"],
-        version=row["version"],
-        state=QuoteState(row["state"]),
-        account=row["account"],
-        requester=row["requester"],
-        requester_name=row["requester_name"],
-        team_id=row["team_id"],
-        channel=row["channel"],
-        created_at=row["created_at"],
-        valid_until=row["valid_until"],
-        pricing=pricing_rules.from_canonical(json.loads(row["pricing"])),
-        approval=None if approval is None else _approval(approval),
-        thread_ts=row["thread_ts"],
-    )
+    return _quote(tx, row)
+
+
+def load_version(tx: Tx, quote_id: str, version: int) -> Quote | None:
+    """Return one version, the head or a superseded one as it was in the end, with its approval; None if there is none."""
+    head = load(tx, quote_id)
+    if head is None or head.version == version:
+        return head
+    row = tx.one("load_superseded", quote_id=quote_id, version=version)
+    return None if row is None else _quote(tx, row)
 
 
 def find_twin(tx: Tx, *, requester: str, team_id: str, asked_hash: str, since: int) -> tuple[str, int, int] | None:
@@ -216,6 +215,31 @@ def _insert_approval(tx: Tx, approval: Approval) -> None:
         decided_role=approval.decided_role,
         decided_at=approval.decided_at,
         decision_reason=approval.decision_reason,
+    )
+
+
+def _quote(tx: Tx, row: Row) -> Quote:
+    approval = tx.one("latest_approval", quote_id=row["quote_id"], quote_version=row["version"])
+    closed_by = row["closed_by"]
+    return Quote(
+        quote_id=row["quote_id"],
+        version=row["version"],
+        state=QuoteState(row["state"]),
+        account=row["account"],
+        requester=row["requester"],
+        requester_name=row["requester_name"],
+        team_id=row["team_id"],
+        channel=row["channel"],
+        created_at=row["created_at"],
+        valid_until=row["valid_until"],
+        pricing=pricing_rules.from_canonical(json.loads(row["pricing"])),
+        approval=None if approval is None else _approval(approval),
+        thread_ts=row["thread_ts"],
+        revised_by=row["revised_by"],
+        revised_at=row["revised_at"],
+        sent=None if row["sent_by"] is None else Sending(row["recipient"], row["sent_by"], row["sent_at"]),
+        closing=None if closed_by is None else Closing(row["closing_reason"], closed_by, row["closed_at"]),
+        superseded=bool(row["superseded"]),
     )
 
 

@@ -20,10 +20,13 @@ from quotebot.commands import (
     DecideApproval,
     NeedsNewerBuild,
     Payload,
+    ReviseQuote,
     SubmitQuote,
     parse_stored,
 )
+from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.pricing import LineRequest, PriceRequest
+from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
 from tests.quotebot.parts import create_command, request_for
 
 if TYPE_CHECKING:
@@ -33,6 +36,18 @@ LINES = '[{"quantity":150,"sku":"pro"},{"quantity":150,"sku":"sso"},{"quantity":
 CREATE_1 = f'{{"account":"Acme","channel":"C0SALES","discount_percent":"15","lines":{LINES},"term_months":12,"v":1}}'
 CREATE_2 = f'{{"account":"Acme","channel":"C0SALES","lines":{LINES},"requested_discount_percent":"15","term_months":12,"v":2}}'
 TOKEN = "ab" * 32
+
+LIFECYCLE: dict[str, Payload] = {
+    "quote.clone": CloneQuote("Q-2026-0042", "C0SALES", 2),
+    "quote.revise": ReviseQuote(
+        Changes((LineChange("set", "pro", 200), LineChange("remove", "sso")), term_months=24, discount_percent=Decimal("12.5"))
+    ),
+    "quote.cancel": CancelQuote("not wanted"),
+    "quote.finalize": FinalizeQuote(),
+    "quote.mark_sent": MarkSent("buyer@acme.example"),
+    "quote.accept": AcceptQuote(),
+    "quote.lose": LoseQuote("too expensive"),
+}
 
 # (kind, schema) -> canonical text, SHA-256 of it, operation key of request T0HOME:1
 VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
@@ -61,12 +76,50 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "9fdb2611ff025998e4feeddda00047553f767cbd8a97a71c5bc694c9c5818269",
         "6a89073bdd99d921152e7c722683b04fb5375d810f29cc40d97afacc765fd140",
     ),
+    ("quote.clone", 1): (
+        '{"account":null,"channel":"C0SALES","quote_id":"Q-2026-0042","v":1,"version":2}',
+        "a8452ebbd8f8ebcfdf0eb0bf2a55381307f6850a80f85f93c07ca332e1b43200",
+        "0c4f77f05623cc5cee8ce34f55545dcf1737cbd9e42aa25515e88244def76886",
+    ),
+    ("quote.revise", 1): (
+        '{"changes":{"lines":[{"deed":"set","quantity":200,"sku":"pro"},{"deed":"remove","quantity":0,"sku":"sso"}],"requested_discount_percent":"12.5","term_months":24},"request":null,"v":1}',
+        "7b2d8273dc1f3503ca5d76615af87c2bb883433a41a831dac386c8da467321f6",
+        "483bac1c88efab5f3f400fdbebd90465cfe796000147afcbcec566dbf3a9cadd",
+    ),
+    ("quote.cancel", 1): (
+        '{"reason":"not wanted","v":1}',
+        "a2d10f28f1c71efca2045bd3376f29669eaaea5f4ecb3b4a77d90c43f257e6a0",
+        "66bed4911f18dd4e1247c206569680be749380a5c3cff6f023649417a592e46e",
+    ),
+    ("quote.finalize", 1): (
+        '{"v":1}',
+        "afbf9d0f3560b0fd7795e81c42a0a79ee6b6fc67e064f77826aee642cad28d91",
+        "5229eb6483d108399d7daca281c25e973efd7d96b0f8f2c9ab9435b43bc9a24c",
+    ),
+    ("quote.mark_sent", 1): (
+        '{"recipient":"buyer@acme.example","v":1}',
+        "d42fa843755d4ff118d4c844f0ad8c530439a97404053ba379ebe290c3cfebeb",
+        "ee632e79f71311c908c1c91ba29ca22a90df8bd71ac50b9385173bd0bf4c2817",
+    ),
+    ("quote.accept", 1): (
+        '{"v":1}',
+        "afbf9d0f3560b0fd7795e81c42a0a79ee6b6fc67e064f77826aee642cad28d91",
+        "baca02f34f3d0336d0238616539d972ffcc6320521c5e374cf0750caa8351f64",
+    ),
+    ("quote.lose", 1): (
+        '{"reason":"too expensive","v":1}',
+        "48b0049681c8c7f8d5cb3af46bd819833c4f0536bb1fc86d9574991bf8bb1437",
+        "d69b7c1f43a3c0b09ad9ab2d3b0d1552ebc3ba9ffc20b298d138379fac7e239d",
+    ),
 }
+# Typed about the head, whatever version that is; the others were clicked, or create something.
+TYPED = frozenset(LIFECYCLE) - {"quote.clone"}
 CURRENT: dict[str, Payload] = {
     "quote.create": create_command(),
     "quote.create_another": CreateAnother(TOKEN),
     "quote.submit": SubmitQuote(),
     "approval.decide": DecideApproval("A-2026-0042-v1-1", "approve"),
+    **LIFECYCLE,
 }
 
 
@@ -78,15 +131,15 @@ def stored(kind: str, schema: int) -> dict[str, Any]:
 @pytest.mark.parametrize(("kind", "schema"), VECTORS)
 def test_the_bytes_the_hash_and_the_key_of_every_schema_are_pinned(kind: str, schema: int) -> None:
     text, payload_hash, key = VECTORS[(kind, schema)]
-    creates = kind.startswith("quote.create")
+    creates = kind.startswith(("quote.create", "quote.clone"))
     assert keys.canonical_json(stored(kind, schema)).decode() == text
     assert hashlib.sha256(text.encode()).hexdigest() == keys.digest(stored(kind, schema)) == payload_hash
     assert key == keys.operation_key(
-        source="slack_slash" if kind == "quote.create" else "slack_interactive",
+        source="slack_slash" if kind == "quote.create" or kind in LIFECYCLE else "slack_interactive",
         source_request_id="T0HOME:1",
         action_kind=kind,
         aggregate_id="new" if creates else "Q-2026-0042",
-        aggregate_version=0 if creates else 1,
+        aggregate_version=0 if creates else None if kind in TYPED else 1,
         payload_hash=payload_hash,
     )
 
@@ -141,6 +194,11 @@ def test_a_schema_that_no_upcaster_starts_from_is_refused() -> None:
 def test_a_creation_comes_back_as_it_was_asked(discount: str) -> None:
     command = CreateQuote("Ünï & Co", PriceRequest((LineRequest("pro", 1),), 36, Decimal(discount)), "C0SALES")
     assert parse_stored("quote.create", json.loads(json.dumps(command.canonical()))) == command
+
+
+def test_a_revision_with_a_whole_request_comes_back_as_it_was_asked() -> None:
+    command = ReviseQuote(request=create_command("7.5").request)
+    assert parse_stored("quote.revise", json.loads(json.dumps(command.canonical()))) == command
 
 
 async def test_a_redelivery_after_a_deploy_that_changed_the_schema_is_the_first_operation(bench: Bench) -> None:

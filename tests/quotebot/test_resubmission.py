@@ -12,12 +12,16 @@ import pytest
 from quotebot import words
 from quotebot.commands import CreateAnother, SubmitQuote
 from quotebot.domain.pricing import LineRequest
+from quotebot.domain.quotes import QuoteState
 from quotebot.execution import Executor
 from quotebot.handlers.quotes import RESUBMISSION_MS
+from quotebot.store import quotes as store
+from quotebot.store import versions
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 from tests.quotebot.slack.quote_examples import MORNING
 
 if TYPE_CHECKING:
+    from ledger.database import Tx
     from ledger.records import Request
     from quotebot.commands import CreateQuote
     from tests.quotebot.parts import Bench
@@ -54,6 +58,18 @@ async def clicked(bench: Bench, executor: Executor, token: str, request_id: str,
 
 def quotes(bench: Bench) -> list[str]:
     return [row["quote_id"] for row in bench.rows("SELECT quote_id FROM quotes ORDER BY quote_id")]
+
+
+async def moved_on(bench: Bench) -> None:
+    """Let somebody have made the next version meanwhile."""
+
+    def work(tx: Tx) -> None:
+        before = store.load(tx, "Q-2026-0001")
+        assert before is not None
+        after = replace(before, version=2, state=QuoteState.PRICED, approval=None, revised_by="U0OTHER", revised_at=MORNING)
+        versions.save(tx, before, after, MORNING)
+
+    await bench.ledger.database.write("test", work)
 
 
 # ---------------------------------------------------------------------------------------------------------- typed again
@@ -248,8 +264,7 @@ async def test_a_typed_change_of_a_quote_that_moved_on_meanwhile_is_stale(bench:
     request = request_for(SubmitQuote(), "2", quote_id="Q-2026-0001", version=None, source="slack_slash")
     reserved = await bench.ledger.reserve(request)
     assert reserved.operation.pinned_version == 1
-    bench.rows("INSERT INTO quote_versions SELECT quote_id, 2, ruleset, pricing, pricing_hash, created_at FROM quote_versions")
-    bench.rows("UPDATE quotes SET version = 2")
+    await moved_on(bench)
     await executor.step()
     row = bench.row("SELECT outcome, response FROM operations WHERE id = ?", reserved.operation.id)
     response = json.loads(row["response"])
@@ -272,8 +287,7 @@ async def test_a_redelivery_after_the_quote_moved_on_is_the_first_operation(benc
     first = [await bench.ledger.reserve(request) for request in (seen, unseen)]
     while await executor.step():
         pass
-    bench.rows("INSERT INTO quote_versions SELECT quote_id, 2, ruleset, pricing, pricing_hash, created_at FROM quote_versions")
-    bench.rows("UPDATE quotes SET version = 2")
+    await moved_on(bench)
     again = [await bench.ledger.reserve(request) for request in (seen, unseen)]
     assert [each.sighting.value for each in (*first, *again)] == ["new", "new", "duplicate", "duplicate"]
     assert [each.operation.id for each in again] == [each.operation.id for each in first]

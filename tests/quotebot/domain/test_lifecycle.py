@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from quotebot.domain import lifecycle
-from quotebot.domain.lifecycle import ARROWS, IllegalTransitionError, allowed, require
+from quotebot.domain.lifecycle import ARROWS, IllegalTransitionError, allowed, is_final, may_be_changed, require, require_change
 from quotebot.domain.quotes import QuoteState
 
 # The legal pairs, written out once more by hand: the table and this list must agree on all 144 pairs.
@@ -53,3 +53,14 @@ def test_every_state_is_reached_from_draft() -> None:
         frontier = {after for state in frontier for after in allowed(state)} - reached
         reached |= frontier
     assert reached == set(QuoteState)
+
+
+@pytest.mark.parametrize("state", list(QuoteState))
+def test_a_new_version_follows_every_state_but_the_final_ones(state: QuoteState) -> None:
+    final = LEGAL[state.value] == ""
+    assert (is_final(state), may_be_changed(state)) == (final, not final)
+    if not final:
+        require_change(state)
+        return
+    with pytest.raises(IllegalTransitionError, match="it is final"):
+        require_change(state)

@@ -11,7 +11,8 @@ from quotebot import words
 from quotebot.domain.pricing import LineRequest
 from quotebot.domain.quotes import ApprovalState, QuoteState
 from quotebot.effects import RESPONSE_URL_MS
-from quotebot.handlers.quotes import DAY_MS, Asked, Decision, Twin, create, refused_offer, resubmission, root_key, submit
+from quotebot.handlers.approvals import submit
+from quotebot.handlers.quotes import DAY_MS, Asked, Decision, Twin, create, refused_offer, resubmission, root_key
 from tests.quotebot.parts import RULES, create_command
 from tests.quotebot.slack.quote_examples import MORNING, example_pricing, example_quote
 

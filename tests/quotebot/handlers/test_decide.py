@@ -8,7 +8,7 @@ import pytest
 
 from quotebot.commands import DecideApproval
 from quotebot.domain.quotes import ApprovalState, QuoteState
-from quotebot.handlers.quotes import decide
+from quotebot.handlers.approvals import decide
 from tests.quotebot.handlers.test_create_and_submit import ROOT, asked, check_refused, owed
 from tests.quotebot.parts import RULES
 from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_quote

@@ -138,7 +138,9 @@ async def test_a_version_has_one_open_request_at_most(bench: Bench) -> None:
         ("UPDATE quotes SET team_id = 'T0OTHER'", "a quote keeps its identity"),
         ("UPDATE quotes SET asked_hash = created_by_operation", "a quote keeps its identity"),
         ("DELETE FROM quotes", "a quote is kept"),
-        ("UPDATE quotes SET state = 'mine'", "CHECK constraint failed"),
+        ("UPDATE quotes SET state = 'mine'", "a quote has no such arrow"),
+        ("UPDATE quotes SET state = 'sent'", "a quote has no such arrow"),
+        ("UPDATE quotes SET version = 2", "a quote goes from version to version"),
     ],
 )
 async def test_the_file_itself_refuses_to_rewrite_history(bench: Bench, sql: str, why: str) -> None:

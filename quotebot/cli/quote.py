@@ -1,0 +1,299 @@
+"""`quotebot quote ...`: the commands of `/quote` from the terminal, recorded in the same ledger with source `cli`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from quotebot.cli import exits, opened, quote_reads
+from quotebot.cli.quote_work import NEW, Deed, UsageError, carry_out, options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quotebot.commands import Payload
+    from quotebot.domain.quotes import Quote
+
+app = App(name="quote", help="Make, change and look at quotes from the terminal; each request id has one effect.")
+app.command(quote_reads.show)
+app.command(quote_reads.list_quotes, name="list")
+app.command(quote_reads.price)
+app.command(quote_reads.preview)
+app.command(quote_reads.compare)
+app.command(quote_reads.explain)
+
+As = Annotated[str | None, Parameter(name="--as")]
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+Version = Annotated[int | None, Parameter(validator=Number(gte=1, lte=100_000))]
+
+
+@app.command
+async def new(
+    *text: str, channel: str, user: As = None, team: str | None = None, request_id: str | None = None, json_output: Json = False
+) -> int:
+    """Create a quote, e.g. quotebot quote new "for Acme: 150 pro, 150 sso; term 12m; discount 15%" --channel C0DEALS --as U0REP.
+
+    Exit status of every command that changes something: 0 done, 3 refused (and why), 4 no such quote, 64 usage, 65 the request id
+    was used for something else, 75 still under way: give the same command with the same --request-id again.
+
+    Parameters
+    ----------
+    text
+        What is typed after `/quote new`.
+    channel
+        The Slack channel where its card will live, by id.
+    user
+        For whom, by Slack user id; without it whom QUOTEBOT_CLI_USERS names for this system user.
+    team
+        The Slack workspace, by id; without it the one that every quote so far belongs to.
+    request_id
+        The same id twice is one effect; a fresh one is printed without it.
+    json_output
+        Print JSON.
+    """
+    from quotebot.commands import CreateQuote  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+    from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
+
+    typed = " ".join(text)
+    read = grammar.parse(f"new {typed}", channel, load_rules(load_settings()).catalogue)
+    if not isinstance(read, CreateQuote):
+        return quote_reads.misread(read)
+    try:
+        asked = options(user, request_id, json_output=json_output)
+    except UsageError as error:
+        return _usage(error)
+    async with opened.existing_ledger() as ledger:
+        team_id = team or await quote_reads.only_team(ledger)
+        if team_id is None:
+            exits.complain("Say in which workspace: --team T.... Nothing was done.")
+            return exits.USAGE
+        return await carry_out(ledger, Deed(read, NEW, 0, team_id, ("new", typed, channel)), asked)
+
+
+@app.command
+async def clone(
+    quote: str,
+    *,
+    account: Annotated[str | None, Parameter(name="--for")] = None,
+    channel: str | None = None,
+    version: Version = None,
+    user: As = None,
+    request_id: str | None = None,
+    json_output: Json = False,
+) -> int:
+    """Make a new quote with the content of another one, at today's prices.
+
+    Parameters
+    ----------
+    quote
+        The original, e.g. Q-2026-0042.
+    account
+        For another customer; without it the original's.
+    channel
+        Where the card of the new one will live; without it the original's channel.
+    version
+        Of this version of it; without it the newest.
+    user
+        For whom, by Slack user id.
+    request_id
+        The same id twice is one effect; a fresh one is printed without it.
+    json_output
+        Print JSON.
+    """
+    from quotebot.lifecycle_commands import CloneQuote  # noqa: PLC0415 -- see root.py
+
+    def deed(found: Quote) -> Deed:
+        payload = CloneQuote(found.quote_id, channel or found.channel, version, account)
+        return Deed(payload, NEW, 0, found.team_id, ("clone", found.quote_id, version, account, channel))
+
+    return await _about(quote, user, request_id, deed, json_output=json_output)
+
+
+@app.command
+async def revise(
+    quote: str,
+    *text: str,
+    whole: Annotated[bool, Parameter(negative="")] = False,
+    version: Version = None,
+    user: As = None,
+    request_id: str | None = None,
+    json_output: Json = False,
+) -> int:
+    """Give a quote other content as a new version, e.g. quotebot quote revise Q-2026-0042 "200 pro, remove support; term 24m".
+
+    Parameters
+    ----------
+    quote
+        Which, e.g. Q-2026-0042.
+    text
+        What is to change, or with --whole all that is asked for from now on.
+    whole
+        The text is a whole request, not changes.
+    version
+        Only if this is still the newest version.
+    user
+        Who asks, by Slack user id.
+    request_id
+        The same id twice is one effect; a fresh one is printed without it.
+    json_output
+        Print JSON.
+    """
+    from quotebot.commands import ReviseQuote  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+    from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
+
+    typed, catalogue = " ".join(text), load_rules(load_settings()).catalogue
+    request, changes = None, None
+    if whole:
+        request = grammar.read_request(typed, catalogue)
+    else:
+        changes = grammar.read_changes(typed, catalogue)
+    problems = request if isinstance(request, tuple) else changes if isinstance(changes, tuple) else None
+    if problems is not None:
+        return quote_reads.misread_parts(problems)
+    payload = ReviseQuote(
+        changes=None if isinstance(changes, tuple) else changes, request=None if isinstance(request, tuple) else request
+    )
+    return await _change(quote, payload, version, ("revise", typed, whole), user, request_id, json_output=json_output)
+
+
+@app.command
+async def submit(
+    quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
+) -> int:
+    """Ask for whatever approval the policy wants. Options as of `quotebot quote revise`."""
+    from quotebot.commands import SubmitQuote  # noqa: PLC0415 -- see root.py
+
+    return await _change(quote, SubmitQuote(), version, ("submit",), user, request_id, json_output=json_output)
+
+
+@app.command
+async def approve(
+    quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
+) -> int:
+    """Approve what a quote waits for, under the person's authority. Options as of `quotebot quote revise`."""
+    return await _decide(quote, "approve", None, version, user, request_id, json_output=json_output)
+
+
+@app.command
+async def reject(
+    quote: str, *, reason: str, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
+) -> int:
+    """Reject what a quote waits for, with a reason for whoever asked. Options as of `quotebot quote revise`."""
+    return await _decide(quote, "reject", reason, version, user, request_id, json_output=json_output)
+
+
+@app.command
+async def finalize(
+    quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
+) -> int:
+    """Freeze an approved quote, so that it can be sent. Options as of `quotebot quote revise`."""
+    from quotebot.lifecycle_commands import FinalizeQuote  # noqa: PLC0415 -- see root.py
+
+    return await _change(quote, FinalizeQuote(), version, ("finalize",), user, request_id, json_output=json_output)
+
+
+@app.command
+async def sent(
+    quote: str, *, to: str, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
+) -> int:
+    """Record to whom a finalized quote was sent; Quotebot itself mails nobody. Options as of `quotebot quote revise`."""
+    from quotebot.lifecycle_commands import MarkSent  # noqa: PLC0415 -- see root.py
+
+    return await _change(quote, MarkSent(to), version, ("sent", to), user, request_id, json_output=json_output)
+
+
+@app.command
+async def accept(
+    quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
+) -> int:
+    """Record that the customer said yes. Options as of `quotebot quote revise`."""
+    from quotebot.lifecycle_commands import AcceptQuote  # noqa: PLC0415 -- see root.py
+
+    return await _change(quote, AcceptQuote(), version, ("accept",), user, request_id, json_output=json_output)
+
+
+@app.command
+async def lost(
+    quote: str, *, reason: str, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
+) -> int:
+    """Record that the customer said no, and why. Options as of `quotebot quote revise`."""
+    from quotebot.lifecycle_commands import LoseQuote  # noqa: PLC0415 -- see root.py
+
+    return await _change(quote, LoseQuote(reason), version, ("lost", reason), user, request_id, json_output=json_output)
+
+
+@app.command
+async def cancel(
+    quote: str,
+    *,
+    reason: str | None = None,
+    version: Version = None,
+    user: As = None,
+    request_id: str | None = None,
+    json_output: Json = False,
+) -> int:
+    """End a quote that is no longer wanted. Options as of `quotebot quote revise`."""
+    from quotebot.lifecycle_commands import CancelQuote  # noqa: PLC0415 -- see root.py
+
+    return await _change(quote, CancelQuote(reason), version, ("cancel", reason), user, request_id, json_output=json_output)
+
+
+async def _decide(
+    quote: str,
+    decision: Literal["approve", "reject"],
+    reason: str | None,
+    version: int | None,
+    user: str | None,
+    request_id: str | None,
+    *,
+    json_output: bool,
+) -> int:
+    """Decide about the request that the quote waits for now; of a quote that waits for none the ledger says so."""
+    from quotebot.commands import DecideApproval  # noqa: PLC0415 -- see root.py
+
+    def deed(found: Quote) -> Deed:
+        approval_id = "" if found.approval is None else found.approval.approval_id
+        payload = DecideApproval(approval_id, decision, reason)
+        return Deed(payload, found.quote_id, version, found.team_id, (decision, reason))
+
+    return await _about(quote, user, request_id, deed, json_output=json_output)
+
+
+async def _change(
+    quote: str,
+    payload: Payload,
+    version: int | None,
+    typed: tuple[object, ...],
+    user: str | None,
+    request_id: str | None,
+    *,
+    json_output: bool,
+) -> int:
+    def deed(found: Quote) -> Deed:
+        return Deed(payload, found.quote_id, version, found.team_id, typed)
+
+    return await _about(quote, user, request_id, deed, json_output=json_output)
+
+
+async def _about(quote: str, user: str | None, request_id: str | None, deed: Callable[[Quote], Deed], *, json_output: bool) -> int:
+    """Carry out a command about an existing quote."""
+    async with opened.existing_ledger() as ledger:
+        found = await quote_reads.find(ledger, quote)
+        if found is None:
+            return quote_reads.no_such_quote(quote)
+        try:
+            asked = options(user, request_id, json_output=json_output)
+        except UsageError as error:
+            return _usage(error)
+        return await carry_out(ledger, deed(found), asked)
+
+
+def _usage(error: UsageError) -> int:
+    exits.complain(str(error))
+    return exits.USAGE

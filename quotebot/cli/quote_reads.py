@@ -1,0 +1,432 @@
+"""The read-only half of `quotebot quote`: show, list, price, preview, compare, explain. Nothing is recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from quotebot.cli import exits, letters, opened, tables
+from quotebot.cli.quote_work import plain
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+    from quotebot.domain.pricing import PricedLine, PriceRequest, Pricing
+    from quotebot.domain.quotes import Quote
+    from quotebot.domain.versions import Simulation
+    from quotebot.slack.verbs import Meaning
+    from quotebot.store.versions import Filter, Page
+
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+Version = Annotated[int | None, Parameter(validator=Number(gte=1, lte=100_000))]
+
+
+async def show(quote: str, *, version: Version = None, json_output: Json = False) -> int:
+    """Show one quote: its state, lines, totals and approval.
+
+    Exit status of every command that only reads: 0 shown, 4 there is nothing like it, 64 usage.
+
+    Parameters
+    ----------
+    quote
+        Which, e.g. Q-2026-0042.
+    version
+        As this version was; without it as the quote is now.
+    json_output
+        Print JSON.
+    """
+    async with opened.existing_ledger() as ledger:
+        found = await find(ledger, quote, version)
+    if found is None:
+        return no_such_quote(quote, version)
+    facts = _facts(found)
+    if json_output:
+        letters.print_json({"schema_version": 1, "quote": facts, **_priced(found.pricing)})
+        return exits.OK
+    for name, value in facts.items():
+        if value is not None and value != []:
+            print(f"{name:16} {', '.join(value) if isinstance(value, list) else letters.for_people(name, value)}")
+    print()
+    _print_lines(found.pricing)
+    return exits.OK
+
+
+async def list_quotes(
+    *,
+    state: tuple[str, ...] = (),
+    account: str | None = None,
+    owner: str | None = None,
+    team: str | None = None,
+    page: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 1,
+    limit: Annotated[int, Parameter(validator=Number(gte=1, lte=1_000))] = 20,
+    json_output: Json = False,
+) -> int:
+    """List quotes, the newest first.
+
+    Parameters
+    ----------
+    state
+        Only those in this state, or `open` for all that have not ended; may be given several times.
+    account
+        Only those whose customer's name holds this.
+    owner
+        Only those of this person, by Slack user id.
+    team
+        Of this Slack workspace, by id; without it of the one that every quote belongs to.
+    page
+        Which page.
+    limit
+        Quotes on one page.
+    json_output
+        Print JSON.
+    """
+    from quotebot.domain.quotes import QuoteState  # noqa: PLC0415 -- see root.py
+    from quotebot.slack.listing import OPEN  # noqa: PLC0415 -- see root.py
+    from quotebot.store.versions import Filter  # noqa: PLC0415 -- see root.py
+
+    states: frozenset[QuoteState] = frozenset()
+    for name in state:
+        folded = name.strip().casefold().replace(" ", "_").replace("-", "_")
+        if folded != "open" and folded not in {known.value for known in QuoteState}:
+            exits.complain(f"There is no state {name!r}: use open, {', '.join(known.value for known in QuoteState)}.")
+            return exits.USAGE
+        states |= OPEN if folded == "open" else {QuoteState(folded)}
+    async with opened.existing_ledger() as ledger:
+        team_id = team or await only_team(ledger)
+        if team_id is None:
+            exits.complain("No quotes, or of several workspaces: say which with --team T....")
+            return exits.NOTHING_MATCHED
+        found = await _page(ledger, Filter(team_id, owner, states, account), page, limit)
+    return _print_page(found, json_output=json_output)
+
+
+async def price(*text: str, json_output: Json = False) -> int:
+    """Price a request without recording it, e.g. quotebot quote price "150 pro, 150 sso; term 12m; discount 15%".
+
+    Parameters
+    ----------
+    text
+        Products, term and discount, as after the colon of `/quote new`.
+    json_output
+        Print JSON.
+    """
+    simulation = _simulated(" ".join(text))
+    if isinstance(simulation, int):
+        return simulation
+    if json_output:
+        letters.print_json({"schema_version": 1, **_priced(simulation.pricing)})
+    else:
+        _print_lines(simulation.pricing)
+    return exits.OK
+
+
+async def preview(*text: str, json_output: Json = False) -> int:
+    """Say who would have to approve a request, without recording it.
+
+    Parameters
+    ----------
+    text
+        An existing quote, e.g. Q-2026-0042, and maybe a colon and changes of it; or a request as of `quotebot quote price`.
+    json_output
+        Print JSON.
+    """
+    from quotebot.slack.reads import preview as in_words  # noqa: PLC0415 -- see root.py
+
+    typed = " ".join(text)
+    simulation = await _simulated_quote(typed) if typed.upper().startswith("Q-") else _simulated(typed)
+    if isinstance(simulation, int):
+        return simulation
+    decision = simulation.decision
+    if json_output:
+        facts = {"automatic": decision.automatic, "blocked": decision.blocked, "hits": list(decision.hits)}
+        roles = list(decision.required_roles)
+        letters.print_json({"schema_version": 1, **facts, "required_roles": roles, **_priced(simulation.pricing)})
+    else:
+        print(plain(in_words(decision)).replace("*", "") + ".")
+    return exits.OK
+
+
+async def compare(quote: str, before: Version = None, after: Version = None, /, *, json_output: Json = False) -> int:
+    """Say what differs between two versions of a quote; without numbers between the newest and the one before it.
+
+    Parameters
+    ----------
+    quote
+        Which, e.g. Q-2026-0042.
+    before
+        The older version, e.g. 1.
+    after
+        The newer version; without it the newest.
+    json_output
+        Print JSON.
+    """
+    from quotebot.domain.versions import difference_words  # noqa: PLC0415 -- see root.py
+
+    async with opened.existing_ledger() as ledger:
+        head = await find(ledger, quote)
+        if head is None:
+            return no_such_quote(quote)
+        old = await find(ledger, quote, before or head.version - 1)
+        new = head if after is None else await find(ledger, quote, after)
+    if old is None or new is None:
+        exits.complain(f"{head.quote_id} has versions 1 to {head.version}: there are no such two to compare.")
+        return exits.NOTHING_MATCHED
+    said = difference_words(old.pricing, new.pricing)
+    if json_output:
+        versions = {"before": _facts(old), "after": _facts(new)}
+        letters.print_json({"schema_version": 1, "quote_id": head.quote_id, **versions, "differences": list(said)})
+    else:
+        print("\n".join(said) or "Nothing differs.")
+    return exits.OK
+
+
+async def explain(
+    quote: str,
+    *,
+    line: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    version: Version = None,
+    json_output: Json = False,
+) -> int:
+    """Say how the figures of a quote come about.
+
+    Parameters
+    ----------
+    quote
+        Which, e.g. Q-2026-0042.
+    line
+        Only this line, counted from 1.
+    version
+        Of this version; without it of the newest.
+    json_output
+        Print JSON.
+    """
+    from quotebot.domain.pricing import explain as trace_of  # noqa: PLC0415 -- see root.py
+
+    async with opened.existing_ledger() as ledger:
+        found = await find(ledger, quote, version)
+    if found is None:
+        return no_such_quote(quote, version)
+    trace = trace_of(found.pricing)
+    if line is not None:
+        trace = tuple(sentence for sentence in trace if sentence.startswith(f"{line}. "))
+        if not trace:
+            exits.complain(f"{found.quote_id} has {len(found.pricing.lines)} lines; there is no line {line}.")
+            return exits.NOTHING_MATCHED
+    if json_output:
+        letters.print_json({"schema_version": 1, "quote_id": found.quote_id, "version": found.version, "trace": list(trace)})
+    else:
+        print("\n".join(trace))
+    return exits.OK
+
+
+# what the commands of quote.py share
+
+
+async def find(ledger: Ledger, typed: str, version: int | None = None) -> Quote | None:
+    """Return the quote that was typed, as its head or as the version named; None when there is none."""
+    from quotebot.domain.quotes import parse_quote_id  # noqa: PLC0415 -- see root.py
+    from quotebot.store import quotes as store  # noqa: PLC0415 -- see root.py
+
+    quote_id = parse_quote_id(typed)
+    if quote_id is None:
+        return None
+    if version is None:
+        return await ledger.database.read(lambda tx: store.load(tx, quote_id))
+    return await ledger.database.read(lambda tx: store.load_version(tx, quote_id, version))
+
+
+async def only_team(ledger: Ledger) -> str | None:
+    """Return the workspace that all quotes so far belong to, None when that is none or several."""
+    from quotebot.store import versions  # noqa: PLC0415 -- see root.py
+
+    return await ledger.database.read(versions.only_team)
+
+
+def no_such_quote(typed: str, version: int | None = None) -> int:
+    """Say that there is none, and return the exit status."""
+    named = typed if version is None else f"{typed} v{version}"
+    exits.complain(f"There is no quote {named}. Nothing was done. `quotebot quote list` shows them; one looks like Q-2026-0042.")
+    return exits.NOTHING_MATCHED
+
+
+def misread(read: Meaning) -> int:
+    """Say why a typed request means nothing, and return the exit status."""
+    exits.complain(plain(getattr(read, "message", "That is no request for a quote. Nothing was recorded.")))
+    return exits.USAGE
+
+
+def misread_parts(problems: tuple[str, ...]) -> int:
+    """Say all that cannot be read of what was typed, and return the exit status."""
+    exits.complain(plain("\n".join((*problems, "Nothing was recorded."))))
+    return exits.USAGE
+
+
+def _simulated(typed: str) -> Simulation | int:
+    """Price a whole request as it was typed; an exit status when that cannot be."""
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+    from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
+
+    rules = load_rules(load_settings())
+    request = grammar.read_request(typed, rules.catalogue)
+    return misread_parts(request) if isinstance(request, tuple) else _priced_request(request)
+
+
+async def _simulated_quote(typed: str) -> Simulation | int:
+    from quotebot.domain.changes import changed, request_of  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+    from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
+    from quotebot.words import pricing_problem  # noqa: PLC0415 -- see root.py
+
+    name, colon, body = typed.partition(":")
+    async with opened.existing_ledger() as ledger:
+        found = await find(ledger, name)
+    if found is None:
+        return no_such_quote(name)
+    request = request_of(found.pricing)
+    if not colon:
+        return _priced_request(request)
+    changes = grammar.read_changes(body, load_rules(load_settings()).catalogue)
+    if isinstance(changes, tuple):
+        return misread_parts(changes)
+    edited = changed(request, changes)
+    return misread_parts(tuple(map(pricing_problem, edited))) if isinstance(edited, tuple) else _priced_request(edited)
+
+
+def _priced_request(request: PriceRequest) -> Simulation | int:
+    from quotebot.domain.versions import Simulation, simulate  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+    from quotebot.words import pricing_problem  # noqa: PLC0415 -- see root.py
+
+    rules = load_rules(load_settings())
+    found = simulate(request, rules.catalogue, rules.policy)
+    return found if isinstance(found, Simulation) else misread_parts(tuple(map(pricing_problem, found)))
+
+
+async def _page(ledger: Ledger, chosen: Filter, page: int, limit: int) -> Page:
+    from quotebot.store import versions  # noqa: PLC0415 -- see root.py
+
+    return await ledger.database.read(lambda tx: versions.list_quotes(tx, chosen, page=page, rows=limit))
+
+
+def _print_page(page: Page, *, json_output: bool) -> int:
+    from dataclasses import asdict  # noqa: PLC0415 -- see root.py
+
+    from quotebot.domain import money  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.quotes import state_words  # noqa: PLC0415 -- see root.py
+
+    if json_output:
+        quotes = [asdict(quote) for quote in page.quotes]
+        letters.print_json({"schema_version": 1, "quotes": quotes, "page": page.number, "more": page.more})
+        return exits.OK
+    if not page.quotes:
+        exits.complain("No quotes.")
+        return exits.OK
+    tables.print_table(
+        ("Quote", "Version", "State", "Total", "Owner", "Created", "Valid until", "Customer"),
+        [
+            (
+                quote.quote_id,
+                f"v{quote.version}",
+                state_words(quote.state),
+                money.format_amount(quote.net_total, quote.currency),
+                quote.requester_name or quote.requester,
+                letters.time_words(quote.created_at),
+                letters.time_words(quote.valid_until),
+                quote.account,
+            )
+            for quote in page.quotes
+        ],
+    )
+    if page.more:
+        exits.complain(f"There are more: --page {page.number + 1}.")
+    return exits.OK
+
+
+def _facts(quote: Quote) -> dict[str, Any]:
+    approval, sent, closing = quote.approval, quote.sent, quote.closing
+    return {
+        "quote_id": quote.quote_id,
+        "version": quote.version,
+        "state": quote.state.value,
+        "superseded": "yes" if quote.superseded else None,
+        "account": quote.account,
+        "requester": quote.requester,
+        "channel": quote.channel,
+        "created_at": quote.created_at,
+        "revised_by": quote.revised_by,
+        "revised_at": quote.revised_at,
+        "valid_until_at": quote.valid_until,
+        "approval_id": None if approval is None else approval.approval_id,
+        "approval_state": None if approval is None else approval.state.value,
+        "required_roles": [] if approval is None else list(approval.required_roles),
+        "reasons": [] if approval is None else list(approval.reasons),
+        "decided_by": None if approval is None else approval.decided_by,
+        "decided_role": None if approval is None else approval.decided_role,
+        "decided_at": None if approval is None else approval.decided_at,
+        "decision_reason": None if approval is None else approval.decision_reason,
+        "sent_to": None if sent is None else sent.recipient,
+        "sent_by": None if sent is None else sent.sent_by,
+        "sent_at": None if sent is None else sent.sent_at,
+        "closing_reason": None if closing is None else closing.reason,
+        "closed_by": None if closing is None else closing.closed_by,
+        "closed_at": None if closing is None else closing.closed_at,
+    }
+
+
+def _priced(pricing: Pricing) -> dict[str, Any]:
+    """Return a price as JSON prints it: amounts as text, never what a product costs the seller."""
+    return {
+        "currency": pricing.currency,
+        "term_months": pricing.term_months,
+        "discount_percent": str(pricing.discount_percent),
+        "list_total": str(pricing.list_total),
+        "discount_total": str(pricing.discount_total),
+        "net_total": str(pricing.net_total),
+        "lines": [_line(line) for line in pricing.lines],
+    }
+
+
+def _line(line: PricedLine) -> dict[str, Any]:
+    return {
+        "position": line.position,
+        "sku": line.sku,
+        "name": line.name,
+        "quantity": line.quantity,
+        "months": line.months,
+        "unit_price": str(line.unit_price),
+        "tier": line.tier,
+        "list_amount": str(line.list_amount),
+        "discount_amount": str(line.discount_amount),
+        "net_amount": str(line.net_amount),
+    }
+
+
+def _print_lines(pricing: Pricing) -> None:
+    from quotebot.domain import money  # noqa: PLC0415 -- see root.py
+
+    currency = pricing.currency
+    totals = (
+        ("", "", "", "", f"list {money.format_number(pricing.list_total, currency)}", f"Total in {currency}"),
+        ("", "", "", "", f"net {money.format_number(pricing.net_total, currency)}", money.format_percent(pricing.discount_percent)),
+    )
+    tables.print_table(
+        ("Line", "Quantity", "Unit price", "Months", "Net", "Product"),
+        [
+            *(
+                (
+                    str(line.position),
+                    f"{line.quantity:,}",
+                    money.format_unit_price(line.unit_price, currency),
+                    "once" if line.billing == "one_time" else str(line.months),
+                    money.format_number(line.net_amount, currency),
+                    f"{line.name} ({line.sku})",
+                )
+                for line in pricing.lines
+            ),
+            *totals,
+        ],
+    )

@@ -1,0 +1,251 @@
+"""How a command about quotes is carried out from the terminal: recorded in the ledger, then awaited.
+
+A running bot executes it. When none runs, this process takes the bot's lock for a moment and executes it itself; what is owed to
+Slack, Salesforce or the PDF then waits for the next start of the bot. The answer is read here, never sent in Slack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from quotebot.cli import exits, letters, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ledger.ledger import Ledger
+    from ledger.records import Operation, Reservation
+    from quotebot.commands import Payload
+    from quotebot.settings import Settings
+
+WAIT_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 0.1
+NEW: Final = "new"  # what a creation is about
+REQUEST_ID: Final = re.compile(r"[!-~]{1,100}")
+USER: Final = re.compile(r"[UW][A-Z0-9]{1,30}")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What every such command takes: who asks, under which request id, and how the answer is printed."""
+
+    user: str  # a Slack user id
+    request_id: str
+    json_output: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A command as it is recorded. `typed` is what the person typed, which identifies a repetition of the same request id.
+
+    `version` is the one that was named, None for the head, 0 for a creation.
+    """
+
+    payload: Payload
+    quote_id: str
+    version: int | None
+    team_id: str
+    typed: Sequence[object]
+
+
+class UsageError(ValueError):
+    """What was typed makes no sense; nothing was done."""
+
+
+def options(user: str | None, request_id: str | None, *, json_output: bool) -> Options:
+    """Check who asks and under which id; a fresh id is printed before anything is done. Raises UsageError."""
+    import uuid  # noqa: PLC0415 -- see root.py
+
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    person = user or load_settings().cli_users.get(opened.operator())
+    if person is None:
+        raise UsageError(
+            "Say for whom: --as U0REP (a Slack user id), or set QUOTEBOT_CLI_USERS, "
+            f'e.g. {{"{opened.operator()}": "U0REP"}}. Nothing was done.'
+        )
+    if not USER.fullmatch(person):
+        raise UsageError(f"{person!r} is no Slack user id: it looks like U0REP. Nothing was done.")
+    if request_id is not None and not REQUEST_ID.fullmatch(request_id):
+        raise UsageError("--request-id is 1 to 100 printable characters without spaces. Nothing was done.")
+    if request_id is None:
+        request_id = uuid.uuid4().hex
+        exits.complain(f"Request id {request_id}: give it again with --request-id and nothing is done twice.")
+    return Options(person, request_id, json_output)
+
+
+async def carry_out(ledger: Ledger, deed: Deed, asked: Options) -> int:
+    """Record the command, wait for its end and print its answer; returns the exit status."""
+    reservation = await _reserve(ledger, deed, asked)
+    if reservation.operation.id == 0 or reservation.sighting == "conflict":
+        return _refused_at_once(reservation, asked)
+    operation = await _finished(ledger, reservation.operation)
+    return _report(operation, asked, repeated=reservation.sighting == "duplicate")
+
+
+async def _reserve(ledger: Ledger, deed: Deed, asked: Options) -> Reservation:
+    from ledger import keys  # noqa: PLC0415 -- see root.py
+    from ledger.records import Request  # noqa: PLC0415 -- see root.py
+
+    typed: list[Any] = [*deed.typed, deed.quote_id, deed.version, asked.user]
+    request = Request(
+        source="cli",
+        source_request_id=f"{asked.user}:{asked.request_id}",
+        action_kind=deed.payload.kind,
+        aggregate_id=deed.quote_id,
+        aggregate_version=deed.version,
+        payload=deed.payload.canonical(),
+        fingerprint=keys.digest(typed),
+        actor=asked.user,
+        actor_type="operator",
+        team_id=deed.team_id,
+        received_at=ledger.clock.now_ms(),
+        transport={"actor_name": "", "terminal_user": opened.operator()},
+    )
+    return await ledger.reserve(request)
+
+
+async def _finished(ledger: Ledger, operation: Operation) -> Operation:
+    """Wait until the command has ended, or for 30 seconds; execute it here while no bot runs. Returns it as it is then."""
+    import asyncio  # noqa: PLC0415 -- see root.py
+
+    from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import LedgerInUseError  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    give_up_at = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while not _has_ended(operation) and asyncio.get_running_loop().time() < give_up_at:
+        if not await bot_runs(ledger):
+            try:
+                await _execute_alone(load_settings(), operation.id)
+            except LedgerInUseError:  # one has just started
+                continue
+            return await _look(ledger, operation.id)
+        await asyncio.sleep(LOOK_SECONDS)
+        operation = await _look(ledger, operation.id)
+    return operation
+
+
+async def _execute_alone(settings: Settings, operation_id: int) -> None:
+    """Execute what is due as the one active process, up to this command. Raises LedgerInUseError when a bot runs after all."""
+    import random  # noqa: PLC0415 -- see root.py
+
+    from ledger import recovery  # noqa: PLC0415 -- see root.py
+    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
+    from ledger.ledger import Ledger  # noqa: PLC0415 -- see root.py
+    from quotebot import __version__  # noqa: PLC0415 -- see root.py
+    from quotebot.execution import Executor, burial_answer  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import (  # noqa: PLC0415 -- see root.py
+        instance_lock,
+        load_rules,
+        matrix,
+        open_audit,
+        open_database,
+    )
+    from quotebot.store import quotes as store  # noqa: PLC0415 -- see root.py
+
+    clock = SystemClock()
+    async with instance_lock(settings):
+        audit = open_audit(settings)
+        database = await open_database(settings.ledger_path, audit, clock, bot=False)
+        try:
+            epoch = await recovery.begin_epoch(database, clock.now_ms(), role="cli", build=__version__)
+            ledger = Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds, pin=store.head_version)
+            await recovery.take_back(
+                ledger,
+                answer=lambda tx, poisoned: burial_answer(tx, poisoned, "the bot stopped while working on it", clock.now_ms()),
+                follow=letters.follow(ledger),
+            )
+            executor = Executor(ledger, load_rules(settings), random.SystemRandom().uniform, matrix(settings))
+            with _warnings_only():
+                while await executor.step() and not _has_ended(await _look(ledger, operation_id)):
+                    pass
+            await recovery.give_back(ledger)
+        finally:
+            await database.close()
+
+
+@contextlib.contextmanager
+def _warnings_only() -> Iterator[None]:
+    """Keep the facts that a bot logs off the terminal: the answer is printed. What goes wrong is said on stderr."""
+    import logging  # noqa: PLC0415 -- see root.py
+    import sys  # noqa: PLC0415 -- see root.py
+
+    import structlog  # noqa: PLC0415 -- see root.py
+
+    before = structlog.get_config()
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+async def _look(ledger: Ledger, operation_id: int) -> Operation:
+    from ledger.records import Operation  # noqa: PLC0415 -- see root.py
+
+    row = await ledger.database.read(lambda tx: tx.one("operation_by_id", id=operation_id))
+    assert row is not None  # noqa: S101 -- unfinished commands are never purged
+    return Operation.of(row)
+
+
+def _has_ended(operation: Operation) -> bool:
+    return operation.state in ("completed", "failed_terminal", "discarded")
+
+
+def _refused_at_once(reservation: Reservation, asked: Options) -> int:
+    """Answer a request id that means something else, or one whose command was purged since."""
+    from quotebot import words  # noqa: PLC0415 -- see root.py
+
+    operation = reservation.operation
+    if reservation.sighting == "conflict":
+        text, status, outcome = words.conflict(operation.correlation_id), exits.CONFLICT, "conflict"
+    else:
+        finished_at = operation.received_at if reservation.finished_at is None else reservation.finished_at
+        text = words.finished_long_ago(operation.outcome, finished_at)
+        status, outcome = exits.OK if operation.outcome == "applied" else exits.REFUSED, operation.outcome or "given up"
+    if asked.json_output:
+        letters.print_json({"schema_version": 1, "request_id": asked.request_id, "outcome": outcome, "text": text})
+    else:
+        exits.complain(text)
+    return status
+
+
+def _report(operation: Operation, asked: Options, *, repeated: bool) -> int:
+    from quotebot import words  # noqa: PLC0415 -- see root.py
+
+    response = operation.response or {}
+    ended = _has_ended(operation)
+    text = response.get("text") or words.operation_pending(operation.correlation_id)
+    done = operation.state == "completed" and operation.outcome == "applied"
+    if asked.json_output:
+        letters.print_json(
+            {
+                "schema_version": 1,
+                "request_id": asked.request_id,
+                "operation": f"op{operation.id}",
+                "ref": operation.correlation_id,
+                "state": operation.state.value,
+                "outcome": operation.outcome,
+                "repeated": repeated,
+                **{name: value for name, value in response.items() if name in ("code", "quote_id", "version")},
+                "text": plain(text),
+            }
+        )
+    elif done:
+        print(plain(text))
+    else:
+        exits.complain(plain(text))
+    return exits.OK if done else exits.REFUSED if ended else exits.PENDING
+
+
+def plain(mrkdwn: str) -> str:
+    """Return a sentence of the bot as a terminal shows it, without Slack's entities."""
+    text = mrkdwn.replace("`/quote status ", "`quotebot quote show ")
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")

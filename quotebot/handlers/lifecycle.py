@@ -1,0 +1,220 @@
+"""What the commands about a quote's life come to: revise, clone, cancel, finalize, mark sent, accept, lose.
+
+The card and a notice in the thread are owed for each. A new PDF and a new record in Salesforce are not: they are owed when a
+version is approved. Whether a quote has expired is tested against the moment the command came, not against what a job has done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ledger.records import AuditEvent
+from quotebot import effects, lifecycle_words, words
+from quotebot.commands import ReviseQuote
+from quotebot.domain.changes import Changes, changed, request_of
+from quotebot.domain.lifecycle import allowed, may_be_changed
+from quotebot.domain.pricing import Pricing, price
+from quotebot.domain.quotes import Closing, Quote, QuoteState, Sending
+from quotebot.domain.versions import difference
+from quotebot.handlers.quotes import DAY_MS, Decision, facts, foreign, refused
+from quotebot.lifecycle_commands import (
+    REASON_CHARACTERS_MAX,
+    RECIPIENT_CHARACTERS_MAX,
+    AcceptQuote,
+    CancelQuote,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quotebot.commands import LifecyclePayload
+    from quotebot.domain.pricing import PricingProblem
+    from quotebot.handlers.quotes import Asked, Rules
+    from quotebot.lifecycle_commands import CloneQuote
+
+
+def change(asked: Asked, command: LifecyclePayload, quote: Quote, root: str, rules: Rules) -> Decision:
+    """Decide one command about an existing quote; `quote` is its head."""
+    match command:
+        case ReviseQuote():
+            return revise(asked, command, quote, root, rules)
+        case CancelQuote():
+            return cancel(asked, command, quote, root)
+        case FinalizeQuote():
+            return finalize(asked, quote, root)
+        case MarkSent():
+            return mark_sent(asked, command, quote, root)
+        case AcceptQuote():
+            return accept(asked, quote, root)
+        case LoseQuote():
+            return lose(asked, command, quote, root)
+
+
+def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: Rules) -> Decision:
+    """Price other content as the next version. What was approved of the version before it counts no more."""
+    if refusal := _not_about_head(asked, quote):
+        return refusal
+    if not may_be_changed(quote.state):
+        return _refused(asked, quote, "wrong_state", lifecycle_words.wrong_state(quote, "revise"))
+    if refusal := _lapsed(asked, quote, "revise"):
+        return refusal
+    priced = _revised_price(command, quote, rules)
+    if not isinstance(priced, Pricing):
+        return _refused(asked, quote, "not_priceable", lifecycle_words.not_revisable(quote, priced))
+    if not difference(quote.pricing, priced):
+        return _refused(asked, quote, "no_change", lifecycle_words.nothing_to_change(quote))
+    after = replace(
+        quote,
+        version=quote.version + 1,
+        state=QuoteState.PRICED,
+        pricing=priced,
+        approval=None,
+        sent=None,
+        valid_until=asked.received_at + rules.valid_days * DAY_MS,
+        revised_by=asked.actor,
+        revised_at=asked.received_at,
+    )
+    notice = lifecycle_words.revised(quote, after, asked.actor)
+    return _applied(asked, quote, after, root, ("revised", "quote.revised", notice))
+
+
+def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: Callable[[], str], rules: Rules) -> Decision:
+    """Create a quote of the asker's own with the content of another, at today's prices. `original` None: there is no such version.
+
+    `quote_id` gives the next number, asked for only when there is a quote to number.
+    """
+    if original is None or original.team_id != asked.team_id:  # a stranger does not learn that it exists
+        return refused(asked, "new", command.channel, "unknown_quote", lifecycle_words.nothing_to_clone(command.quote_id))
+    priced = price(request_of(original.pricing), rules.catalogue)
+    if not isinstance(priced, Pricing):
+        problems = tuple(words.pricing_problem(problem) for problem in priced)
+        return refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))
+    quote = Quote(
+        quote_id=quote_id(),
+        version=1,
+        state=QuoteState.PRICED,
+        account=command.account or original.account,
+        requester=asked.actor,
+        requester_name=asked.actor_name,
+        team_id=asked.team_id,
+        channel=command.channel,
+        created_at=asked.received_at,
+        valid_until=asked.received_at + rules.valid_days * DAY_MS,
+        pricing=priced,
+    )
+    copied = {"cloned_from": original.quote_id, "cloned_version": original.version}
+    event = AuditEvent("quote.created", quote.quote_id, after={**facts(quote), **copied})
+    response = {"code": "cloned", "quote_id": quote.quote_id, "text": lifecycle_words.cloned(quote, original)}
+    return Decision("applied", response, quote, (effects.root(quote.quote_id),), (event,))
+
+
+def cancel(asked: Asked, command: CancelQuote, quote: Quote, root: str) -> Decision:
+    """End the quote. Whatever approval it waits for is no longer wanted."""
+    if refusal := _cannot_become(asked, quote, QuoteState.CANCELLED, "cancel"):
+        return refusal
+    reason = (command.reason or "").strip() or None
+    if reason is not None and len(reason) > REASON_CHARACTERS_MAX:
+        return _refused(asked, quote, "too_long", lifecycle_words.too_long("reason", REASON_CHARACTERS_MAX))
+    after = replace(quote, state=QuoteState.CANCELLED, closing=Closing(reason, asked.actor, asked.received_at))
+    return _applied(asked, quote, after, root, ("cancelled", "quote.cancelled", lifecycle_words.cancelled(after, asked.actor)))
+
+
+def finalize(asked: Asked, quote: Quote, root: str) -> Decision:
+    """Freeze the head, if it is approved."""
+    if refusal := _cannot_become(asked, quote, QuoteState.FINALIZED, "finalize"):
+        return refusal
+    after = replace(quote, state=QuoteState.FINALIZED)
+    return _applied(asked, quote, after, root, ("finalized", "quote.finalized", lifecycle_words.finalized(after, asked.actor)))
+
+
+def mark_sent(asked: Asked, command: MarkSent, quote: Quote, root: str) -> Decision:
+    """Record to whom the finalized version was sent."""
+    if refusal := _cannot_become(asked, quote, QuoteState.SENT, "send"):
+        return refusal
+    recipient = command.recipient.strip()
+    if not recipient:
+        return _refused(asked, quote, "recipient_needed", lifecycle_words.recipient_needed(quote.quote_id))
+    if len(recipient) > RECIPIENT_CHARACTERS_MAX:
+        return _refused(asked, quote, "too_long", lifecycle_words.too_long("recipient", RECIPIENT_CHARACTERS_MAX))
+    after = replace(quote, state=QuoteState.SENT, sent=Sending(recipient, asked.actor, asked.received_at))
+    return _applied(asked, quote, after, root, ("sent", "quote.sent", lifecycle_words.sent(after, asked.actor)))
+
+
+def accept(asked: Asked, quote: Quote, root: str) -> Decision:
+    """Record the customer's yes, unless it came after the quote's last day."""
+    if refusal := _cannot_become(asked, quote, QuoteState.ACCEPTED, "accept"):
+        return refusal
+    after = replace(quote, state=QuoteState.ACCEPTED, closing=Closing(None, asked.actor, asked.received_at))
+    return _applied(asked, quote, after, root, ("accepted", "quote.accepted", lifecycle_words.accepted(after, asked.actor)))
+
+
+def lose(asked: Asked, command: LoseQuote, quote: Quote, root: str) -> Decision:
+    """Record the customer's no and its reason."""
+    if refusal := _cannot_become(asked, quote, QuoteState.LOST, "lose"):
+        return refusal
+    reason = command.reason.strip()
+    if not reason:
+        return _refused(asked, quote, "reason_needed", lifecycle_words.reason_needed(quote.quote_id))
+    if len(reason) > REASON_CHARACTERS_MAX:
+        return _refused(asked, quote, "too_long", lifecycle_words.too_long("reason", REASON_CHARACTERS_MAX))
+    after = replace(quote, state=QuoteState.LOST, closing=Closing(reason, asked.actor, asked.received_at))
+    return _applied(asked, quote, after, root, ("lost", "quote.lost", lifecycle_words.lost(after, asked.actor)))
+
+
+def _revised_price(command: ReviseQuote, quote: Quote, rules: Rules) -> Pricing | tuple[PricingProblem, ...]:
+    request = command.request
+    if request is None:
+        edited = changed(request_of(quote.pricing), command.changes or Changes())
+        if isinstance(edited, tuple):
+            return edited
+        request = edited
+    return price(request, rules.catalogue)
+
+
+def _cannot_become(asked: Asked, quote: Quote, target: QuoteState, verb: str) -> Decision | None:
+    """Refuse what the head's state or its last day does not allow; None when the way is free."""
+    if refusal := _not_about_head(asked, quote):
+        return refusal
+    if target not in allowed(quote.state):
+        return _refused(asked, quote, "wrong_state", lifecycle_words.wrong_state(quote, verb))
+    return _lapsed(asked, quote, verb)
+
+
+def _not_about_head(asked: Asked, quote: Quote) -> Decision | None:
+    if refusal := foreign(asked, quote):
+        return refusal
+    if asked.seen_version is None or asked.seen_version == quote.version:
+        return None
+    return _refused(asked, quote, "stale", lifecycle_words.superseded(asked.seen_version, quote))
+
+
+def _lapsed(asked: Asked, quote: Quote, verb: str) -> Decision | None:
+    if asked.received_at < quote.valid_until:
+        return None
+    return _refused(asked, quote, "expired", lifecycle_words.lapsed(quote, verb))
+
+
+def _applied(asked: Asked, before: Quote, after: Quote, root: str, end: tuple[str, str, str]) -> Decision:
+    """`end` is the code of the answer, the event of the audit and the notice in the thread."""
+    code, event, notice = end
+    return Decision(
+        "applied",
+        {
+            "code": code,
+            "quote_id": after.quote_id,
+            "version": after.version,
+            "ref": asked.correlation_id,
+            "text": lifecycle_words.now(after),
+        },
+        after,
+        (effects.card(after.quote_id, root), effects.notice(after.quote_id, root, notice)),
+        (AuditEvent(event, after.quote_id, facts(before), facts(after)),),
+    )
+
+
+def _refused(asked: Asked, quote: Quote, code: str, text: str) -> Decision:
+    return refused(asked, quote.quote_id, quote.channel, code, text)

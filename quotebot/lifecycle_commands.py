@@ -1,0 +1,145 @@
+"""What can be asked about a quote that exists, beyond its approval: one frozen payload per kind, as in commands.py.
+
+All but `quote.clone` are about the head version of the quote that the command names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RECIPIENT_CHARACTERS_MAX = 200
+REASON_CHARACTERS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class CloneQuote:
+    """Create a new quote in `channel` with the content of another one. `version` None is its head when the clone is made.
+
+    `account` None is the customer of the original.
+    """
+
+    kind: ClassVar[str] = "quote.clone"
+    schema: ClassVar[int] = 1
+    quote_id: str
+    channel: str
+    version: int | None = None
+    account: str | None = None
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {
+            "v": self.schema,
+            "quote_id": self.quote_id,
+            "version": self.version,
+            "account": self.account,
+            "channel": self.channel,
+        }
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> CloneQuote:
+        """Rebuild from the canonical form of this schema version."""
+        version = stored["version"]
+        return cls(
+            quote_id=str(stored["quote_id"]),
+            channel=str(stored["channel"]),
+            version=None if version is None else int(version),
+            account=_text(stored["account"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CancelQuote:
+    """End a quote that is no longer wanted."""
+
+    kind: ClassVar[str] = "quote.cancel"
+    schema: ClassVar[int] = 1
+    reason: str | None = None
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "reason": self.reason}
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> CancelQuote:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(reason=_text(stored["reason"]))
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizeQuote:
+    """Freeze an approved version: it may now be sent."""
+
+    kind: ClassVar[str] = "quote.finalize"
+    schema: ClassVar[int] = 1
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema}
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> FinalizeQuote:
+        """Rebuild from the canonical form of this schema version."""
+        del stored
+        return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class MarkSent:
+    """Record that a finalized version was sent, and to whom, as the person writes it."""
+
+    kind: ClassVar[str] = "quote.mark_sent"
+    schema: ClassVar[int] = 1
+    recipient: str
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "recipient": self.recipient}
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> MarkSent:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(recipient=str(stored["recipient"]))
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptQuote:
+    """Record that the customer said yes."""
+
+    kind: ClassVar[str] = "quote.accept"
+    schema: ClassVar[int] = 1
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema}
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> AcceptQuote:
+        """Rebuild from the canonical form of this schema version."""
+        del stored
+        return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class LoseQuote:
+    """Record that the customer said no, and why."""
+
+    kind: ClassVar[str] = "quote.lose"
+    schema: ClassVar[int] = 1
+    reason: str
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "reason": self.reason}
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> LoseQuote:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(reason=str(stored["reason"]))
+
+
+def _text(stored: object) -> str | None:
+    return None if stored is None else str(stored)

@@ -1,0 +1,158 @@
+"""Answers to the read-only verbs: list, compare, explain, simulate. They record nothing and are shown to the one who asks.
+
+People see the quotes of their own workspace; of another one they do not learn that it exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from quotebot import lifecycle_words, words
+from quotebot.domain import money
+from quotebot.domain.changes import Changes, changed, request_of
+from quotebot.domain.pricing import clipped, explain
+from quotebot.domain.quotes import state_words
+from quotebot.domain.versions import Simulation, simulate
+from quotebot.slack.verbs import CompareRequest, ExplainRequest, SimulateRequest
+from quotebot.store import quotes as store
+from quotebot.store.versions import Filter, Page, list_quotes
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from quotebot.domain.policy import PolicyDecision
+    from quotebot.domain.quotes import Quote
+    from quotebot.handlers.quotes import Rules
+    from quotebot.slack.listing import ListRequest
+    from quotebot.slack.verbs import Read
+
+ANSWER_CHARACTERS_MAX: Final = 3_000
+ACCOUNT_CHARACTERS_MAX: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Reads the ledger for one person's question."""
+
+    ledger: Ledger
+    rules: Rules
+
+    async def answer(self, asked: Read, user: str, team_id: str) -> str:
+        """Return the answer as mrkdwn."""
+        match asked:
+            case CompareRequest():
+                return await self.ledger.database.read(lambda tx: _compared(tx, asked, team_id))
+            case ExplainRequest():
+                return await self.ledger.database.read(lambda tx: _explained(tx, asked, team_id))
+            case SimulateRequest():
+                return await self.ledger.database.read(lambda tx: self._simulated(tx, asked, team_id))
+            case _:
+                chosen = Filter(team_id, user if asked.mine else asked.owner, asked.states, asked.account)
+                page = await self.ledger.database.read(lambda tx: list_quotes(tx, chosen, page=asked.page))
+                return _listed(page, asked)
+
+    def _simulated(self, tx: Tx, asked: SimulateRequest, team_id: str) -> str:
+        before, request = None, asked.request
+        if asked.quote_id is not None:
+            before = _visible(tx, asked.quote_id, None, team_id)
+            if before is None:
+                return words.unknown_quote(asked.quote_id)
+            edited = changed(request_of(before.pricing), asked.changes or Changes())
+            if isinstance(edited, tuple):
+                return lifecycle_words.not_revisable(before, edited)
+            request = edited
+        assert request is not None  # noqa: S101 -- the grammar gives a quote or a request
+        found = simulate(request, self.rules.catalogue, self.rules.policy)
+        if not isinstance(found, Simulation):
+            return words.problem_list(tuple(words.pricing_problem(problem) for problem in found))
+        head = f"*What if:* {_net(found)}. {preview(found.decision)}. Nothing was recorded."
+        if before is None:
+            return _cut("\n".join((head, *(words.escape(line) for line in explain(found.pricing)))))
+        name = lifecycle_words.version_name(before)
+        return _cut(f"{head}\nAgainst {name}:\n{lifecycle_words.differences(before.pricing, found.pricing)}")
+
+
+def preview(decision: PolicyDecision) -> str:
+    """Return in words who would have to approve."""
+    why = words.escape(clipped("; ".join(decision.hits), 500))
+    if decision.blocked:
+        return f"Nobody could approve it: {why}"
+    if decision.automatic:
+        return "It would need no approval"
+    return f"It would need approval by *{words.approver_words(decision.required_roles)}*: {why}"
+
+
+def _compared(tx: Tx, asked: CompareRequest, team_id: str) -> str:
+    head = _visible(tx, asked.quote_id, None, team_id)
+    if head is None:
+        return words.unknown_quote(asked.quote_id)
+    if head.version == 1:
+        return f"{head.quote_id} has one version only: there is nothing to compare. Revise it to make another."
+    after = head.version if asked.after is None else asked.after
+    before = head.version - 1 if asked.before is None else asked.before
+    quotes = [_visible(tx, asked.quote_id, version, team_id) for version in (before, after)]
+    old, new = quotes
+    if old is None or new is None:
+        missing = before if old is None else after
+        return f"There is no v{missing} of {head.quote_id}: it has v1 to v{head.version}."
+    names = f"*{lifecycle_words.version_name(old)}* ({_standing(old)}) \u2192 *v{new.version}* ({_standing(new)})"
+    return _cut(f"{names}\n{lifecycle_words.differences(old.pricing, new.pricing)}")
+
+
+def _explained(tx: Tx, asked: ExplainRequest, team_id: str) -> str:
+    quote = _visible(tx, asked.quote_id, asked.version, team_id)
+    if quote is None:
+        return words.unknown_quote(asked.quote_id)
+    trace = explain(quote.pricing)
+    if asked.line is not None:
+        if not 1 <= asked.line <= len(quote.pricing.lines):
+            return f"{quote.quote_id} has lines 1 to {len(quote.pricing.lines)}; there is no line {asked.line}."
+        trace = tuple(sentence for sentence in trace if sentence.startswith(f"{asked.line}. "))
+    return _cut("\n".join((f"*{lifecycle_words.version_name(quote)}*", *(words.escape(sentence) for sentence in trace))))
+
+
+def _listed(page: Page, asked: ListRequest) -> str:
+    if not page.quotes:
+        whose = "You have no quotes" if asked.mine else "There are no quotes"
+        states = f" that are {' or '.join(sorted(state_words(state) for state in asked.states))}" if asked.states else ""
+        account = f" for a customer named like {words.escape(clipped(asked.account))}" if asked.account else ""
+        beyond = f" on page {page.number}" if page.number > 1 else ""
+        return f"{whose}{states}{account}{beyond}. `/quote list all` shows everybody's."
+    rows = [
+        f"• *{quote.quote_id}* v{quote.version} · {state_words(quote.state)} · "
+        f"{money.format_amount(quote.net_total, quote.currency)} · "
+        f"{words.escape(clipped(words.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))} · {words.mention(quote.requester)}"
+        for quote in page.quotes
+    ]
+    if page.more:
+        rows.append(f"There are more: add `page {page.number + 1}`.")
+    return "\n".join(rows)
+
+
+def _visible(tx: Tx, quote_id: str, version: int | None, team_id: str) -> Quote | None:
+    quote = store.load(tx, quote_id) if version is None else store.load_version(tx, quote_id, version)
+    return quote if quote is not None and quote.team_id == team_id else None
+
+
+def _standing(quote: Quote) -> str:
+    return f"superseded, was {state_words(quote.state)}" if quote.superseded else state_words(quote.state)
+
+
+def _net(found: Simulation) -> str:
+    return money.format_amount(found.pricing.net_total, found.pricing.currency)
+
+
+def _cut(text: str) -> str:
+    """Keep whole lines up to what one message shows, and the last one, which holds the total."""
+    if len(text) <= ANSWER_CHARACTERS_MAX:
+        return text
+    *lines, last = text.splitlines()
+    kept: list[str] = []
+    room = ANSWER_CHARACTERS_MAX - len(last) - 100
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    return "\n".join((*kept, f"… and {len(lines) - len(kept)} more lines; `/quote explain Q-... line 21` shows one.", last))

@@ -1,0 +1,150 @@
+"""Saves what becomes of a quote and its versions, and lists quotes; inside an open ledger transaction, guarded as in quotes.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from quotebot.domain.lifecycle import require_change
+from quotebot.domain.quotes import QuoteState
+from quotebot.store import quotes as store
+
+if TYPE_CHECKING:
+    from ledger.database import Row, Tx
+    from quotebot.domain.quotes import Quote
+
+PAGE_ROWS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which quotes of a workspace to list. None, and an empty set of states, leave that open.
+
+    `account` is a piece of the customer's name; only its ASCII letters match in either case.
+    """
+
+    team_id: str
+    owner: str | None = None  # a Slack user id
+    states: frozenset[QuoteState] = frozenset()
+    account: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One line of a list: the head version of one quote. Times are Unix milliseconds."""
+
+    quote_id: str
+    version: int
+    state: QuoteState
+    account: str
+    requester: str
+    requester_name: str
+    created_at: int
+    valid_until: int
+    net_total: Decimal
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some lines of a list, the newest quote first; `more` tells whether there is a next page."""
+
+    quotes: tuple[Listed, ...]
+    number: int  # 1-based
+    more: bool
+
+
+def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
+    """Store whatever a decision changed: a move of state, a new version, that it was sent, how it ended; `now` is Unix ms.
+
+    Raises ConcurrentChangeError when `before` is no longer true, IllegalTransitionError for an arrow that is not drawn.
+    """
+    if after.version != before.version:
+        _supersede(tx, before, after, now)
+        return
+    store.save(tx, before, after, now)
+    if after.sent is not None and before.sent is None:
+        sent = after.sent
+        tx.one(
+            "record_sending",
+            quote_id=after.quote_id,
+            version=after.version,
+            recipient=sent.recipient,
+            sent_by=sent.sent_by,
+            sent_at=sent.sent_at,
+        )
+    if after.closing is not None and before.closing is None:
+        closing = after.closing
+        tx.one(
+            "record_closing",
+            quote_id=after.quote_id,
+            version=after.version,
+            state=after.state.value,
+            reason=closing.reason,
+            closed_by=closing.closed_by,
+            closed_at=closing.closed_at,
+        )
+
+
+def list_quotes(tx: Tx, chosen: Filter, *, page: int = 1, rows: int = PAGE_ROWS) -> Page:
+    """Return one page of the quotes that fit; page 1 is the newest. A page past the end is empty."""
+    found = tx.all(
+        "list_quotes",
+        team_id=chosen.team_id,
+        owner=chosen.owner,
+        states=f" {' '.join(sorted(chosen.states))} " if chosen.states else "",
+        account=chosen.account or "",
+        limit=rows + 1,
+        offset=(page - 1) * rows,
+    )
+    return Page(tuple(_listed(row) for row in found[:rows]), page, len(found) > rows)
+
+
+def only_team(tx: Tx) -> str | None:
+    """Return the workspace that all quotes belong to, or None when there are none, or several."""
+    row = tx.one("teams_of_quotes")
+    assert row is not None  # noqa: S101 -- two subqueries always answer
+    first: str | None = row["first"]
+    return first if first == row["last"] else None
+
+
+def _supersede(tx: Tx, before: Quote, after: Quote, now: int) -> None:
+    require_change(before.state)
+    assert (after.version, after.state) == (before.version + 1, QuoteState.PRICED)  # noqa: S101 -- what revise decides
+    assert after.revised_by is not None  # noqa: S101 -- likewise
+    store.insert_version(tx, after)
+    tx.one(
+        "supersede_version",
+        quote_id=before.quote_id,
+        version=before.version,
+        state=before.state.value,
+        valid_until=before.valid_until,
+        superseded_by=after.revised_by,
+        superseded_at=after.issued_at,
+    )
+    moved = tx.one(
+        "next_version",
+        quote_id=before.quote_id,
+        version=before.version,
+        old_state=before.state.value,
+        valid_until=after.valid_until,
+        now=now,
+    )
+    if moved is None:
+        raise store.ConcurrentChangeError(before.quote_id)
+
+
+def _listed(row: Row) -> Listed:
+    return Listed(
+        quote_id=row["quote_id"],
+        version=row["version"],
+        state=QuoteState(row["state"]),
+        account=row["account"],
+        requester=row["requester"],
+        requester_name=row["requester_name"],
+        created_at=row["created_at"],
+        valid_until=row["valid_until"],
+        net_total=Decimal(row["net_total"]),
+        currency=row["currency"],
+    )

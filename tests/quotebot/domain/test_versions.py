@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotebot.domain.policy import parse_policy
+from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
+from quotebot.domain.versions import Simulation, difference, difference_words, simulate
+from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, example_pricing
+
+POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))
+FIRST = example_pricing("15")
+
+
+def priced(lines: tuple[LineRequest, ...] = GOLDEN, term: int = 12, discount: str = "15") -> Pricing:
+    found = price(PriceRequest(lines, term, Decimal(discount)), CATALOGUE)
+    assert isinstance(found, Pricing)
+    return found
+
+
+CASES: dict[str, tuple[Pricing, tuple[str, ...]]] = {
+    "nothing": (FIRST, ()),
+    "another order of lines": (priced(GOLDEN[::-1]), ()),
+    "another ruleset with the same prices": (replace(FIRST, ruleset="sample 2"), ()),
+    "a discount": (
+        priced(discount="10"),
+        (
+            "Pro: 9,180.00 USD → 9,720.00 USD",
+            "SSO: 3,060.00 USD → 3,240.00 USD",
+            "Premium Support: 5,100.00 USD → 5,400.00 USD",
+            "discount 15 % → 10 %",
+            "total 17,340.00 USD → 18,360.00 USD",
+        ),
+    ),
+    "a removed and an added line": (
+        priced((*GOLDEN[:2], LineRequest("onboarding", 1))),
+        (
+            "added 1 x Onboarding: 4,250.00 USD",
+            "removed 1 x Premium Support: 5,100.00 USD",
+            "list 20,400.00 USD → 19,400.00 USD",
+            "total 17,340.00 USD → 16,490.00 USD",
+        ),
+    ),
+    "a quantity in another tier": (
+        priced((LineRequest("pro", 60), *GOLDEN[1:])),
+        (
+            "Pro: 150 → 60, unit price 6.00 USD → 8.00 USD, 9,180.00 USD → 4,896.00 USD",
+            "list 20,400.00 USD → 15,360.00 USD",
+            "total 17,340.00 USD → 13,056.00 USD",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_differs_is_said_old_to_new(case: str) -> None:
+    after, expected = CASES[case]
+    assert difference_words(FIRST, after) == expected
+    assert bool(difference(FIRST, after)) is bool(expected)
+
+
+def test_a_term_changes_recurring_lines_and_not_one_time_ones() -> None:
+    lines = (LineRequest("pro", 10), LineRequest("onboarding", 1))
+    found = difference(priced(lines), priced(lines, term=24))
+    assert found.term_months == (12, 24)
+    assert [change.after.sku for change in found.changed] == ["pro"]
+
+
+def test_another_currency_is_a_difference_even_at_the_same_figures() -> None:
+    found = difference(FIRST, replace(FIRST, currency="EUR"))
+    assert found.currency == ("USD", "EUR")
+    assert difference_words(FIRST, replace(FIRST, currency="EUR"))[-1] == "total 17,340.00 USD → 17,340.00 EUR"
+
+
+LINES = st.dictionaries(st.sampled_from(sorted(CATALOGUE.products)), st.integers(1, 300), min_size=1).map(
+    lambda found: tuple(LineRequest(sku, quantity) for sku, quantity in found.items())
+)
+
+
+@given(LINES, LINES, st.integers(1, 36), st.integers(1, 36))
+def test_a_difference_read_backwards_is_the_difference_of_the_way_back(
+    one: tuple[LineRequest, ...], two: tuple[LineRequest, ...], term: int, other: int
+) -> None:
+    before, after = priced(one, term), priced(two, other)
+    there, back = difference(before, after), difference(after, before)
+    assert (there.added, there.removed) == (back.removed, back.added)
+    assert {(pair.before, pair.after) for pair in there.changed} == {(pair.after, pair.before) for pair in back.changed}
+    assert (there.net_total is None) == (before.net_total == after.net_total)
+    assert not difference(before, before)
+
+
+def test_a_simulation_prices_and_previews_the_policy() -> None:
+    found = simulate(PriceRequest(GOLDEN, 12, Decimal(25)), CATALOGUE, POLICY)
+    assert isinstance(found, Simulation)
+    assert found.pricing == priced(discount="25")
+    assert (found.decision.required_roles, found.decision.blocked) == (("vp_sales",), False)
+
+
+def test_a_simulation_of_what_has_no_price_says_every_reason() -> None:
+    found = simulate(PriceRequest((LineRequest("prro", 0),), 0, Decimal(101)), CATALOGUE, POLICY)
+    assert isinstance(found, tuple)
+    assert {problem.code for problem in found} == {"unknown_sku", "quantity", "term", "discount"}

@@ -1,0 +1,288 @@
+"""What the commands about a quote's life come to, and every way in which each is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quotebot.commands import ReviseQuote
+from quotebot.domain.changes import Changes, LineChange
+from quotebot.domain.lifecycle import allowed, may_be_changed
+from quotebot.domain.pricing import LineRequest, PriceRequest
+from quotebot.domain.quotes import Closing, QuoteState, Sending
+from quotebot.handlers.lifecycle import change, clone
+from quotebot.handlers.quotes import DAY_MS, Asked, Decision
+from quotebot.lifecycle_commands import (
+    REASON_CHARACTERS_MAX,
+    RECIPIENT_CHARACTERS_MAX,
+    AcceptQuote,
+    CancelQuote,
+    CloneQuote,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+)
+from tests.quotebot.parts import RULES
+from tests.quotebot.slack.quote_examples import GOLDEN, MORNING, example_pricing, example_quote, quote_in
+
+if TYPE_CHECKING:
+    from quotebot.commands import LifecyclePayload
+    from quotebot.domain.quotes import Quote
+
+ROOT = "r" * 64
+DISCOUNT_8 = ReviseQuote(Changes(discount_percent=Decimal(8)))
+
+# command -> (a payload, the state it comes from, the state it leads to, code, event)
+MOVES: dict[str, tuple[LifecyclePayload, QuoteState, QuoteState, str]] = {
+    "cancel": (CancelQuote("not wanted"), QuoteState.PRICED, QuoteState.CANCELLED, "cancelled"),
+    "finalize": (FinalizeQuote(), QuoteState.APPROVED, QuoteState.FINALIZED, "finalized"),
+    "send": (MarkSent("buyer@acme.example"), QuoteState.FINALIZED, QuoteState.SENT, "sent"),
+    "accept": (AcceptQuote(), QuoteState.SENT, QuoteState.ACCEPTED, "accepted"),
+    "lose": (LoseQuote("too expensive"), QuoteState.SENT, QuoteState.LOST, "lost"),
+}
+ALL: dict[str, tuple[LifecyclePayload, QuoteState]] = {
+    **{verb: (payload, origin) for verb, (payload, origin, _, _) in MOVES.items()},
+    "revise": (DISCOUNT_8, QuoteState.PRICED),
+}
+
+
+def asked(**changes: Any) -> Asked:
+    values: dict[str, Any] = {
+        "operation_key": "k" * 64,
+        "correlation_id": "c-7f91ab12",
+        "actor": "U0OTHER",
+        "team_id": "T0HOME",
+        "received_at": MORNING,
+        "seen_version": None,
+    }
+    return Asked(**{**values, **changes})
+
+
+def check_refused(decision: Decision, code: str) -> str:
+    """Nothing changes, one person is told; returns the words."""
+    assert (decision.kind, decision.quote, decision.events) == ("refused", None, ())
+    assert decision.response["code"] == code
+    (answer,) = decision.effects
+    assert (answer.effect_class, answer.payload["text"]) == ("slack.reply", decision.response["text"])
+    text: str = decision.response["text"]
+    return text
+
+
+def after_of(decision: Decision) -> Quote:
+    assert decision.kind == "applied", decision.response
+    assert decision.quote is not None
+    return decision.quote
+
+
+# -------------------------------------------------------------------------------------------------------- moves of state
+
+
+@pytest.mark.parametrize("verb", MOVES)
+def test_a_move_changes_the_state_and_owes_card_and_notice_and_nothing_else(verb: str) -> None:
+    payload, origin, target, code = MOVES[verb]
+    before = quote_in(origin)
+    decision = change(asked(), payload, before, ROOT, RULES)
+    after = after_of(decision)
+    assert after == replace(before, state=target, sent=after.sent, closing=after.closing)
+    assert [(effect.effect_class, effect.after) for effect in decision.effects] == [("slack.card", ROOT), ("slack.post", ROOT)]
+    (event,) = decision.events
+    assert event.event_type == f"quote.{code}"
+    assert (event.before["state"], event.after["state"]) == (origin.value, target.value)  # type: ignore[index] # both are there
+    assert (decision.response["code"], decision.response["quote_id"]) == (code, "Q-2026-0042")
+
+
+@pytest.mark.parametrize(("verb", "state"), [(verb, state) for verb in MOVES for state in QuoteState])
+def test_a_move_is_refused_from_every_state_that_has_no_such_arrow(verb: str, state: QuoteState) -> None:
+    payload, _, target, _ = MOVES[verb]
+    decision = change(asked(), payload, quote_in(state), ROOT, RULES)
+    if target in allowed(state):
+        assert after_of(decision).state is target
+        return
+    text = check_refused(decision, "wrong_state")
+    assert text.startswith(f"You cannot {verb} Q-2026-0042: it is {state.value.replace('_', ' ')}. Nothing was changed.")
+
+
+def test_only_an_approved_quote_can_be_finalized() -> None:
+    ways = [state for state in QuoteState if change(asked(), FinalizeQuote(), quote_in(state), ROOT, RULES).kind == "applied"]
+    assert ways == [QuoteState.APPROVED]
+
+
+def test_who_ended_it_when_and_why_is_kept() -> None:
+    lost = after_of(change(asked(), LoseQuote("  too expensive "), quote_in(QuoteState.SENT), ROOT, RULES))
+    assert lost.closing == Closing("too expensive", "U0OTHER", MORNING)
+    cancelled = after_of(change(asked(), CancelQuote(" "), quote_in(QuoteState.PRICED), ROOT, RULES))
+    assert cancelled.closing == Closing(None, "U0OTHER", MORNING)
+    accepted = after_of(change(asked(), AcceptQuote(), quote_in(QuoteState.SENT), ROOT, RULES))
+    assert accepted.closing == Closing(None, "U0OTHER", MORNING)
+
+
+def test_to_whom_it_was_sent_is_kept_and_cannot_mention_anybody() -> None:
+    decision = change(asked(), MarkSent(" <!channel> "), quote_in(QuoteState.FINALIZED), ROOT, RULES)
+    assert after_of(decision).sent == Sending("<!channel>", "U0OTHER", MORNING)
+    notice = decision.effects[1].payload["text"]
+    assert "&lt;!channel&gt;" in notice
+    assert "<!channel>" not in notice
+
+
+@pytest.mark.parametrize(
+    ("payload", "state", "code"),
+    [
+        (LoseQuote("  "), QuoteState.SENT, "reason_needed"),
+        (LoseQuote("x" * (REASON_CHARACTERS_MAX + 1)), QuoteState.SENT, "too_long"),
+        (CancelQuote("x" * (REASON_CHARACTERS_MAX + 1)), QuoteState.PRICED, "too_long"),
+        (MarkSent(" "), QuoteState.FINALIZED, "recipient_needed"),
+        (MarkSent("x" * (RECIPIENT_CHARACTERS_MAX + 1)), QuoteState.FINALIZED, "too_long"),
+    ],
+)
+def test_what_a_command_lacks_is_asked_for(payload: LifecyclePayload, state: QuoteState, code: str) -> None:
+    assert "Nothing was changed" in check_refused(change(asked(), payload, quote_in(state), ROOT, RULES), code)
+
+
+# ------------------------------------------------------------------------------------------- what all of them are refused for
+
+
+@pytest.mark.parametrize("verb", ALL)
+def test_nothing_happens_after_the_last_day_even_if_no_job_has_said_so(verb: str) -> None:
+    payload, origin = ALL[verb]
+    quote = quote_in(origin)
+    in_time = change(asked(received_at=quote.valid_until - 1), payload, quote, ROOT, RULES)
+    late = change(asked(received_at=quote.valid_until), payload, quote, ROOT, RULES)
+    assert in_time.kind == "applied"
+    assert "`/quote clone Q-2026-0042` makes a new quote of it" in check_refused(late, "expired")
+
+
+@pytest.mark.parametrize("verb", ALL)
+@pytest.mark.parametrize(("seen", "said"), [(1, "v1 is superseded: it is now v2"), (3, "There is no v3")])
+def test_a_superseded_version_is_blocked(verb: str, seen: int, said: str) -> None:
+    payload, origin = ALL[verb]
+    quote = replace(quote_in(origin), version=2)
+    assert said in check_refused(change(asked(seen_version=seen), payload, quote, ROOT, RULES), "stale")
+    assert change(asked(seen_version=2), payload, quote, ROOT, RULES).kind == "applied"
+
+
+@pytest.mark.parametrize("verb", ALL)
+def test_somebody_of_another_workspace_changes_nothing_and_learns_nothing(verb: str) -> None:
+    payload, origin = ALL[verb]
+    quote = replace(quote_in(origin), version=2)
+    decision = change(asked(team_id="T0OTHER", seen_version=1), payload, quote, ROOT, RULES)
+    text = check_refused(decision, "foreign_team")
+    assert origin.value not in text
+    assert "17,340" not in text
+
+
+@pytest.mark.parametrize("verb", ALL)
+def test_the_audit_names_no_customer_and_quotes_nobody(verb: str) -> None:
+    payload, origin = ALL[verb]
+    decision = change(asked(), payload, quote_in(origin), ROOT, RULES)
+    kept = json.dumps([[event.before, event.after] for event in decision.events])
+    assert not [word for word in ("Acme", "buyer", "expensive", "wanted") if word in kept]
+
+
+# ----------------------------------------------------------------------------------------------------------------- revise
+
+
+@pytest.mark.parametrize("state", list(QuoteState))
+def test_a_revision_is_a_new_version_without_an_approval_from_every_state_that_is_not_final(state: QuoteState) -> None:
+    before = replace(quote_in(state), sent=Sending("buyer", "U0REP", MORNING) if state is QuoteState.SENT else None)
+    decision = change(asked(), DISCOUNT_8, before, ROOT, RULES)
+    if not may_be_changed(state):
+        assert "That is final" in check_refused(decision, "wrong_state")
+        return
+    after = after_of(decision)
+    assert (after.version, after.state, after.approval, after.sent) == (2, QuoteState.PRICED, None, None)
+    assert (after.revised_by, after.revised_at, after.valid_until) == ("U0OTHER", MORNING, MORNING + 30 * DAY_MS)
+    assert after.pricing == example_pricing("8")
+    assert (after.requester, after.created_at, after.account) == (before.requester, before.created_at, before.account)
+    assert [effect.effect_class for effect in decision.effects] == ["slack.card", "slack.post"]
+    notice = decision.effects[1].payload["text"]
+    assert f"v1, which was {state.value.replace('_', ' ')}, is superseded." in notice
+    assert ("submit v2 again" in notice) == (before.approval is not None)
+    assert "• discount 15 % → 8 %" in notice
+    (event,) = decision.events
+    assert (event.event_type, event.before["version"], event.after["version"]) == ("quote.revised", 1, 2)  # type: ignore[index] # both are there
+
+
+def test_a_revision_may_be_a_whole_new_request() -> None:
+    request = PriceRequest((LineRequest("pro", 5),), 24, Decimal(0))
+    after = after_of(change(asked(), ReviseQuote(request=request), example_quote(), ROOT, RULES))
+    assert [(line.sku, line.quantity, line.months) for line in after.pricing.lines] == [("pro", 5, 24)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ReviseQuote(Changes(discount_percent=Decimal("15.0"))),
+        ReviseQuote(Changes((LineChange("set", "pro", 150),))),
+        ReviseQuote(request=PriceRequest(GOLDEN, 12, Decimal(15))),
+        ReviseQuote(Changes()),
+        ReviseQuote(),
+    ],
+)
+def test_a_revision_that_changes_nothing_makes_no_version(command: ReviseQuote) -> None:
+    text = check_refused(change(asked(), command, example_quote(), ROOT, RULES), "no_change")
+    assert "there is no new version" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (Changes((LineChange("remove", "onboarding"),)), "there is no line onboarding to remove"),
+        (Changes(tuple(LineChange("remove", line.sku) for line in GOLDEN)), "1 to 400 lines, not 0"),
+        (Changes((LineChange("set", "prro", 5),)), "did you mean pro?"),
+        (Changes(term_months=0), "a term is 1 to 120 months"),
+        (Changes(discount_percent=Decimal(101)), "a discount is 0 to 100"),
+    ],
+)
+def test_a_revision_without_a_price_is_refused_with_every_reason(changes: Changes, said: str) -> None:
+    text = check_refused(change(asked(), ReviseQuote(changes), example_quote(), ROOT, RULES), "not_priceable")
+    assert said in text
+    assert "Nothing was changed" in text
+
+
+# ------------------------------------------------------------------------------------------------------------------ clone
+
+
+def cloned(original: Quote | None, command: CloneQuote | None = None, **changes: Any) -> Decision:
+    command = command or CloneQuote("Q-2026-0042", "C0OTHER")
+    return clone(asked(**changes), command, original, lambda: "Q-2026-0050", RULES)
+
+
+@pytest.mark.parametrize("state", list(QuoteState))
+def test_a_clone_is_a_new_quote_of_the_one_who_asks_whatever_became_of_the_original(state: QuoteState) -> None:
+    original = quote_in(state)
+    decision = cloned(original, received_at=original.valid_until + DAY_MS)
+    quote = after_of(decision)
+    assert (quote.quote_id, quote.version, quote.state, quote.approval) == ("Q-2026-0050", 1, QuoteState.PRICED, None)
+    assert (quote.account, quote.requester, quote.channel) == ("Acme", "U0OTHER", "C0OTHER")
+    assert quote.pricing == original.pricing
+    assert quote.valid_until == original.valid_until + 31 * DAY_MS
+    assert [(effect.effect_class, effect.aggregate_id) for effect in decision.effects] == [("slack.post", "Q-2026-0050")]
+    (event,) = decision.events
+    assert event.event_type == "quote.created"
+    assert event.after is not None
+    assert (event.after["cloned_from"], event.after["cloned_version"]) == ("Q-2026-0042", 1)
+
+
+def test_a_clone_may_be_for_another_customer() -> None:
+    assert after_of(cloned(example_quote(), CloneQuote("Q-2026-0042", "C0OTHER", account="Beta"))).account == "Beta"
+
+
+def test_a_clone_has_the_prices_of_today() -> None:
+    old = replace(example_quote(), pricing=replace(example_pricing(), net_total=Decimal(1)))
+    assert after_of(cloned(old)).pricing == example_pricing()
+
+
+def test_what_cannot_be_seen_cannot_be_cloned_and_is_not_said_to_exist() -> None:
+    missing, foreign = cloned(None), cloned(example_quote(), team_id="T0OTHER")
+    assert check_refused(missing, "unknown_quote") == check_refused(foreign, "unknown_quote")
+    assert missing.response["quote_id"] is None
+
+
+def test_a_clone_of_what_is_no_longer_sold_takes_no_number() -> None:
+    empty = replace(RULES, catalogue=replace(RULES.catalogue, products={}))
+    decision = clone(asked(), CloneQuote("Q-2026-0042", "C0OTHER"), example_quote(), lambda: pytest.fail("a number"), empty)
+    check_refused(decision, "not_priceable")

@@ -1,0 +1,187 @@
+"""What can be typed about a quote that exists, and what each unclear way of typing it is answered with."""
+
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from quotebot.commands import CreateQuote, ReviseQuote, SubmitQuote
+from quotebot.domain.changes import Changes, LineChange
+from quotebot.domain.pricing import LineRequest, PriceRequest
+from quotebot.domain.quotes import QuoteState
+from quotebot.lifecycle_commands import (
+    REASON_CHARACTERS_MAX,
+    RECIPIENT_CHARACTERS_MAX,
+    AcceptQuote,
+    CancelQuote,
+    CloneQuote,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+)
+from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, HelpRequest, StatusRequest
+from quotebot.slack.listing import OPEN, ListRequest
+from quotebot.slack.verbs import VERBS, ChangeRequest, CompareRequest, ExplainRequest, SimulateRequest, parse
+from tests.quotebot.slack.quote_examples import CATALOGUE
+
+if TYPE_CHECKING:
+    from quotebot.slack.verbs import Meaning
+
+Q = "Q-2026-0042"
+CHANGES = Changes(
+    (LineChange("set", "pro", 1_200), LineChange("add", "sso", 1_500), LineChange("remove", "support")), 24, Decimal("12.5")
+)
+REQUEST = PriceRequest((LineRequest("pro", 10),), 12, Decimal(0))
+
+
+def read(text: str) -> Meaning:
+    return parse(text, "C0SALES", CATALOGUE)
+
+
+def problem(text: str) -> str:
+    result = read(text)
+    assert isinstance(result, GrammarProblem), result
+    return result.message
+
+
+def change(payload: Any, version: int | None = None) -> ChangeRequest:
+    return ChangeRequest(Q, version, payload)
+
+
+MEANINGS: dict[str, Any] = {
+    "": HelpRequest(),
+    "help": HelpRequest(),
+    f"status {Q}": StatusRequest(Q),
+    f"APPROVE {Q}": StatusRequest(Q),
+    f"reject {Q}": StatusRequest(Q),
+    f"submit {Q}": change(SubmitQuote()),
+    f"finalize {Q}": change(FinalizeQuote()),
+    "finalise  q-2026-0042  V3": change(FinalizeQuote(), 3),
+    f"accept {Q}": change(AcceptQuote()),
+    f"accepted {Q} v2": change(AcceptQuote(), 2),
+    f"cancel {Q}": change(CancelQuote()),
+    f"cancel {Q}: not wanted: at all": change(CancelQuote("not wanted: at all")),
+    f"lost {Q}: too expensive": change(LoseQuote("too expensive")),
+    f"lose {Q} v1 :too expensive": change(LoseQuote("too expensive"), 1),
+    f"sent {Q} to Ann &amp; Bob": change(MarkSent("Ann & Bob")),
+    f"send {Q} v2 TO buyer@acme.example": change(MarkSent("buyer@acme.example"), 2),
+    f"revise {Q}: 1,200 pro, add 1,500 sso, remove support; term 24m; discount 12.5%": change(ReviseQuote(CHANGES)),
+    f"edit {Q}: set 1200 Pro Plan, +1500 sso, without premium support; discount 12.5 %; term 2y": change(ReviseQuote(CHANGES)),
+    f"revise {Q} v2: discount 0%": change(ReviseQuote(Changes(discount_percent=Decimal(0))), 2),
+    f"revise {Q} to: 10 pro": change(ReviseQuote(request=REQUEST)),
+    f"clone {Q}": CloneQuote(Q, "C0SALES"),
+    f"copy {Q} v2 for Beta: Ltd": CloneQuote(Q, "C0SALES", 2, "Beta: Ltd"),
+    f"compare {Q}": CompareRequest(Q),
+    f"diff {Q} v1": CompareRequest(Q, 1),
+    f"compare {Q} v1 V3": CompareRequest(Q, 1, 3),
+    f"explain {Q}": ExplainRequest(Q),
+    f"explain {Q} v2 line 3": ExplainRequest(Q, 2, 3),
+    f"simulate {Q}": SimulateRequest(Q, None, None),
+    f"preview {Q}: discount 20%": SimulateRequest(Q, Changes(discount_percent=Decimal(20)), None),
+    "simulate: 10 pro": SimulateRequest(None, None, REQUEST),
+    "price for Acme: 10 pro": SimulateRequest(None, None, REQUEST),
+    "list": ListRequest(),
+    "ls mine": ListRequest(),
+    "list all": ListRequest(mine=False),
+    "list open": ListRequest(states=OPEN),
+    "list Pending Approval": ListRequest(states=frozenset({QuoteState.PENDING_APPROVAL})),
+    "list pending": ListRequest(states=frozenset({QuoteState.PENDING_APPROVAL})),
+    "list all sent lost for Acme Corp page 2": ListRequest(
+        mine=False, states=frozenset({QuoteState.SENT, QuoteState.LOST}), account="Acme Corp", page=2
+    ),
+    "list Allied Openers": ListRequest(account="Allied Openers"),  # names that begin like keywords
+    "list &lt;@U0OTHER|ann&gt; draft": ListRequest(mine=False, owner="U0OTHER", states=frozenset({QuoteState.DRAFT})),
+}
+
+
+@pytest.mark.parametrize("text", MEANINGS)
+def test_what_is_typed_means_this(text: str) -> None:
+    assert read(text) == MEANINGS[text]
+
+
+def test_a_creation_is_read_as_before() -> None:
+    assert read("new for Acme: 10 pro") == CreateQuote("Acme", REQUEST, "C0SALES")
+
+
+def test_every_verb_but_help_and_list_without_more_says_what_is_missing() -> None:
+    said = {verb: read(verb) for verb in VERBS}
+    assert {verb for verb, meaning in said.items() if not isinstance(meaning, GrammarProblem)} == {"help", "list", "ls"}
+
+
+PROBLEMS: dict[str, str] = {
+    "finalize": "Which quote? Nothing was recorded. Type one such as `/quote finalize Q-2026-0042`",
+    "finalize 42": '"42" is no quote number',
+    f"finalize {Q} now": 'I do not understand "now"',
+    f"accept {Q} v": 'I do not understand "v"',
+    f"lost {Q}": f"`/quote lost {Q}: too expensive`",
+    f"lost {Q}: ": f"`/quote lost {Q}: too expensive`",
+    f"lost {Q} too expensive": "Put a colon before the reason",
+    f"cancel {Q} please": "Put a colon before the reason",
+    f"lost {Q}: {'x' * (REASON_CHARACTERS_MAX + 1)}": "longer than 500 characters",
+    f"sent {Q}": f"`/quote sent {Q} to buyer@acme.example`",
+    f"sent {Q} to ": f"`/quote sent {Q} to buyer@acme.example`",
+    f"sent {Q} buyer": f"`/quote sent {Q} to buyer@acme.example`",
+    f"sent {Q} to {'x' * (RECIPIENT_CHARACTERS_MAX + 1)}": "longer than 200 characters",
+    f"revise {Q}": "Say after a colon what is to change",
+    f"revise {Q} 200 pro": "Say after a colon what is to change",
+    f"revise {Q}:": "it says nothing to change",
+    f"revise {Q}: 200 prro": "did you mean pro?",
+    f"revise {Q}: remove": '"" is not in the catalogue',
+    f"revise {Q}: -5 pro": '"-5 pro" is no quantity',
+    f"revise {Q}: 1.5 pro": "no whole quantity",
+    f"revise {Q}: pro": "has no quantity",
+    f"revise {Q}: discount soon; term later": "the term",
+    f"revise {Q}: term 12m; term 24m": "term is there twice",
+    f"revise {Q} to: 5 prro": "did you mean pro?",
+    f"clone {Q} Beta": 'I do not understand "Beta"',
+    f"clone {Q} for": 'I do not understand "for"',
+    f"clone {Q} for {'x' * 101}": "longer than 100 characters",
+    f"compare {Q} 1 2": 'I do not understand "1 2"',
+    f"explain {Q} line": 'I do not understand "line"',
+    f"simulate {Q}: 5 prro": "did you mean pro?",
+    "simulate: 5 prro": "did you mean pro?",
+    "simulate 5 pro": '"5" is no quote number',
+    "list page 0": "Pages are 1 to 10,000",
+    f"list {'x' * 101}": "No customer's name is longer",
+    f"finalise_ {Q}": "Did you mean `/quote finalise`?",
+    f"accpt {Q}": "Did you mean `/quote accept`?",
+    f"revize {Q}: 5 pro": "Did you mean `/quote revise`?",
+    "lits": "Did you mean `/quote list`?",
+    "x" * (TEXT_CHARACTERS_MAX + 1): "longer than 2,048 characters",
+}
+
+
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_what_is_unclear_is_refused_with_what_to_type_instead(text: str) -> None:
+    assert PROBLEMS[text] in problem(text)
+
+
+def test_all_problems_of_a_revision_are_told_at_once() -> None:
+    said = problem(f"revise {Q}: 200 prro, -5 sso, remove supprt; term soon")
+    assert said.count("•") == 4
+    assert "Nothing was recorded" in said
+
+
+@given(st.sampled_from(sorted(VERBS)), st.sampled_from(["", f"{Q} ", f"{Q}: "]), st.text(max_size=60))
+@example("sent", f"{Q} ", "to <!channel>")
+@example("clone", f"{Q} ", "<!here> you")
+@example("revise", f"{Q}: ", "5 <@U0REP>")
+def test_no_text_raises_or_smuggles_a_mention_into_the_answer(verb: str, about: str, rest: str) -> None:
+    result = read(f"{verb} {about}{rest}")
+    if isinstance(result, GrammarProblem):
+        assert "<!" not in result.message
+        assert "<@" not in result.message
+
+
+@pytest.mark.parametrize("unit", ["add 1 ", "remove x,", "1,", "; ", ": ", "v1 ", "page 1 ", "sent "])
+@pytest.mark.parametrize("head", [f"revise {Q}: ", "list ", f"simulate {Q}: ", f"clone {Q} "])
+def test_the_longest_hostile_text_is_answered_at_once(head: str, unit: str) -> None:
+    text = (head + unit * TEXT_CHARACTERS_MAX)[:TEXT_CHARACTERS_MAX]
+    began = time.process_time()
+    read(text)
+    assert time.process_time() - began < 1.0

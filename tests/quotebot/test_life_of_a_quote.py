@@ -1,0 +1,348 @@
+"""The commands about a quote's life on a real ledger: one transaction each, once however often they come, also after a replay."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ledger.records import Delivered, Sighting
+from ledger.retention import purge
+from quotebot import effects
+from quotebot.commands import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.documents import Seller
+from quotebot.domain.changes import Changes
+from quotebot.execution import KEEP_CLOSED_MS, KEEP_REFUSED_MS, Executor
+from quotebot.handlers.quotes import DAY_MS
+from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
+from quotebot.opening import dead_letters
+from quotebot.performer import QuotePerformer, follow_ups
+from quotebot.store import quotes as store
+from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
+
+if TYPE_CHECKING:
+    from ledger.records import Effect, Request
+    from quotebot.commands import Payload
+    from tests.quotebot.parts import Bench
+
+QUOTE = "Q-2026-0001"
+DISCOUNT_8 = ReviseQuote(Changes(discount_percent=Decimal(8)))
+
+# What leads to a state, and then each command with the state, the version and the effects that it ends in.
+TO_SENT: tuple[tuple[Payload, str], ...] = (
+    (SubmitQuote(), "U0REP"),
+    (DecideApproval("A-2026-0001-v1-1", "approve"), "U0MANAGER"),
+    (FinalizeQuote(), "U0REP"),
+    (MarkSent("buyer@acme.example"), "U0REP"),
+)
+COMMANDS: dict[str, tuple[int, Payload, str, int]] = {
+    "revise what is priced": (0, DISCOUNT_8, "priced", 2),
+    "revise what waits for approval": (1, DISCOUNT_8, "priced", 2),
+    "revise what is approved": (2, DISCOUNT_8, "priced", 2),
+    "revise what is sent": (4, DISCOUNT_8, "priced", 2),
+    "cancel": (1, CancelQuote("not wanted"), "cancelled", 1),
+    "finalize": (2, FinalizeQuote(), "finalized", 1),
+    "mark sent": (3, MarkSent("buyer@acme.example"), "sent", 1),
+    "accept": (4, AcceptQuote(), "accepted", 1),
+    "lose": (4, LoseQuote("too expensive"), "lost", 1),
+}
+CLOSES = ("cancel", "accept", "lose")
+
+
+@pytest.fixture
+def executor(bench: Bench) -> Executor:
+    return Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+
+
+async def done(bench: Bench, executor: Executor, request: Request) -> dict[str, Any]:
+    """Reserve and execute one command; return its operation's row."""
+    operation = (await bench.ledger.reserve(request)).operation
+    while await executor.step():
+        pass
+    return bench.row("SELECT * FROM operations WHERE id = ?", operation.id)
+
+
+def typed(bench: Bench, payload: Payload, request_id: str, **changes: Any) -> Request:
+    values = {"source": "slack_slash", "received_at": bench.clock.now_ms(), **changes}
+    return request_for(payload, request_id, quote_id=QUOTE, version=None, **values)
+
+
+async def brought(bench: Bench, executor: Executor, steps: int) -> None:
+    """Create the golden quote and bring it so many steps on its way to sent."""
+    await done(bench, executor, request_for(create_command(), "create"))
+    for number, (payload, actor) in enumerate(TO_SENT[:steps]):
+        row = await done(bench, executor, typed(bench, payload, f"step {number}", actor=actor))
+        assert row["outcome"] == "applied", row
+
+
+def standing(bench: Bench) -> tuple[str, int]:
+    row = bench.row("SELECT state, version FROM quotes WHERE quote_id = ?", QUOTE)
+    return row["state"], row["version"]
+
+
+def rows(bench: Bench) -> dict[str, list[dict[str, Any]]]:
+    """Everything that a command could have changed but for what counts its deliveries."""
+    tables = ("quotes", "quote_versions", "superseded_versions", "quote_sendings", "quote_closings", "approvals", "effects")
+    return {table: bench.rows(f"SELECT * FROM {table}") for table in tables}  # noqa: S608 -- own table names
+
+
+# ------------------------------------------------------------------------------------------------------------------- once
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+async def test_a_command_is_applied_in_one_transaction_with_its_card_and_notice(
+    bench: Bench, executor: Executor, case: str
+) -> None:
+    steps, payload, state, version = COMMANDS[case]
+    await brought(bench, executor, steps)
+    row = await done(bench, executor, typed(bench, payload, "it"))
+    assert (row["state"], row["outcome"]) == ("completed", "applied")
+    assert standing(bench) == (state, version)
+    owed = bench.rows("SELECT class FROM effects WHERE operation_id = ? ORDER BY id", row["id"])
+    assert [effect["class"] for effect in owed] == ["slack.card", "slack.post"]
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+async def test_a_command_that_is_delivered_five_times_is_applied_once(bench: Bench, executor: Executor, case: str) -> None:
+    steps, payload, state, version = COMMANDS[case]
+    await brought(bench, executor, steps)
+    request = typed(bench, payload, "it")
+    sightings = [(await bench.ledger.reserve(request)).sighting for _ in range(3)]
+    while await executor.step():
+        pass
+    after = rows(bench)
+    sightings += [(await bench.ledger.reserve(request)).sighting for _ in range(2)]
+    assert not await executor.step()
+    assert sightings == [Sighting.NEW, *[Sighting.DUPLICATE] * 4]
+    assert (rows(bench), standing(bench)) == (after, (state, version))
+    await bench.ledger.noted()
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+async def test_the_same_command_under_another_request_is_refused_or_changes_nothing_more(
+    bench: Bench, executor: Executor, case: str
+) -> None:
+    steps, payload, state, version = COMMANDS[case]
+    await brought(bench, executor, steps)
+    await done(bench, executor, typed(bench, payload, "it"))
+    again = await done(bench, executor, typed(bench, payload, "again"))
+    assert (again["outcome"], standing(bench)) == ("refused", (state, version))
+    assert json.loads(again["response"])["code"] in ("wrong_state", "no_change")
+
+
+async def _given_up(bench: Bench, executor: Executor, request: Request) -> str:
+    """Let the command fail for good, by a bug of ours; return its reference."""
+    bench.rows("CREATE TRIGGER a_bug BEFORE UPDATE ON quotes BEGIN SELECT RAISE(ABORT, 'a bug'); END")
+    row = await done(bench, executor, request)
+    bench.clock.advance(600_000)
+    while await executor.step():
+        pass
+    assert bench.row("SELECT state FROM operations WHERE id = ?", row["id"])["state"] == "failed_terminal"
+    bench.rows("DROP TRIGGER a_bug")
+    return f"op{row['id']}"
+
+
+async def _replayed(bench: Bench, executor: Executor, reference: str) -> dict[str, Any]:
+    await dead_letters(bench.ledger).replay(
+        reference, actor="operator", reason="fixed", follow=lambda tx, effect: follow_ups(tx, effect, bench.clock.now_ms())
+    )
+    while await executor.step():
+        pass
+    return bench.row("SELECT * FROM operations WHERE id = ?", int(reference.removeprefix("op")))
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+async def test_a_command_that_failed_is_applied_once_by_its_replay(bench: Bench, executor: Executor, case: str) -> None:
+    steps, payload, state, version = COMMANDS[case]
+    await brought(bench, executor, steps)
+    before = standing(bench)
+    reference = await _given_up(bench, executor, typed(bench, payload, "it"))
+    assert standing(bench) == before
+    row = await _replayed(bench, executor, reference)
+    assert (row["outcome"], standing(bench)) == ("applied", (state, version))
+
+
+async def test_a_replay_after_the_last_day_accepts_nothing(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 4)
+    reference = await _given_up(bench, executor, typed(bench, AcceptQuote(), "it"))
+    bench.clock.advance(30 * DAY_MS)
+    row = await _replayed(bench, executor, reference)
+    assert (row["outcome"], json.loads(row["response"])["code"]) == ("refused", "expired")
+    assert standing(bench) == ("sent", 1)
+
+
+async def test_a_yes_that_came_in_time_counts_however_late_it_is_executed(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 4)
+    until = bench.row("SELECT valid_until FROM quotes")["valid_until"]
+    bench.clock.ms = until - 1
+    reserved = await bench.ledger.reserve(typed(bench, AcceptQuote(), "it"))
+    bench.clock.ms = until + DAY_MS
+    while await executor.step():
+        pass
+    assert bench.row("SELECT outcome FROM operations WHERE id = ?", reserved.operation.id)["outcome"] == "applied"
+
+
+async def test_two_who_answer_for_the_customer_at_once_leave_one_answer(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 4)
+    for payload, name in ((LoseQuote("too expensive"), "no"), (AcceptQuote(), "yes")):
+        await bench.ledger.reserve(typed(bench, payload, name))
+    while await executor.step():
+        pass
+    ends = bench.rows("SELECT outcome FROM operations WHERE action_kind IN ('quote.lose', 'quote.accept') ORDER BY id")
+    assert [row["outcome"] for row in ends] == ["applied", "refused"]
+    assert bench.row("SELECT state, reason FROM quote_closings") == {"state": "lost", "reason": "too expensive"}
+
+
+async def test_a_typed_change_is_about_the_version_that_was_the_head_when_it_was_typed(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 2)
+    await bench.ledger.reserve(typed(bench, DISCOUNT_8, "first"))
+    late = await bench.ledger.reserve(typed(bench, FinalizeQuote(), "second"))
+    while await executor.step():
+        pass
+    row = bench.row("SELECT outcome, response FROM operations WHERE id = ?", late.operation.id)
+    assert (row["outcome"], json.loads(row["response"])["code"]) == ("refused", "stale")
+    assert standing(bench) == ("priced", 2)
+
+
+async def test_a_click_on_an_approval_of_a_superseded_version_decides_nothing(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 1)
+    await done(bench, executor, typed(bench, DISCOUNT_8, "it"))
+    click = request_for(DecideApproval("A-2026-0001-v1-1", "approve"), "click", quote_id=QUOTE, version=1, actor="U0MANAGER")
+    row = await done(bench, executor, click)
+    assert (row["outcome"], json.loads(row["response"])["code"]) == ("refused", "stale")
+    again = await done(bench, executor, typed(bench, SubmitQuote(), "submit"))
+    assert (again["outcome"], standing(bench)) == ("applied", ("approved", 2))  # 8 % needs nobody
+
+
+async def test_a_change_from_the_terminal_is_answered_there_and_nowhere_else(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 0)
+    row = await done(bench, executor, typed(bench, AcceptQuote(), "it", source="cli", actor_type="operator"))
+    assert row["outcome"] == "refused"
+    assert bench.rows("SELECT class FROM effects WHERE operation_id = ? AND class = 'slack.reply'", row["id"]) == []
+
+
+# ------------------------------------------------------------------------------------------------------------------ clone
+
+
+def cloning(bench: Bench, request_id: str, **changes: Any) -> Request:
+    payload = CloneQuote(QUOTE, "C0SALES", changes.pop("of_version", None), changes.pop("account", None))
+    return request_for(payload, request_id, received_at=bench.clock.now_ms(), **changes)
+
+
+async def test_a_clone_is_made_once_and_asked_back_when_it_is_typed_again(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 0)
+    request = cloning(bench, "clone")
+    first = await done(bench, executor, request)
+    assert (await bench.ledger.reserve(request)).sighting is Sighting.DUPLICATE
+    again = await done(bench, executor, cloning(bench, "again"))
+    assert [json.loads(row["response"])["code"] for row in (first, again)] == ["cloned", "resubmission"]
+    assert [row["quote_id"] for row in bench.rows("SELECT quote_id FROM quotes ORDER BY quote_id")] == [QUOTE, "Q-2026-0002"]
+    await bench.ledger.noted()
+
+
+async def test_a_clone_may_be_of_a_superseded_version(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 0)
+    await done(bench, executor, typed(bench, DISCOUNT_8, "it"))
+    await done(bench, executor, cloning(bench, "1", of_version=1))
+    await done(bench, executor, cloning(bench, "2", account="Beta"))
+    lists = bench.rows(
+        "SELECT json_extract(pricing, '$.discount_percent') AS percent FROM quote_versions ORDER BY quote_id, version"
+    )
+    assert [row["percent"] for row in lists] == ["15", "8", "15", "8"]
+    missing = await done(bench, executor, cloning(bench, "3", of_version=9))
+    assert json.loads(missing["response"])["code"] == "unknown_quote"
+    assert missing["retain_until"] == bench.clock.now_ms() + KEEP_REFUSED_MS
+
+
+# -------------------------------------------------------------------------------------------------------------- retention
+
+
+@pytest.mark.parametrize("case", CLOSES)
+async def test_what_was_done_about_a_closed_quote_may_be_purged_ninety_days_later(
+    bench: Bench, executor: Executor, case: str
+) -> None:
+    steps, payload, _, _ = COMMANDS[case]
+    await brought(bench, executor, steps)
+    assert {row["retain_until"] for row in bench.rows("SELECT retain_until FROM operations")} == {None}
+    await done(bench, executor, typed(bench, payload, "it"))
+    until = bench.clock.now_ms() + KEEP_CLOSED_MS
+    assert {row["retain_until"] for row in bench.rows("SELECT retain_until FROM operations")} == {until}
+    bench.clock.advance(DAY_MS)
+    late = await done(bench, executor, typed(bench, AcceptQuote(), "too late"))
+    assert (late["outcome"], late["retain_until"]) == ("refused", until + DAY_MS)
+
+
+async def test_a_quote_that_is_open_keeps_everything(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 4)
+    await done(bench, executor, typed(bench, DISCOUNT_8, "it"))
+    await done(bench, executor, typed(bench, AcceptQuote(), "refused"))
+    assert {row["retain_until"] for row in bench.rows("SELECT retain_until FROM operations")} == {None}
+    assert (await purge(bench.ledger, bench.clock.now_ms() + 1000 * DAY_MS, dry_run=True)).operations == 0
+
+
+# ------------------------------------------------------------------------------------------------- what the outside is owed
+
+
+async def _claimed(bench: Bench, effect_class: str) -> Effect:
+    (effect,) = await bench.ledger.claim_effects({effect_class: 1})
+    return effect
+
+
+async def test_the_document_of_a_version_is_of_that_version_even_if_it_is_superseded_before_it_is_made(
+    bench: Bench, executor: Executor
+) -> None:
+    unused: Any = None
+    performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
+    await brought(bench, executor, 2)
+    await done(bench, executor, typed(bench, DISCOUNT_8, "it"))
+    effect = await _claimed(bench, effects.RENDER)
+    quote = await performer._quote(effect)
+    assert (quote.version, quote.pricing.discount_percent, quote.state.value) == (1, Decimal(15), "approved")
+    assert quote.approval is not None
+    assert quote.approval.decided_by == "U0MANAGER"
+    await bench.ledger.settle(effect, Delivered("a" * 64, {"sha256": "a" * 64}), performer.follow_ups)
+    shared = bench.row("SELECT payload FROM effects WHERE class = 'slack.file'")
+    assert json.loads(shared["payload"])["version"] == 1
+
+
+async def test_the_card_of_a_new_version_shows_nothing_of_the_documents_before_it(bench: Bench, executor: Executor) -> None:
+    unused: Any = None
+    performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
+    await brought(bench, executor, 2)
+    shown = await performer.status(QUOTE)
+    await done(bench, executor, typed(bench, DISCOUNT_8, "it"))
+    after = await performer.status(QUOTE)
+    assert shown is not None
+    assert after is not None
+    assert "PDF pending" in json.dumps(shown.blocks)
+    assert "PDF" not in json.dumps(after.blocks)
+
+
+async def test_the_card_says_to_whom_it_was_sent_and_how_it_ended(bench: Bench, executor: Executor) -> None:
+    unused: Any = None
+    performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
+    await brought(bench, executor, 4)
+    await done(bench, executor, typed(bench, LoseQuote("<!here> too expensive"), "it"))
+    card = await performer.status(QUOTE)
+    assert card is not None
+    said = json.dumps(card.blocks)
+    assert "Sent to buyer@acme.example by <@U0REP>" in said
+    assert "Lost by <@U0REP>" in said
+    assert "&lt;!here&gt; too expensive" in said
+    assert "<!here>" not in said
+
+
+async def test_a_superseded_version_keeps_its_last_day(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 4)
+    first = await bench.ledger.database.read(lambda tx: store.load(tx, QUOTE))
+    bench.clock.advance(5 * DAY_MS)
+    await done(bench, executor, typed(bench, DISCOUNT_8, "it"))
+    old = await bench.ledger.database.read(lambda tx: store.load_version(tx, QUOTE, 1))
+    head = await bench.ledger.database.read(lambda tx: store.load(tx, QUOTE))
+    assert first is not None
+    assert old is not None
+    assert head is not None
+    assert old.valid_until == first.valid_until
+    assert (head.valid_until, head.issued_at) == (first.valid_until + 5 * DAY_MS, bench.clock.now_ms())
