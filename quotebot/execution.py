@@ -14,11 +14,25 @@ from ledger import keys
 from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError
 from ledger.records import EffectIntent, Operation, Outcome, Trouble
+from ledger.retention import close_aggregate
+from ledger.settlement import QUOTEBOT
 from quotebot import effects, words
-from quotebot.commands import CreateAnother, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
+from quotebot.commands import (
+    CreateAnother,
+    CreateQuote,
+    DecideApproval,
+    ExpireQuote,
+    NeedsNewerBuild,
+    NoteStaleDraft,
+    SubmitQuote,
+    parse_stored,
+)
+from quotebot.domain.quotes import QuoteState
+from quotebot.handlers import expiry
 from quotebot.handlers import quotes as handlers
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import quotes as store
+from quotebot.store import schedule
 from quotebot.telemetry import hashed
 
 if TYPE_CHECKING:
@@ -32,6 +46,7 @@ if TYPE_CHECKING:
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
 AT_ONCE: Final = 64  # executions that share a commit
 KEEP_REFUSED_MS: Final = 30 * 86_400_000
+KEEP_CLOSED_MS: Final = 90 * 86_400_000  # after a quote expired
 SHELF_SECONDS: Final = 60  # how often a command that needs a newer build is looked at again
 
 T = TypeVar("T")
@@ -206,28 +221,48 @@ class Executor:
             )
         return decision
 
-    def _change(self, tx: Tx, asked: handlers.Asked, payload: SubmitQuote | DecideApproval, quote_id: str) -> Outcome:
+    def _change(
+        self,
+        tx: Tx,
+        asked: handlers.Asked,
+        payload: SubmitQuote | DecideApproval | ExpireQuote | NoteStaleDraft,
+        quote_id: str,
+    ) -> Outcome:
         quote = store.load(tx, quote_id)
         if quote is None:
             text = words.unknown_quote(quote_id)
-            answer = effects.reply(quote_id, asked.actor, None, text, asked.received_at)
+            answers = () if asked.actor == QUOTEBOT else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
             response = {"code": "unknown_quote", "quote_id": quote_id, "text": text}
-            return Outcome("refused", response, (answer,), retain_until=self._now_ms() + KEEP_REFUSED_MS)
+            return Outcome("refused", response, answers, retain_until=self._now_ms() + KEEP_REFUSED_MS)
         root = store.root_effect_key(tx, quote_id)
         if isinstance(payload, SubmitQuote):
             decision = handlers.submit(asked, quote, root, store.approval_count(tx, quote_id, quote.version), self._rules)
-        else:
+        elif isinstance(payload, DecideApproval):
             decision = handlers.decide(asked, payload, quote, root, self._rules)
+        elif isinstance(payload, ExpireQuote):
+            decision = expiry.expire(asked, payload, quote, root)
+        else:
+            decision = expiry.note_stale(asked, payload, quote, root, schedule.touched_at(tx, quote_id))
         if decision.quote is not None:
             store.save(tx, quote, decision.quote, asked.received_at)
+            if decision.quote.state is QuoteState.EXPIRED:
+                return self._closed(tx, quote_id, decision)
         elif decision.response["code"] in _CARD_WAS_STALE:
             decision_effects = (*decision.effects, effects.card(quote_id, root))
             return Outcome(decision.kind, decision.response, decision_effects, decision.events)
         return _outcome(decision)
 
+    def _closed(self, tx: Tx, quote_id: str, decision: handlers.Decision) -> Outcome:
+        """Let everything about the quote be purged after a while, this command too."""
+        until = self._now_ms() + KEEP_CLOSED_MS
+        close_aggregate(tx, quote_id, until)
+        return replace(_outcome(decision), retain_until=until)
+
 
 def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
     """Owe the person whose command was given up an answer where they can see it: the quote's channel, or where they typed."""
+    if operation.actor_type == "system":
+        return ()  # there is nobody to answer; operators see the dead letter
     quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
     quote = None if quote_id is None else _readable(tx, quote_id)
     channel = operation.payload.get("channel") if quote is None else quote.channel
