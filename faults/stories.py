@@ -28,6 +28,7 @@ from faults.lab.steps import (
 )
 
 Steps = Callable[[], Sequence[Step]]
+DAYS_20: Final = 20 * 86_400.0  # a quote that nobody touched is stale, and valid for ten days more
 DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 SMALL: Final = "new for Bolt Ltd: 5 pro"
@@ -128,4 +129,11 @@ STORIES: Final = (
         lambda: [Operates("prune"), Starts(), Settles()],
         lambda: [*_created(), Types(NEW), Settles(), Types(SMALL), Settles(), Stops(), Waits(DAYS_60)],
     ),
+    Story("expire", lambda: [Starts(), Settles(), Stops()], lambda: [*_submitted(), Stops(), Waits(DAYS_60)]),
+    Story(
+        "expire several",
+        lambda: [Starts(), Settles(), Stops()],
+        lambda: [*_created(), Types(SMALL), Settles(), Clicks("quote.submit", REP), Settles(), Stops(), Waits(DAYS_60)],
+    ),
+    Story("stale draft", lambda: [Starts(), Settles(), Stops()], lambda: [*_created(), Stops(), Waits(DAYS_20)]),
 )

@@ -27,6 +27,8 @@ CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "quote.create_another": (frozenset({"quote.created"}),),
     "quote.submit": (frozenset({"quote.submitted"}), frozenset({"approval.requested", "approval.automatic"})),
     "approval.decide": (frozenset({"approval.approved", "approval.rejected"}),),
+    "quote.expire": (frozenset({"quote.expired"}),),
+    "quote.note_stale": (frozenset({"quote.stale_noted"}),),
 }
 CHANGES_NOTHING: Final = frozenset({"approval.refused"})
 

@@ -18,13 +18,16 @@ from quotebot.commands import (
     CreateAnother,
     CreateQuote,
     DecideApproval,
+    ExpireQuote,
     NeedsNewerBuild,
+    NoteStaleDraft,
     Payload,
     SubmitQuote,
     parse_stored,
 )
 from quotebot.domain.pricing import LineRequest, PriceRequest
 from tests.quotebot.parts import create_command, request_for
+from tests.quotebot.slack.quote_examples import MORNING
 
 if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
@@ -61,12 +64,24 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "9fdb2611ff025998e4feeddda00047553f767cbd8a97a71c5bc694c9c5818269",
         "6a89073bdd99d921152e7c722683b04fb5375d810f29cc40d97afacc765fd140",
     ),
+    ("quote.expire", 1): (
+        '{"v":1,"valid_until":1795257060000}',
+        "92d57d791818aab3627151b78cc019422950f9e8d90f1644148fd6c795b2d420",
+        "52462f6bf556d8e59a17165019669a2bc6f8a4018ed7e8460cfaef5bdeda2e05",
+    ),
+    ("quote.note_stale", 1): (
+        '{"untouched_since":1795257060000,"v":1}',
+        "483e318af82f2c08907dd656b4aee16009dfd79ddcf09c92fd65e57cc33e1761",
+        "1d55e5f5ac204702c26e5ae3cbd4555a9564d6fb53c7adabe67fe7883dfdc796",
+    ),
 }
 CURRENT: dict[str, Payload] = {
     "quote.create": create_command(),
     "quote.create_another": CreateAnother(TOKEN),
     "quote.submit": SubmitQuote(),
     "approval.decide": DecideApproval("A-2026-0042-v1-1", "approve"),
+    "quote.expire": ExpireQuote(MORNING),
+    "quote.note_stale": NoteStaleDraft(MORNING),
 }
 
 
