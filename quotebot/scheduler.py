@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from ledger import keys
+from ledger.database import DatabaseError
 from ledger.records import Request, Sighting
 from ledger.settlement import QUOTEBOT
 from quotebot.domain.schedule import fate_of, slots_due
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from quotebot.domain.schedule import Candidate, Misfire, Schedule
 
 AT_ONCE: Final = 64  # candidates of one look; reservations that share a commit
+REST_SECONDS: Final = 60.0  # how long a job that failed is left alone
 log = structlog.get_logger(__name__)
 
 
@@ -83,12 +85,13 @@ class _Due:
 
 
 class Scheduler:
-    """Fires what is due. `jobs` are tried in their order; those of one order as given."""
+    """Fires what is due. `jobs` are tried in their order, those of one order as given; one that fails is tried again later."""
 
     def __init__(self, ledger: Ledger, jobs: Iterable[ScheduledJob], *, poll_seconds: float = POLL_SECONDS) -> None:
         self._ledger = ledger
         self._jobs = sorted(jobs, key=lambda job: job.order)
         self._poll_seconds = poll_seconds
+        self._rests_until: dict[str, float] = {}  # monotonic seconds
         self._changed = asyncio.Event()  # nothing sets it: no slot is so short that the poll is not soon enough
 
     async def run(self) -> None:
@@ -103,8 +106,20 @@ class Scheduler:
         """
         done = 0
         for job in self._jobs:
+            if self._ledger.clock.monotonic() >= self._rests_until.get(job.name, 0.0):
+                done += await self._fire_all(job)
+        return done
+
+    async def _fire_all(self, job: ScheduledJob) -> int:
+        done = 0
+        try:
             while ended := await self._fire(job):
                 done += ended
+        except DatabaseError:
+            raise
+        except Exception:  # a broken job must not stop the bot, nor the other jobs; what it left undone stays due
+            log.exception("schedule.failed", job=job.name)
+            self._rests_until[job.name] = self._ledger.clock.monotonic() + REST_SECONDS
         return done
 
     async def _fire(self, job: ScheduledJob) -> int:

@@ -280,6 +280,7 @@ SCHEDULE: Final = (
         schedule.marked_before_it_is_reserved,
         Windows("stale draft", "commit"),
     ),
+    Bug("closed early", "a quote expires while it is valid", schedule.closed_a_week_early, Windows("nearly over")),
 )
 
 DISK: Final = (

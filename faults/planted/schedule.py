@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from faults.planted.tools import of, put
-from quotebot import scheduler
+from quotebot import execution, jobs, scheduler
+from quotebot.handlers import expiry
+from quotebot.store import schedule as store
 
 
 def slot_of_the_moment() -> None:
@@ -29,7 +32,7 @@ def marked_before_it_is_reserved() -> None:
         due = await self._ledger.database.read(lambda tx: of(scheduler, "_due")(tx, job, now))
         marks = [of(scheduler, "_mark")(job, each) for each in due]
         if marks:
-            await self._ledger.database.write("schedule", lambda tx: of(scheduler.store, "mark")(tx, marks, now))
+            await self._ledger.database.write("schedule", lambda tx: of(store, "mark")(tx, marks, now))
             put(scheduler, "_due", lambda _tx, asked, _now: [each for each in due if asked is job])
             try:
                 return int(await honest(self, job))
@@ -39,3 +42,14 @@ def marked_before_it_is_reserved() -> None:
 
     _due = of(scheduler, "_due")
     put(scheduler.Scheduler, "_fire", fire)
+
+
+def closed_a_week_early() -> None:
+    """A quote is closed while it is valid."""
+    honest = of(expiry, "expire")
+
+    def expire(asked: Any, command: Any, quote: Any, root: str) -> Any:
+        return honest(replace(asked, received_at=quote.valid_until), command, quote, root)
+
+    put(execution, "expiry", SimpleNamespace(expire=expire, note_stale=of(expiry, "note_stale")))
+    put(jobs, "GRACE_MS", -7 * 86_400_000)

@@ -134,6 +134,7 @@ STORIES: Final = (
         lambda: [Clicks("approval.approve", MANAGER), Settles()],
         lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS + 20)],
     ),
+    Story("nearly over", lambda: [Starts(), Settles(), Stops()], lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS - 3 * 86_400)]),
     Story(
         "another, clicked twice",
         lambda: [

@@ -27,7 +27,7 @@ from quotebot.domain.quotes import QuoteState
 from quotebot.domain.schedule import DAY_MS, HOUR_MS, MINUTE_MS, SLOTS_MAX, Candidate, Every, Misfire, Once, slots_due
 from quotebot.execution import KEEP_CLOSED_MS, Executor, burial_answer
 from quotebot.jobs import GRACE_MS, jobs, quote_expiry, stale_draft, zone_named
-from quotebot.scheduler import AT_ONCE, Order, ScheduledJob, Scheduler
+from quotebot.scheduler import AT_ONCE, REST_SECONDS, Order, ScheduledJob, Scheduler
 from quotebot.settings import Settings
 from quotebot.store import quotes as store
 from tests.quotebot.parts import MATRIX, RULES, Bench, bench_at, create_command, request_for
@@ -444,6 +444,39 @@ async def test_slots_that_are_caught_up_with_come_in_order(bench: Bench) -> None
     bench.clock.advance(5 * HOUR_MS)
     await work.works()
     assert work.slots() == [MORNING + number * HOUR_MS for number in range(1, 6)]
+
+
+async def test_a_broken_job_stops_no_other_and_is_tried_again_after_a_while(bench: Bench) -> None:
+    broken = [True]
+
+    def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
+        if broken:
+            raise ValueError("a bug")
+        return job_of(Every(HOUR_MS)).find(tx, job, now, limit)
+
+    work = running(bench, replace(job_of(Every(HOUR_MS), name="broken", order=Order.EXPIRY), find=find), job_of(Every(HOUR_MS)))
+    await work.created()
+    bench.clock.advance(HOUR_MS)
+    await work.works()
+    assert (len(work.slots("broken")), len(work.slots("reminder"))) == (0, 1)
+    broken.clear()
+    assert await work.scheduler.step() == 0
+    bench.clock.advance(round(REST_SECONDS * 1000))
+    await work.works()
+    assert work.slots("broken") == [MORNING + HOUR_MS]
+
+
+async def test_a_slot_that_cannot_be_recorded_is_not_marked_and_stays_due(bench: Bench) -> None:
+    work = running(bench, job_of(Every(HOUR_MS)))
+    await work.created()
+    bench.clock.advance(HOUR_MS)
+    bench.rows("CREATE TRIGGER full BEFORE INSERT ON operations BEGIN SELECT RAISE(ABORT, 'no'); END")
+    await work.scheduler.step()
+    assert (work.fired(), bench.rows("SELECT 1 FROM schedule_marks")) == ([], [])
+    bench.rows("DROP TRIGGER full")
+    bench.clock.advance(round(REST_SECONDS * 1000))
+    await work.works()
+    assert work.slots() == [MORNING + HOUR_MS]
 
 
 JUMPS = st.sampled_from([MINUTE_MS, HOUR_MS, -HOUR_MS, DAY_MS, 7 * DAY_MS, YEAR, -YEAR, 3 * HOUR_MS])
