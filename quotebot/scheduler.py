@@ -128,18 +128,22 @@ class Scheduler:
         if not due:
             return 0
         fired = [(each.candidate, slot) for each in due for slot in each.fire]
-        reserving = (self._ledger.reserve(_request(job, candidate, slot, now)) for candidate, slot in fired)
-        ends = await asyncio.gather(*reserving, return_exceptions=True)  # all come to an end before anything is said of one
-        for (candidate, slot), end in zip(fired, ends, strict=True):
-            if isinstance(end, BaseException):
-                raise end
-            _tell(job, candidate, now - slot, end)
+        for first in range(0, len(fired), AT_ONCE):
+            await self._reserve(job, fired[first : first + AT_ONCE], now)
         for each in due:
             if each.dropped:
                 log.warning("schedule.dropped", job=job.name, aggregate_id=each.candidate.aggregate_id, slots=len(each.dropped))
         marks = [_mark(job, each) for each in due]
         await self._ledger.database.write("schedule", lambda tx: store.mark(tx, marks, now))
         return sum(len(each.fire) + len(each.dropped) for each in due)
+
+    async def _reserve(self, job: ScheduledJob, fired: Sequence[tuple[Candidate, int]], now: int) -> None:
+        reserving = (self._ledger.reserve(_request(job, candidate, slot, now)) for candidate, slot in fired)
+        ends = await asyncio.gather(*reserving, return_exceptions=True)  # all come to an end before anything is said of one
+        for (candidate, slot), end in zip(fired, ends, strict=True):
+            if isinstance(end, BaseException):
+                raise end
+            _tell(job, candidate, now - slot, end)
 
 
 async def _nothing_sleeps() -> int | None:
