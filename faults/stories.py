@@ -16,6 +16,7 @@ from faults.lab.steps import (
     Clicks,
     Dies,
     Operates,
+    PutsClock,
     Rejects,
     Repeated,
     Settles,
@@ -28,6 +29,9 @@ from faults.lab.steps import (
 )
 
 Steps = Callable[[], Sequence[Step]]
+DAYS_20: Final = 20 * 86_400.0  # a quote that nobody touched is stale, and valid for ten days more
+HOUR: Final = 3600.0
+YEAR: Final = 365 * 86_400.0
 DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 SMALL: Final = "new for Bolt Ltd: 5 pro"
@@ -47,6 +51,10 @@ class Story:
 
 def _created() -> list[Step]:
     return [Starts(), Types(NEW), Settles()]
+
+
+def _day() -> list[Step]:
+    return [Starts(), Settles(), Stops()]
 
 
 def _submitted() -> list[Step]:
@@ -155,5 +163,25 @@ STORIES: Final = (
         "purge",
         lambda: [Operates("prune"), Starts(), Settles()],
         lambda: [*_created(), Types(NEW), Settles(), Types(SMALL), Settles(), Stops(), Waits(DAYS_60)],
+    ),
+    Story("expire", _day, lambda: [*_submitted(), Stops(), Waits(DAYS_60)]),
+    Story(
+        "expire several",
+        _day,
+        lambda: [*_created(), Types(SMALL), Settles(), Clicks("quote.submit", REP), Settles(), Stops(), Waits(DAYS_60)],
+    ),
+    Story("stale draft", _day, lambda: [*_created(), Stops(), Waits(DAYS_20)]),
+    Story(
+        "stale draft, the clock put back and forward",
+        lambda: [
+            *_day(),
+            PutsClock(-YEAR),
+            *_day(),
+            PutsClock(YEAR - HOUR),
+            *_day(),
+            PutsClock(HOUR),
+            *_day(),
+        ],
+        lambda: [*_created(), Stops(), Waits(DAYS_20)],
     ),
 )

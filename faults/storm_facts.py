@@ -45,7 +45,14 @@ GIVEN_UP: Final = (
 )
 # A bug of ours, or a lock that somebody was shown. Libraries may complain of the weather in words of their own.
 NEVER_IN_A_LOG: Final = (
-    *("database is locked", "operation.failed", "effect.internal_error", "follow_ups_failed", "housekeeping.failed"),
+    *(
+        "database is locked",
+        "operation.failed",
+        "effect.internal_error",
+        "follow_ups_failed",
+        "housekeeping.failed",
+        "schedule.failed",
+    ),
     *("command.maybe_recorded", "never retrieved", "never awaited"),
 )
 LATE: Final = ("effect.late_result", "effect.late_step", "operation.late_result")

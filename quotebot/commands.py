@@ -16,7 +16,16 @@ from typing import Any, ClassVar, Final, Literal
 
 from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.pricing import LineRequest, PriceRequest
-from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
+from quotebot.lifecycle_commands import (
+    AcceptQuote,
+    CancelQuote,
+    CloneQuote,
+    ExpireQuote,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+    NoteStaleDraft,
+)
 
 PAYLOAD_BYTES_MAX: Final = 64 * 1024  # of the canonical form; the ledger's table refuses more
 
@@ -172,13 +181,15 @@ def _changes(stored: Stored) -> Changes:
 
 Creation = CreateQuote | CloneQuote  # what makes a quote of its own content
 LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | AcceptQuote | LoseQuote
-Payload = CreateQuote | CreateAnother | CloneQuote | SubmitQuote | DecideApproval | LifecyclePayload
+ScheduledPayload = ExpireQuote | NoteStaleDraft  # what the scheduler asks for
+Payload = CreateQuote | CreateAnother | CloneQuote | SubmitQuote | DecideApproval | LifecyclePayload | ScheduledPayload
 
 REGISTRY: Final[Mapping[str, type[Payload]]] = {
     payload.kind: payload
     for payload in (
         *(CreateQuote, CreateAnother, CloneQuote, SubmitQuote, DecideApproval),
         *(ReviseQuote, CancelQuote, FinalizeQuote, MarkSent, AcceptQuote, LoseQuote),
+        *(ExpireQuote, NoteStaleDraft),
     )
 }
 

@@ -1,4 +1,4 @@
-"""The working half of the bot, without Slack's socket: recovery, then the executor, the dispatcher and the housekeeping.
+"""The working half of the bot, without Slack's socket: recovery, then executor, dispatcher, housekeeping and scheduler.
 
 Everything is handed in through `Ports`, so that the fault laboratory runs this very composition on its own clock, disk and wire.
 """
@@ -24,11 +24,13 @@ from quotebot.alerts import log_dead_letter
 from quotebot.dispatch import Dispatcher
 from quotebot.execution import Executor, burial_answer
 from quotebot.housekeeping import LEASES_PER_LIFE, Housekeeper, Job
+from quotebot.jobs import jobs as scheduled_jobs
 from quotebot.metrics import PAGE_SECONDS, Metrics, page_path, write_page
 from quotebot.opening import load_rules, matrix, open_audit, open_database
 from quotebot.outside import Outside, build_performer, connect_outside
 from quotebot.performer import QuotePerformer, follow_ups
 from quotebot.polling import POLL_SECONDS
+from quotebot.scheduler import Scheduler
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ async def _rest_after_deaths(database: Database, clock: Clock, stop: asyncio.Eve
 
 
 class Workers:
-    """The executor, the dispatcher and the housekeeper as tasks. If one dies the bot stops: half a bot is worse than none."""
+    """The executor, dispatcher, housekeepers and scheduler as tasks. If one dies the bot stops: half a bot is worse than none."""
 
     def __init__(
         self, ledger: Ledger, performer: QuotePerformer, rules: Rules, settings: Settings, ports: Ports, metrics: Metrics
@@ -136,6 +138,7 @@ class Workers:
         )
         jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, ports.clock))
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
+        self._scheduler = Scheduler(ledger, scheduled_jobs(settings), poll_seconds=ports.poll_seconds)
         self._drain_seconds = settings.drain_seconds
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -145,6 +148,7 @@ class Workers:
             asyncio.create_task(self._executor.run(), name="executor"),
             asyncio.create_task(self._dispatcher.run(), name="dispatcher"),
             *(asyncio.create_task(keeper.run(), name="housekeeper") for keeper in self._housekeepers),
+            asyncio.create_task(self._scheduler.run(), name="scheduler"),  # last: what it reserves finds the others at work
         ]
 
     async def until(self, stop: asyncio.Event, other: asyncio.Task[Any] | None = None) -> None:

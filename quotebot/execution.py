@@ -15,6 +15,7 @@ from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError
 from ledger.records import EffectIntent, Operation, Outcome, Trouble
 from ledger.retention import close_aggregate
+from ledger.settlement import QUOTEBOT
 from quotebot import effects, words
 from quotebot.commands import (
     CreateAnother,
@@ -22,16 +23,17 @@ from quotebot.commands import (
     DecideApproval,
     LifecyclePayload,
     NeedsNewerBuild,
+    ScheduledPayload,
     SubmitQuote,
     parse_stored,
 )
 from quotebot.domain.lifecycle import is_final
-from quotebot.handlers import approvals, lifecycle
+from quotebot.handlers import approvals, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
-from quotebot.lifecycle_commands import CloneQuote
+from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import quotes as store
-from quotebot.store import versions
+from quotebot.store import schedule, versions
 from quotebot.telemetry import hashed
 
 if TYPE_CHECKING:
@@ -231,19 +233,27 @@ class Executor:
         return decision
 
     def _change(
-        self, tx: Tx, asked: handlers.Asked, payload: SubmitQuote | DecideApproval | LifecyclePayload, quote_id: str
+        self,
+        tx: Tx,
+        asked: handlers.Asked,
+        payload: SubmitQuote | DecideApproval | LifecyclePayload | ScheduledPayload,
+        quote_id: str,
     ) -> Outcome:
         quote = store.load(tx, quote_id)
         if quote is None:
             text = words.unknown_quote(quote_id)
-            answer = effects.reply(quote_id, asked.actor, None, text, asked.received_at)
+            answers = () if asked.actor == QUOTEBOT else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
             response = {"code": "unknown_quote", "quote_id": quote_id, "text": text}
-            return Outcome("refused", response, (answer,), retain_until=self._now_ms() + KEEP_REFUSED_MS)
+            return Outcome("refused", response, answers, retain_until=self._now_ms() + KEEP_REFUSED_MS)
         root = store.root_effect_key(tx, quote_id)
         if isinstance(payload, SubmitQuote):
             decision = approvals.submit(asked, quote, root, store.approval_count(tx, quote_id, quote.version), self._rules)
         elif isinstance(payload, DecideApproval):
             decision = approvals.decide(asked, payload, quote, root, self._rules)
+        elif isinstance(payload, ExpireQuote):
+            decision = expiry.expire(asked, payload, quote, root)
+        elif isinstance(payload, NoteStaleDraft):
+            decision = expiry.note_stale(asked, payload, quote, root, schedule.touched_at(tx, quote_id))
         else:
             decision = lifecycle.change(asked, payload, quote, root, self._rules)
         if decision.quote is not None:
@@ -264,6 +274,8 @@ class Executor:
 
 def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
     """Owe the person whose command was given up an answer where they can see it: the quote's channel, or where they typed."""
+    if operation.actor_type == "system":
+        return ()  # there is nobody to answer; operators see the dead letter
     quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
     quote = None if quote_id is None else _readable(tx, quote_id)
     channel = operation.payload.get("channel") if quote is None else quote.channel

@@ -141,5 +141,41 @@ class LoseQuote:
         return cls(reason=str(stored["reason"]))
 
 
+@dataclass(frozen=True, slots=True)
+class ExpireQuote:
+    """Close a quote that was valid until `valid_until` (Unix ms) and was not accepted. The scheduler asks for it."""
+
+    kind: ClassVar[str] = "quote.expire"
+    schema: ClassVar[int] = 1
+    valid_until: int
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "valid_until": self.valid_until}
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> ExpireQuote:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(valid_until=int(stored["valid_until"]))
+
+
+@dataclass(frozen=True, slots=True)
+class NoteStaleDraft:
+    """Remind the requester of a quote that nobody touched since `untouched_since` (Unix ms). The scheduler asks for it."""
+
+    kind: ClassVar[str] = "quote.note_stale"
+    schema: ClassVar[int] = 1
+    untouched_since: int
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "untouched_since": self.untouched_since}
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> NoteStaleDraft:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(untouched_since=int(stored["untouched_since"]))
+
+
 def _text(stored: object) -> str | None:
     return None if stored is None else str(stored)

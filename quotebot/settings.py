@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
-from pydantic import AliasChoices, AnyHttpUrl, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, AliasChoices, AnyHttpUrl, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
@@ -41,6 +42,16 @@ def _retry_overrides(given: object) -> object:
         raise ValidationError.from_exception_data("Settings", problems, hide_input=True) from error
 
 
+def _known_zone(name: str) -> str:
+    """Refuse a time zone that cannot be read here."""
+    try:
+        return "UTC" if name == "UTC" else ZoneInfo(name).key
+    except (ValueError, OSError, LookupError) as error:  # no zone's name, a folder's, or unknown
+        raise ValueError(
+            f'no time zone "{name}" is known here; zones are named like Europe/Berlin, and on Debian come with the package tzdata'
+        ) from error
+
+
 class Settings(BaseSettings):
     """Everything that may differ between two installations. Secrets never print."""
 
@@ -66,6 +77,8 @@ class Settings(BaseSettings):
     seller_name: str = "Your company"
     seller_lines: tuple[str, ...] = ()
     quote_valid_days: Annotated[int, Field(ge=1, le=365)] = 30
+    stale_draft_days: Annotated[int, Field(ge=1, le=365)] = 14  # after so long the requester is reminded of an unsubmitted quote
+    time_zone: Annotated[str, AfterValidator(_known_zone)] = "UTC"  # where working mornings are, e.g. Europe/Berlin
 
     ack_budget_seconds: Annotated[float, Field(gt=0.05, le=2.5)] = 2.0
     settle_delay_seconds: Annotated[float, Field(ge=0.0, le=600.0)] = 30.0

@@ -202,6 +202,14 @@ def wrong_state(quote: Quote, verb: str) -> str:
     return f"You cannot {verb} {title(quote)}: it is {state}. Nothing was changed. Its card shows what is possible now."
 
 
+def expired(quote: Quote, verb: str) -> str:
+    """Refuse what came after the quote's last day; `verb` is the button's word."""
+    return (
+        f"You cannot {verb} {title(quote)}: it was valid until {utc_text(quote.valid_until)}. Nothing was changed. "
+        "If it is still wanted, create a new quote."
+    )
+
+
 def blocked(quote: Quote, decision: PolicyDecision) -> str:
     """Refuse to submit what no one may approve."""
     return (
@@ -258,6 +266,34 @@ def decided_notice(quote: Quote, approval: Approval) -> str:
     if approval.decision_reason is None:
         return words
     return f"{words}\n{quoted(approval.decision_reason)}"
+
+
+def expired_notice(quote: Quote) -> str:
+    """Tell the requester, in the thread, that the quote is over."""
+    return (
+        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {_net(quote)}, expired: it was valid until "
+        f"{utc_text(quote.valid_until)}. It can no longer be submitted, approved or accepted. If it is still wanted, create a new "
+        "quote."
+    )
+
+
+def stale_notice(quote: Quote, touched_at: int) -> str:
+    """Remind the requester, in the thread, of a quote that nobody touched since `touched_at` (Unix ms)."""
+    return (
+        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {_net(quote)}, is {state_words(quote.state)} and was "
+        f"not touched since {utc_text(touched_at)}. It expires on {utc_text(quote.valid_until)}. Submit it on the card above, or "
+        "let it expire."
+    )
+
+
+def not_expired(quote: Quote, reason: str) -> str:
+    """Say why the scheduler left a quote as it is."""
+    return f"{title(quote)} was not expired: {reason}. Nothing was changed and nothing is needed."
+
+
+def not_reminded(quote: Quote, reason: str) -> str:
+    """Say why the scheduler sent no reminder."""
+    return f"Nobody was reminded of {title(quote)}: {reason}. Nothing was changed and nothing is needed."
 
 
 def pdf_comment(quote: Quote) -> str:

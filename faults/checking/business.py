@@ -39,6 +39,7 @@ def decided_rightly(facts: Facts) -> Iterator[str]:
             continue
         problems = [*_not_entitled(facts, approval, quote), *_not_what_was_shown(facts, approval, quote, decided)]
         yield from (f"approval {approval['approval_id']}: {problem}" for problem in problems)
+    yield from _expired_early(facts, quotes)
 
 
 def adds_up(facts: Facts) -> Iterator[str]:
@@ -56,6 +57,16 @@ def adds_up(facts: Facts) -> Iterator[str]:
         if sorted(priced) != list(range(1, quote["version"] + 1)):
             yield f"{quote['quote_id']} is at version {quote['version']}; priced are {sorted(priced)}"
     yield from _sums_in_salesforce(facts, totals)
+
+
+def _expired_early(facts: Facts, quotes: dict[str, Row]) -> Iterator[str]:
+    for event in facts.events:
+        operation = facts.operation_by_key.get(event["operation_key"])
+        quote = quotes.get(event["aggregate_id"])
+        if event["event_type"] != "quote.expired" or operation is None or quote is None:
+            continue
+        if operation["cycle"] == 1 and operation["received_at"] < quote["valid_until"]:
+            yield f"{quote['quote_id']} was closed {quote['valid_until'] - operation['received_at']} ms before it expired"
 
 
 def _not_entitled(facts: Facts, approval: Row, quote: Row) -> Iterator[str]:

@@ -34,6 +34,8 @@ CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "quote.mark_sent": (frozenset({"quote.sent"}),),
     "quote.accept": (frozenset({"quote.accepted"}),),
     "quote.lose": (frozenset({"quote.lost"}),),
+    "quote.expire": (frozenset({"quote.expired"}),),
+    "quote.note_stale": (frozenset({"quote.stale_noted"}),),
 }
 CHANGES_NOTHING: Final = frozenset({"approval.refused"})
 

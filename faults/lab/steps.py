@@ -188,6 +188,20 @@ class Waits:
 
 
 @dataclass(slots=True)
+class PutsClock:
+    """Somebody puts the machine's clock forward or back while no bot runs."""
+
+    by_seconds: float
+
+    def do(self, cell: Cell) -> None:
+        """Do it."""
+        cell.clock.put(round(self.by_seconds * 1000))
+
+    def again(self, cell: Cell) -> None:
+        """It was done."""
+
+
+@dataclass(slots=True)
 class Weather:
     """The outside turns bad (see quotebot.sandbox.weather), or well again without an effect."""
 

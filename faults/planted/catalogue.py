@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from adapters.failures import Failure
 from adapters.policies import Verdict
 from faults import model_bugs
-from faults.planted import benign, desk, disk, dispatch, domain, outside, recovery, trail
+from faults.planted import benign, desk, disk, dispatch, domain, outside, recovery, schedule, trail
 from faults.planted.hunts import Days, DiskErrors, Model, PowerCuts, Windows
 from faults.planted.tools import both
 
@@ -267,6 +267,22 @@ DOMAIN: Final = (
     Bug("totals by hand", "a total is not the sum of its lines", domain.totals_by_hand, Windows("create")),
 )
 
+SCHEDULE: Final = (
+    Bug(
+        "slot known by the moment",
+        "what was fired before a death is fired again after it",
+        schedule.slot_of_the_moment,
+        Windows("stale draft", "commit"),
+    ),
+    Bug(
+        "slot marked before it is reserved",
+        "a death in between forgets it",
+        schedule.marked_before_it_is_reserved,
+        Windows("stale draft", "commit"),
+    ),
+    Bug("closed early", "a quote expires while it is valid", schedule.closed_a_week_early, Windows("nearly over")),
+)
+
 DISK: Final = (
     Bug("synchronous=NORMAL", "a power cut loses what was acknowledged", disk.synchronous_normal, PowerCuts()),
     Bug(
@@ -307,7 +323,7 @@ LEDGER: Final = (
     *map(_by_model, model_bugs.BUGS),
 )
 
-BUGS: Final = (*DESK, *DISPATCH, *RECOVERY, *OUTSIDE, *TRAIL, *DOMAIN, *DISK, *LEDGER)
+BUGS: Final = (*DESK, *DISPATCH, *RECOVERY, *OUTSIDE, *TRAIL, *DOMAIN, *SCHEDULE, *DISK, *LEDGER)
 
 # Changes that are no bugs: hunted like the others, and nothing may be found.
 BENIGN: Final = (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DEPLOYED: Final = 3  # a payload schema that no build has yet
 SLOW_SECONDS: Final = 15.0  # a call is given up after 10
 SIXTY_DAYS: Final = 60 * 86_400.0
+THIRTY_DAYS: Final = 30 * 86_400.0  # how long a quote is valid
 
 
 @dataclass(slots=True)
@@ -129,10 +130,11 @@ STORIES: Final = (
         _submitted,
     ),
     Story(
-        "approved too late",
+        "approved too late",  # by seconds: nobody has closed it yet
         lambda: [Clicks("approval.approve", MANAGER), Settles()],
-        lambda: [*_submitted(), Stops(), Waits(SIXTY_DAYS)],
+        lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS + 20)],
     ),
+    Story("nearly over", lambda: [Starts(), Settles(), Stops()], lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS - 3 * 86_400)]),
     Story(
         "another, clicked twice",
         lambda: [

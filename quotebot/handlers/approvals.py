@@ -23,6 +23,8 @@ def submit(asked: Asked, quote: Quote, root: str, requests: int, rules: Rules) -
         return refusal
     if quote.state is not QuoteState.PRICED:
         return refused(asked, quote.quote_id, quote.channel, "wrong_state", words.wrong_state(quote, "submit"))
+    if asked.received_at >= quote.valid_until:
+        return refused(asked, quote.quote_id, quote.channel, "expired", words.expired(quote, "submit"))
     policy = evaluate(quote.pricing, rules.policy)
     if policy.blocked:
         return refused(asked, quote.quote_id, quote.channel, "blocked", words.blocked(quote, policy))

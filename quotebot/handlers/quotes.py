@@ -31,6 +31,8 @@ DOMAIN_EVENTS = frozenset(
         "quote.sent",
         "quote.accepted",
         "quote.lost",
+        "quote.expired",
+        "quote.stale_noted",
         "approval.requested",
         "approval.automatic",
         "approval.approved",

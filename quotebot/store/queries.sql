@@ -127,3 +127,34 @@ RETURNING approval_id;
 SELECT d.transport FROM operations AS o JOIN deliveries AS d
   ON d.source = o.source AND d.source_request_id = o.source_request_id AND d.action_kind = o.action_kind
 WHERE o.id = :operation_id;
+
+-- name: quotes_to_expire
+-- A quote with a command under way waits for its end: what was asked in time is decided first.
+SELECT q.quote_id, q.team_id, q.valid_until FROM quotes AS q
+WHERE q.valid_until <= :until
+  AND q.state <> 'accepted' AND q.state <> 'lost' AND q.state <> 'cancelled' AND q.state <> 'expired'
+  AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.lane = q.quote_id AND o.aggregate_id <> 'new' AND o.finished_at IS NULL)
+  AND NOT EXISTS (
+    SELECT 1 FROM schedule_marks AS m
+    WHERE m.job = :job AND m.name = q.quote_id AND m.anchor = q.valid_until AND m.marked_at <= :now)
+ORDER BY q.valid_until, q.quote_id LIMIT :limit;
+
+-- name: stale_drafts
+SELECT q.quote_id, q.team_id, q.updated_at FROM quotes AS q
+WHERE q.updated_at <= :until AND q.state IN ('draft', 'validated', 'priced') AND q.valid_until > :now
+  AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.lane = q.quote_id AND o.aggregate_id <> 'new' AND o.finished_at IS NULL)
+  AND NOT EXISTS (
+    SELECT 1 FROM schedule_marks AS m
+    WHERE m.job = :job AND m.name = q.quote_id AND m.anchor = q.updated_at AND m.marked_at <= :now)
+ORDER BY q.updated_at, q.quote_id LIMIT :limit;
+
+-- name: touched_at
+SELECT updated_at FROM quotes WHERE quote_id = :quote_id;
+
+-- name: schedule_mark
+SELECT anchor, slot, marked_at FROM schedule_marks WHERE job = :job AND name = :name;
+
+-- name: mark_slot
+INSERT INTO schedule_marks (job, name, anchor, slot, outcome, marked_at) VALUES (:job, :name, :anchor, :slot, :outcome, :now)
+ON CONFLICT (job, name) DO UPDATE
+SET anchor = excluded.anchor, slot = excluded.slot, outcome = excluded.outcome, marked_at = excluded.marked_at;

@@ -26,8 +26,18 @@ from quotebot.commands import (
 )
 from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.pricing import LineRequest, PriceRequest
-from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
+from quotebot.lifecycle_commands import (
+    AcceptQuote,
+    CancelQuote,
+    CloneQuote,
+    ExpireQuote,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+    NoteStaleDraft,
+)
 from tests.quotebot.parts import create_command, request_for
+from tests.quotebot.slack.quote_examples import MORNING
 
 if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
@@ -111,6 +121,16 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "48b0049681c8c7f8d5cb3af46bd819833c4f0536bb1fc86d9574991bf8bb1437",
         "d69b7c1f43a3c0b09ad9ab2d3b0d1552ebc3ba9ffc20b298d138379fac7e239d",
     ),
+    ("quote.expire", 1): (
+        '{"v":1,"valid_until":1795257060000}',
+        "92d57d791818aab3627151b78cc019422950f9e8d90f1644148fd6c795b2d420",
+        "52462f6bf556d8e59a17165019669a2bc6f8a4018ed7e8460cfaef5bdeda2e05",
+    ),
+    ("quote.note_stale", 1): (
+        '{"untouched_since":1795257060000,"v":1}',
+        "483e318af82f2c08907dd656b4aee16009dfd79ddcf09c92fd65e57cc33e1761",
+        "1d55e5f5ac204702c26e5ae3cbd4555a9564d6fb53c7adabe67fe7883dfdc796",
+    ),
 }
 # Typed about the head, whatever version that is; the others were clicked, or create something.
 TYPED = frozenset(LIFECYCLE) - {"quote.clone"}
@@ -120,6 +140,8 @@ CURRENT: dict[str, Payload] = {
     "quote.submit": SubmitQuote(),
     "approval.decide": DecideApproval("A-2026-0042-v1-1", "approve"),
     **LIFECYCLE,
+    "quote.expire": ExpireQuote(MORNING),
+    "quote.note_stale": NoteStaleDraft(MORNING),
 }
 
 

@@ -70,6 +70,11 @@ def every_sentence(account: str = "Acme", typed: str = "too deep") -> dict[str, 
         "rejected": words.decided_notice(pending, decided(ApprovalState.REJECTED, decision_reason=typed)),
         "pdf": words.pdf_comment(pending),
         "dead letter": words.dead_letter("CRM", "c-7f91", typed, pending),
+        "expired": words.expired(pending, "submit"),
+        "expired notice": words.expired_notice(pending),
+        "stale notice": words.stale_notice(pending, MORNING),
+        "not expired": words.not_expired(pending, "it is accepted, which is final"),
+        "not reminded": words.not_reminded(pending, "it is approved"),
     }
 
 

@@ -1,0 +1,165 @@
+"""Times of day in a place: cron's five fields, read in an IANA time zone, over both changes of its clocks.
+
+A local time that does not exist, because the clocks were put forward over it, is due once, at the moment the gap ends. One that
+exists twice, because they were put back, is due once, the first time. Moments are Unix milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import tzinfo
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND: Final = timedelta(seconds=1)
+ONE_DAY: Final = timedelta(days=1)
+LOOK_BACK_DAYS: Final = 3 * 366  # what was missed before that is not looked for
+LOOK_AHEAD_DAYS: Final = 9 * 366  # from one 29 February to the next there are up to eight years
+FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day of the month", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
+MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+LONGEST_MONTHS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_PART: Final = re.compile(r"(?P<first>\*|[0-9]{1,2}|[a-z]{3})(?:-(?P<last>[0-9]{1,2}|[a-z]{3}))?(?:/(?P<step>[0-9]{1,2}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Minutes and hours of local days. Weekdays count from 0, Sunday. Where both kinds of days are named, either will do."""
+
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    either_day: bool
+    zone: tzinfo
+
+    def falls_on(self, day: date) -> bool:
+        """Tell whether anything is due on this local day."""
+        if day.month not in self.months:
+            return False
+        by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return by_date or by_weekday if self.either_day else by_date and by_weekday
+
+
+def parse_cron(text: str, zone: tzinfo) -> Cron:
+    """Read "minute hour day month weekday", e.g. "0 9 * * mon-fri". Raises ValueError that names the field."""
+    parts = text.lower().split()
+    if len(parts) != len(FIELDS):
+        raise ValueError(f'"{text}" has {len(parts)} fields; five are needed: minute hour day month weekday, e.g. 0 9 * * mon-fri')
+    found = [_field(part, *field) for part, field in zip(parts, FIELDS, strict=True)]
+    minutes, hours, days, months, weekdays = found
+    cron = Cron(
+        minutes=tuple(sorted(minutes)),
+        hours=tuple(sorted(hours)),
+        days=days,
+        months=months,
+        weekdays=frozenset(day % 7 for day in weekdays),
+        either_day=not parts[2].startswith("*") and not parts[4].startswith("*"),
+        zone=zone,
+    )
+    if not cron.either_day and not any(min(days) <= LONGEST_MONTHS[month - 1] for month in months):
+        raise ValueError(f'"{text}" names a day that no month has')
+    return cron
+
+
+def slot_after(cron: Cron, after: int) -> int:
+    """Return the first moment after `after`."""
+    first = _local_day(cron, after) - ONE_DAY  # a whole day may be missing, and end after its own midnight
+    for offset in range(LOOK_AHEAD_DAYS):
+        for slot in slots_of_day(cron, first + offset * ONE_DAY):
+            if slot > after:
+                return slot
+    raise AssertionError("a day that some month has comes within nine years")
+
+
+def newest_slots(cron: Cron, after: int, until: int, limit: int) -> tuple[int, ...]:
+    """Return the moments after `after` up to and including `until`, in order: the newest `limit` of them."""
+    newest: list[int] = []
+    for slot in _backwards(cron, until):
+        if slot <= after or len(newest) == limit:
+            break
+        newest.append(slot)
+    return tuple(reversed(newest))
+
+
+def slots_of_day(cron: Cron, day: date) -> tuple[int, ...]:
+    """Return the moments of one local day, in order, each once."""
+    if not cron.falls_on(day):
+        return ()
+    times = (datetime(day.year, day.month, day.day, hour, minute) for hour in cron.hours for minute in cron.minutes)  # noqa: DTZ001 -- local
+    return tuple(dict.fromkeys(moment_of(local, cron.zone) for local in times))
+
+
+def moment_of(local: datetime, zone: tzinfo) -> int:
+    """Return when the clocks of `zone` first show `local` (naive), or skip it."""
+    moment = _unix_seconds(local.replace(tzinfo=zone))
+    if _shown(moment, zone) == local:
+        return moment * 1000
+    before, after = _unix_seconds(local.replace(tzinfo=zone, fold=1)), moment
+    old = _at(before, zone).utcoffset()
+    while after - before > 1:  # `before` is still in the old time, `after` in the new
+        middle = (before + after) // 2
+        if _at(middle, zone).utcoffset() == old:
+            before = middle
+        else:
+            after = middle
+    return after * 1000
+
+
+def _backwards(cron: Cron, until: int) -> Iterator[int]:
+    """Yield moments from `until` on backwards, each once: the last of a missing day may be the first of the next."""
+    last, seen = _local_day(cron, until), None
+    for offset in range(LOOK_BACK_DAYS):
+        for slot in reversed(slots_of_day(cron, last - offset * ONE_DAY)):
+            if slot <= until and slot != seen:
+                seen = slot
+                yield slot
+
+
+def _field(text: str, name: str, low: int, high: int) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise ValueError(f'the {name} "{part}" is not readable; write *, 5, 1-5, */15 or a list of these')
+        first, last, step = match["first"], match["last"], int(match["step"] or 1)
+        if first == "*":
+            begin, end = low, high
+        else:
+            begin = _number(first, name)
+            end = _number(last, name) if last else high if match["step"] else begin
+        if step < 1 or not low <= begin <= end <= high or (first == "*" and last):
+            raise ValueError(f'the {name} "{part}" is not within {low}-{high}')
+        found.update(range(begin, end + 1, step))
+    return frozenset(found)
+
+
+def _number(text: str, name: str) -> int:
+    names = {"month": MONTHS, "weekday": WEEKDAYS}.get(name, ())
+    if text in names:
+        return names.index(text) + (name == "month")
+    if not text.isdigit():
+        raise ValueError(f'the {name} "{text}" is not known')
+    return int(text)
+
+
+def _local_day(cron: Cron, moment: int) -> date:
+    return _at(moment // 1000, cron.zone).date()
+
+
+def _at(seconds: int, zone: tzinfo) -> datetime:
+    return (EPOCH + seconds * SECOND).astimezone(zone)
+
+
+def _shown(seconds: int, zone: tzinfo) -> datetime:
+    return _at(seconds, zone).replace(tzinfo=None, fold=0)
+
+
+def _unix_seconds(moment: datetime) -> int:
+    return (moment - EPOCH) // SECOND

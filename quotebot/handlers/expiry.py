@@ -1,0 +1,65 @@
+"""What the scheduler's commands about a quote decide. Pure, like every handler.
+
+Nobody is waiting for an answer to them, so a refusal owes nothing: it stands in the command's response, where operators find it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ledger.records import AuditEvent
+from quotebot import effects, words
+from quotebot.domain.lifecycle import allowed
+from quotebot.domain.quotes import QuoteState, state_words, utc_text
+from quotebot.handlers.quotes import Decision
+
+if TYPE_CHECKING:
+    from quotebot.domain.quotes import Quote
+    from quotebot.handlers.quotes import Asked
+    from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
+
+_DRAFTS = frozenset({QuoteState.DRAFT, QuoteState.VALIDATED, QuoteState.PRICED})
+
+
+def expire(asked: Asked, command: ExpireQuote, quote: Quote, root: str) -> Decision:
+    """Close the quote, whatever its version is now, if it may still expire and its last moment was before the command came."""
+    if QuoteState.EXPIRED not in allowed(quote.state):
+        return _refused("final", quote, words.not_expired(quote, f"it is {state_words(quote.state)}, which is final"))
+    if quote.valid_until != command.valid_until or asked.received_at < quote.valid_until:
+        return _refused("still_valid", quote, words.not_expired(quote, f"it is valid until {utc_text(quote.valid_until)}"))
+    after = replace(quote, state=QuoteState.EXPIRED)
+    notice = words.expired_notice(after)
+    return Decision(
+        "applied",
+        {"code": "expired", "quote_id": quote.quote_id, "text": notice},
+        after,
+        (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, notice)),
+        (AuditEvent("quote.expired", quote.quote_id, _facts(quote), _facts(after)),),
+    )
+
+
+def note_stale(asked: Asked, command: NoteStaleDraft, quote: Quote, root: str, touched_at: int) -> Decision:
+    """Remind the requester, if the quote is still as untouched as when the reminder fell due. `touched_at` is Unix ms."""
+    if quote.state not in _DRAFTS:
+        return _refused("not_draft", quote, words.not_reminded(quote, f"it is {state_words(quote.state)}"))
+    if touched_at != command.untouched_since:
+        return _refused("touched", quote, words.not_reminded(quote, f"it was touched on {utc_text(touched_at)}"))
+    if asked.received_at >= quote.valid_until:
+        return _refused("expired", quote, words.not_reminded(quote, f"it was valid until {utc_text(quote.valid_until)}"))
+    notice = words.stale_notice(quote, touched_at)
+    return Decision(
+        "applied",
+        {"code": "noted", "quote_id": quote.quote_id, "text": notice},
+        None,
+        (effects.notice(quote.quote_id, root, notice),),
+        (AuditEvent("quote.stale_noted", quote.quote_id, after={**_facts(quote), "untouched_since": touched_at}),),
+    )
+
+
+def _refused(code: str, quote: Quote, text: str) -> Decision:
+    return Decision("refused", {"code": code, "quote_id": quote.quote_id, "text": text})
+
+
+def _facts(quote: Quote) -> dict[str, object]:
+    return {"version": quote.version, "state": quote.state.value, "valid_until": quote.valid_until}

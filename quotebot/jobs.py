@@ -1,0 +1,62 @@
+"""The table of jobs: what the scheduler does, one line each."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo
+
+from quotebot.domain.cron import parse_cron
+from quotebot.domain.schedule import DAY_MS, MINUTE_MS, Misfire, Once
+from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
+from quotebot.scheduler import Order, ScheduledJob
+from quotebot.store import schedule as store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import tzinfo
+
+    from ledger.database import Tx
+    from quotebot.domain.schedule import Candidate
+    from quotebot.settings import Settings
+
+GRACE_MS: Final = MINUTE_MS  # what arrived while the quote was valid is in the ledger by then: an ack's budget is 2.5 s at most
+NOTICES_AT: Final = "0 9 * * mon-fri"  # a person's notices come when they work
+
+
+def jobs(settings: Settings) -> tuple[ScheduledJob, ...]:
+    """Return all jobs, as this installation has them."""
+    return (quote_expiry(), stale_draft(settings.stale_draft_days, zone_named(settings.time_zone)))
+
+
+def zone_named(name: str) -> tzinfo:
+    """Return an IANA time zone. Raises ZoneInfoNotFoundError for one that is not installed; UTC always is."""
+    return UTC if name == "UTC" else ZoneInfo(name)
+
+
+def quote_expiry() -> ScheduledJob:
+    """Close a quote that nobody accepted while it was valid. It is never too late for that."""
+
+    def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
+        return store.quotes_to_expire(tx, job, now, now - GRACE_MS, limit)
+
+    def payload(candidate: Candidate, slot: int) -> ExpireQuote:
+        del slot
+        return ExpireQuote(valid_until=candidate.anchor)
+
+    return ScheduledJob("quote_expiry", Order.EXPIRY, Once(GRACE_MS), find, payload, Misfire.COALESCE)
+
+
+def stale_draft(days: int, zone: tzinfo) -> ScheduledJob:
+    """Remind the requester, once, of a quote that they neither submitted nor touched for `days`, on a working morning."""
+    delay_ms = days * DAY_MS
+
+    def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
+        return store.stale_drafts(tx, job, now, now - delay_ms, limit)
+
+    def payload(candidate: Candidate, slot: int) -> NoteStaleDraft:
+        del slot
+        return NoteStaleDraft(untouched_since=candidate.anchor)
+
+    schedule = Once(delay_ms, parse_cron(NOTICES_AT, zone))
+    return ScheduledJob("stale_draft", Order.NOTICE, schedule, find, payload, Misfire.COALESCE)
