@@ -11,30 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from quotebot.domain.pricing import LineRequest, PriceRequest
+from quotebot.domain.requests import canonical_request, parse_request
+
+if TYPE_CHECKING:
+    from quotebot.domain.requests import PriceRequest
 
 PAYLOAD_BYTES_MAX: Final = 64 * 1024  # of the canonical form; the ledger's table refuses more
 
 Stored = Mapping[str, Any]
-
-
-def _canonical_request(request: PriceRequest) -> dict[str, object]:
-    return {
-        "lines": [{"sku": line.sku, "quantity": line.quantity} for line in request.lines],
-        "term_months": request.term_months,
-        "requested_discount_percent": format(request.discount_percent.normalize(), "f"),
-    }
-
-
-def _request(stored: Stored) -> PriceRequest:
-    return PriceRequest(
-        lines=tuple(LineRequest(sku=line["sku"], quantity=int(line["quantity"])) for line in stored["lines"]),
-        term_months=int(str(stored["term_months"])),
-        discount_percent=Decimal(str(stored["requested_discount_percent"])),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +28,7 @@ class CreateQuote:
     """Create, price and show a quote in `channel`."""
 
     kind: ClassVar[str] = "quote.create"
-    schema: ClassVar[int] = 2
+    schema: ClassVar[int] = 3
     account: str
     request: PriceRequest
     channel: str
@@ -52,14 +38,14 @@ class CreateQuote:
         return {
             "v": self.schema,
             "account": self.account,
-            **_canonical_request(self.request),
+            **canonical_request(self.request),
             "channel": self.channel,
         }
 
     @classmethod
     def parse(cls, stored: Stored) -> CreateQuote:
         """Rebuild from the canonical form of this schema version."""
-        return cls(account=str(stored["account"]), request=_request(stored), channel=str(stored["channel"]))
+        return cls(account=str(stored["account"]), request=parse_request(stored), channel=str(stored["channel"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +125,15 @@ def _create_2_from_1(stored: Stored) -> Stored:
     return {**same, "v": 2, "requested_discount_percent": stored["discount_percent"]}
 
 
-UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {("quote.create", 1): _create_2_from_1}
+def _create_3_from_2(stored: Stored) -> Stored:
+    """3 may say more of what is asked for: currency, segment, region, day, billing, tax, and the lines' own discounts and choices."""
+    return {**stored, "v": 3}
+
+
+UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
+    ("quote.create", 1): _create_2_from_1,
+    ("quote.create", 2): _create_3_from_2,
+}
 
 
 class NeedsNewerBuild(Exception):  # noqa: N818 -- the fact: nothing is wrong with the command
