@@ -126,7 +126,7 @@ def _create_2_from_1(stored: Stored) -> Stored:
 
 
 def _create_3_from_2(stored: Stored) -> Stored:
-    """3 may say more of what is asked for: currency, segment, region, day, billing, tax, and the lines' own discounts and choices."""
+    """3 may say more of what is asked for: currency, segment, region, day, billing, tax, each line's own discount and choices."""
     return {**stored, "v": 3}
 
 

@@ -43,7 +43,7 @@ class Terms:
 
     def rounded(self, *factors: Decimal | int) -> Decimal:
         """Return a product, rounded once."""
-        return product(*factors).quantize(self.smallest, context=money.EXACT)
+        return money.product(*factors).quantize(self.smallest, context=money.EXACT)
 
     def rate(self, base: str) -> Rate | None:
         """Return the rate that turns `base` into the quote's currency, or None when there is none."""
@@ -100,21 +100,13 @@ def charge(items: Sequence[Item], terms: Terms) -> tuple[Charged, ...] | tuple[P
             problems.append(charged)
         else:
             found[item.name] = charged
-    base = tuple(found.values())
+    bases = {basis: _Base(basis, tuple(found.values())) for basis in {share.basis for _, _, share in shares}}
     for item, book, share in shares:
         if item.quantity != 1:
             message = f"{item.product.sku} is {money.format_percent(share.percent)} of other lines: there is one of it"
             problems.append(PricingProblem("quantity", message, f"write 1 {item.product.sku}"))
-        found[item.name] = _shared(item, book, share, base, terms)
+        found[item.name] = _shared(item, book, share, bases[share.basis], terms)
     return tuple(problems) if problems else tuple(found[item.name] for item in items)
-
-
-def product(*factors: Decimal | int) -> Decimal:
-    """Return the exact product of numbers that were checked before."""
-    result = Decimal(1)
-    for factor in factors:
-        result = money.EXACT.multiply(result, factor)
-    return result
 
 
 def _charged(item: Item, book: PriceBook, entry: PriceEntry, terms: Terms) -> Charged | PricingProblem:
@@ -130,7 +122,7 @@ def _charged(item: Item, book: PriceBook, entry: PriceEntry, terms: Terms) -> Ch
     if rate is not None:
         words = f"1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()}"
         steps = (*steps, Step("rate", rate.rate, words))
-        unit_price = product(unit_price, factor).quantize(UNIT_PRICE, context=money.EXACT)
+        unit_price = money.product(unit_price, factor).quantize(UNIT_PRICE, context=money.EXACT)
     amount = terms.rounded(charge.amount, terms.months(item), factor)
     return _discounted(item, book.name, entry.kind.kind, amount, Charge(amount, unit_price, charge.tier, steps), terms)
 
@@ -146,17 +138,39 @@ def _own_charge(item: Item, entry: PriceEntry, terms: Terms) -> Charge | Pricing
         return PricingProblem("formula", f"the formula of {item.product.sku} gives no price: {error}", hint)
     for surcharge in entry.surcharges:
         if item.attributes.get(surcharge.attribute) == surcharge.choice:
-            added = product(surcharge.amount, item.quantity)
+            added = money.product(surcharge.amount, item.quantity)
             step = Step("surcharge", surcharge.amount, f"{surcharge.attribute} = {surcharge.choice}, per unit")
             unit_price = money.EXACT.add(charge.unit_price, surcharge.amount)
             charge = Charge(money.EXACT.add(charge.amount, added), unit_price, charge.tier, (*charge.steps, step))
     return charge
 
 
-def _shared(item: Item, book: PriceBook, share: Share, base: Sequence[Charged], terms: Terms) -> Charged:
-    counted = [row for row in base if share.counts(row.item.product.sku, row.item.product.family)]
-    amounts = tuple(row.before_header if share.basis == "net" else row.list_amount for row in counted)
-    whole = money.total(amounts, terms.currency)
+class _Base:
+    """What shares are taken of, summed once per family and per sku: many shares of many lines stay linear."""
+
+    def __init__(self, basis: str, rows: Sequence[Charged]) -> None:
+        self.families: dict[str, Decimal] = {}
+        self.skus: dict[str, tuple[str, Decimal]] = {}  # sku -> its family, its sum
+        for row in rows:
+            sku, family = row.item.product.sku, row.item.product.family
+            amount = row.before_header if basis == "net" else row.list_amount
+            self.families[family] = money.EXACT.add(self.families.get(family, ZERO), amount)
+            self.skus[sku] = (family, money.EXACT.add(self.skus.get(sku, (family, ZERO))[1], amount))
+
+    def total(self, of: tuple[str, ...]) -> Decimal:
+        """Return the sum of every line whose sku or family is named, each once; of all lines when none is."""
+        names = set(of) or set(self.families)
+        total = ZERO
+        for name in names:
+            total = money.EXACT.add(total, self.families.get(name, ZERO))
+            family, amount = self.skus.get(name, (name, ZERO))
+            if family not in names:
+                total = money.EXACT.add(total, amount)
+        return total
+
+
+def _shared(item: Item, book: PriceBook, share: Share, base: _Base, terms: Terms) -> Charged:
+    whole = base.total(share.of)
     amount = terms.rounded(whole, share.percent, PERCENT)
     what = ", ".join(share.of) if share.of else "all other lines"
     step = Step("share", amount, f"{money.format_percent(share.percent)} of {money.trimmed(whole)}, the {share.basis} of {what}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -100,14 +101,16 @@ def _violation(rule: Constraint, chosen: Mapping[str, Chosen]) -> Iterator[tuple
 def read_constraints(table: Table, products: Mapping[str, Product]) -> tuple[Constraint, ...]:
     """Read `constraints` of a ruleset's document; what no quote could satisfy is a problem of the document."""
     found: list[Constraint] = []
+    by_sku: defaultdict[str, list[Constraint]] = defaultdict(list)
     for row in table.tables("constraints", most=CONSTRAINTS_MAX):
         kind = row.choice("kind", KINDS)
         row.only("kind", "sku", "message", *KEYS[kind])
         rule = _read(row, kind)
         _check_names(row, rule, products)
-        for number, earlier in enumerate(found, start=1):
-            if _contradict(rule, earlier) or _contradict(earlier, rule):
-                row.report(f"it contradicts constraints[{number}]: no quote satisfies both", "remove one of them")
+        if any(_contradict(rule, earlier) or _contradict(earlier, rule) for earlier in by_sku[rule.sku]):
+            row.report("it contradicts a constraint before it: no quote satisfies both", "remove one of them")
+        for sku in {rule.sku, rule.other} - {""}:
+            by_sku[sku].append(rule)
         found.append(rule)
     return tuple(found)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXACT = Context(prec=60, rounding=ROUND_HALF_UP)
 DIGITS_MAX = 30
 
-# ISO 4217, amendment 177: the currencies without two decimals. (Babel tells how amounts are shown, which is not always the same.)
+# ISO 4217: the currencies that do not have two decimals. (Babel tells how amounts are shown, which is not always the same.)
 _EXPONENTS = {
     **dict.fromkeys(("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV"), 0),
     **dict.fromkeys(("XAF", "XOF", "XPF"), 0),
@@ -73,6 +73,14 @@ def multiply(*factors: Decimal | int) -> Decimal:
     return product
 
 
+def product(*factors: Decimal | int) -> Decimal:
+    """Return the exact product of numbers that were checked when they came in."""
+    result = Decimal(1)
+    for factor in factors:
+        result = EXACT.multiply(result, factor)
+    return result
+
+
 def percent_of(percent: Decimal, amount: Decimal, currency: str) -> Decimal:
     """Return `percent` per cent of `amount`, rounded once."""
     return round_money(multiply(percent, amount, Decimal("0.01")), currency)
@@ -99,7 +107,7 @@ def total(amounts: tuple[Decimal, ...], currency: str) -> Decimal:
     """Return the sum of amounts that are already rounded."""
     result = round_money(Decimal(0), currency)
     for amount in amounts:
-        result = EXACT.add(result, exact(amount))
+        result = EXACT.add(result, amount if type(amount) is Decimal else exact(amount))
     return result
 
 

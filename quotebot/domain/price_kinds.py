@@ -58,7 +58,7 @@ class Flat:
     def charge(self, quantity: int, inputs: Mapping[str, Decimal]) -> Charge:
         """Return quantity * price."""
         del inputs
-        return Charge(money.multiply(self.price, quantity), self.price, None, (Step("base", self.price, "flat price"),))
+        return Charge(money.product(self.price, quantity), self.price, None, (Step("base", self.price, "flat price"),))
 
     def document(self) -> dict[str, object]:
         """Return it as it stands in a document."""
@@ -90,7 +90,7 @@ class Tiered:
         del inputs
         tier, base = self.tier_for(quantity), Step("base", self.tiers[0].price, f"tier {self.tiers[0].label}")
         if self.mode == "range":
-            amount = money.multiply(tier.price, quantity)
+            amount = money.product(tier.price, quantity)
             return Charge(amount, tier.price, tier.label, (base, Step("tier", tier.price, f"tier {tier.label} prices every unit")))
         if self.mode == "block":
             step = Step("block", tier.price, f"the block {tier.label} as a whole")
@@ -101,7 +101,7 @@ class Tiered:
             end = self.tiers[number + 1].start - 1 if number + 1 < len(self.tiers) else quantity
             units = min(end, quantity) - row.start + 1
             if units > 0:
-                part = money.multiply(row.price, units)
+                part = money.product(row.price, units)
                 amount = money.EXACT.add(amount, part)
                 steps.append(Step("slab", part, f"{units:,} in tier {row.label} at {money.trimmed(row.price)}"))
         return Charge(amount, _average(amount, quantity), tier.label, tuple(steps))
@@ -127,7 +127,7 @@ class Computed:
             raise formulas.FormulaError(f"its value {money.trimmed(price)} is no price")
         used = ", ".join(f"{name} = {money.trimmed(values[name])}" for name in self.formula.names)
         step = Step("formula", price, f"{self.formula.text}{f' with {used}' if used else ''}")
-        return Charge(money.multiply(price, quantity), price, None, (step,))
+        return Charge(money.product(price, quantity), price, None, (step,))
 
     def document(self) -> dict[str, object]:
         """Return it as it stands in a document."""
@@ -143,10 +143,6 @@ class Share:
     percent: Decimal
     of: tuple[str, ...]
     basis: str  # "net": after the lines' own discounts, before the header's; "list": before any
-
-    def counts(self, sku: str, family: str) -> bool:
-        """Tell whether a line belongs to what the percentage is taken of."""
-        return not self.of or sku in self.of or family in self.of
 
     def document(self) -> dict[str, object]:
         """Return it as it stands in a document."""

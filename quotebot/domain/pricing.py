@@ -18,6 +18,7 @@ from quotebot.domain.requests import (
     clipped,
     dated,
     find_problems,
+    normalised,
 )
 from quotebot.domain.selection import Item, choose
 from quotebot.domain.snapshots import canonical, from_canonical
@@ -71,6 +72,7 @@ def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingPro
     problems = find_problems(request, ruleset.catalogue)
     if problems:
         return problems
+    request = normalised(request)
     chosen, terms = choose(request, ruleset), terms_of(request, ruleset)
     items = [row for row in chosen if isinstance(row, Item)]
     found = [row for row in chosen if isinstance(row, PricingProblem)]
@@ -103,6 +105,8 @@ def reprice(stored: Pricing, ruleset: Ruleset) -> tuple[str, ...]:
     again = price(request_of(stored), rules)
     if not isinstance(again, Pricing):
         return tuple(f"it has no price any more: {problem.message}" for problem in again)
+    if stored.schema == 1 and again.discount_percent == stored.discount_percent:
+        again = replace(again, discount_percent=stored.discount_percent)  # schema 1 kept it as it was typed: 15.00
     before, after = canonical(stored), canonical(replace(again, schema=stored.schema))
     return tuple(_differences("", before, after))
 
@@ -119,7 +123,7 @@ def _differences(place: str, before: object, after: object) -> list[str]:
 
 def _header_shares(rows: Sequence[Charged], terms: Terms) -> tuple[Decimal, ...]:
     request = terms.request
-    percent = authorised(money.exact(request.discount_percent), request.discount_limit_percent)
+    percent = authorised(request.discount_percent, request.discount_limit_percent)
     if terms.ruleset.header_rule == PER_LINE:
         return tuple(terms.rounded(row.before_header, percent, PERCENT) for row in rows)
     whole = terms.rounded(money.total(tuple(row.before_header for row in rows), terms.currency), percent, PERCENT)
@@ -160,7 +164,7 @@ def _line(position: int, row: _Priced, terms: Terms) -> PricedLine:
         attributes=tuple(sorted(item.attributes.items())),
         kind=charged.kind,
         book=charged.book,
-        requested_percent=money.exact(item.line.discount_percent),
+        requested_percent=item.line.discount_percent,
         authorised_percent=charged.authorised_percent,
         bundle_discount_amount=charged.bundle_discount,
         line_discount_amount=charged.line_discount,
@@ -178,7 +182,7 @@ def _pricing(lines: tuple[PricedLine, ...], terms: Terms) -> Pricing:
     net = money.total(tuple(line.net_amount for line in lines), currency)
     tax = money.total(tuple(line.tax_amount for line in lines), currency)
     monthly = money.EXACT.divide(recurring, Decimal(term))
-    discount = money.exact(request.discount_percent)
+    discount = request.discount_percent
     return Pricing(
         ruleset=ruleset.label,
         currency=currency,

@@ -20,7 +20,7 @@ TERM_MONTHS_MAX = 120
 ATTRIBUTES_MAX = 20
 HUNDRED = Decimal(100)
 ZERO = Decimal(0)
-DISCOUNT_DECIMALS_MAX = 2
+DISCOUNT_STEP = Decimal("0.01")
 BILLING_FREQUENCIES = ("upfront", "monthly", "quarterly", "annual")
 
 
@@ -80,6 +80,11 @@ def dated(request: PriceRequest, unix_ms: int) -> PriceRequest:
 def authorised(requested: Decimal, limit: Decimal | None) -> Decimal:
     """Return the discount that is granted: what was requested, never more, and not more than the limit."""
     return requested if limit is None else min(requested, limit)
+
+
+def normalised(request: PriceRequest) -> PriceRequest:
+    """Return a request without problems as it is stored: 15.00 is 15, attributes are in order."""
+    return parse_request(canonical_request(request))
 
 
 def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingProblem, ...]:
@@ -168,7 +173,7 @@ def _line(stored: Mapping[str, Any]) -> LineRequest:
 
 
 def _percent(percent: Decimal) -> str:
-    return format(percent.normalize(), "f")
+    return money.trimmed(percent)
 
 
 def _is_currency(code: str) -> bool:
@@ -197,7 +202,7 @@ def _is_discount(percent: Decimal) -> bool:
         value = money.exact(percent)
     except ValueError:
         return False
-    return 0 <= value <= HUNDRED and len(money.trimmed(value).partition(".")[2]) <= DISCOUNT_DECIMALS_MAX
+    return 0 <= value <= HUNDRED and value == value.quantize(DISCOUNT_STEP, context=money.EXACT)
 
 
 def _sku_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Iterator[PricingProblem]:

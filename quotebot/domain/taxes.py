@@ -70,7 +70,7 @@ def find_rate(rates: Sequence[Rate], base: str, currency: str, day: date | None)
 
 def read_taxes(table: Table) -> tuple[Tax, ...]:
     """Read `taxes` of a ruleset's document. Two rows that both hold are a problem: neither may win by chance."""
-    found: list[Tax] = []
+    found: dict[tuple[str, str | None], list[Tax]] = {}
     for row in table.tables("taxes", most=TAXES_MAX):
         row.only("region", "category", "percent", "estimated", *VALIDITY_KEYS)
         tax = Tax(
@@ -80,11 +80,11 @@ def read_taxes(table: Table) -> tuple[Tax, ...]:
             estimated=row.flag("estimated", default=False),
             validity=read_validity(row),
         )
-        for number, other in enumerate(found, start=1):
-            if (other.region, other.category) == (tax.region, tax.category) and other.validity.overlaps(tax.validity):
-                row.report(f"taxes[{number}] holds for the same region, category and days", "end one before the other begins")
-        found.append(tax)
-    return tuple(found)
+        rivals = found.setdefault((tax.region, tax.category), [])
+        if any(other.validity.overlaps(tax.validity) for other in rivals):
+            row.report("a row before it holds for the same region, category and days", "end one before the other begins")
+        rivals.append(tax)
+    return tuple(tax for rows in found.values() for tax in rows)
 
 
 def read_rates(table: Table) -> tuple[Rate, ...]:

@@ -29,7 +29,8 @@ def book(prices: dict[str, Any] | list[dict[str, Any]], **changes: Any) -> dict[
 def document(**changes: Any) -> dict[str, Any]:
     """Return a good document: products a and b at 10 and 20."""
     products = changes.get("products", [product("a"), product("b")])
-    flat = {row["sku"]: 10 * number for number, row in enumerate(products, start=1) if row.get("kind") != "bundle"}
+    sold = [row["sku"] for row in products if isinstance(row, dict) and row.get("kind") != "bundle"]
+    flat = {sku: 10 * number for number, sku in enumerate(sold, start=1)}
     return {"name": "t", "version": "1", "currency": "USD", "products": products, "price_books": [book(flat)], **changes}
 
 

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.domain.catalogue import Catalogue
 from quotebot.domain.price_kinds import Flat, Tiered
 from quotebot.domain.rulesets import Ruleset, parse_ruleset, parse_ruleset_toml
 from tests.quotebot.domain.ruleset_parts import document, product
+
+if TYPE_CHECKING:
+    from quotebot.domain.catalogue import Catalogue
 
 SAMPLE = files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8")
 
@@ -25,9 +28,8 @@ def catalogue(ruleset: Ruleset) -> Catalogue:
 def test_the_sample_tiers_flat_prices_and_costs_are_those_of_the_specification(ruleset: Ruleset) -> None:
     (book,) = ruleset.books
     kinds = {sku: entry.kind for sku, entry in book.prices.items()}
-    tiered = {
-        sku: [(tier.label, str(tier.price)) for tier in kind.tiers] for sku, kind in kinds.items() if isinstance(kind, Tiered)
-    }
+    tiers = {sku: kind.tiers for sku, kind in kinds.items() if isinstance(kind, Tiered)}
+    tiered = {sku: [(tier.label, str(tier.price)) for tier in rows] for sku, rows in tiers.items()}
     flat = {sku: str(kind.price) for sku, kind in kinds.items() if isinstance(kind, Flat)}
     assert tiered == {
         "pro": [("1-49", "10"), ("50-99", "8"), ("100+", "6")],

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import time
 from decimal import Decimal
 
@@ -88,8 +89,6 @@ def test_the_longest_and_the_deepest_formula_have_a_value() -> None:
 @given(st.text(alphabet="0123456789.+-*/(), abmxinroud", max_size=CHARACTERS_MAX))
 def test_any_text_is_read_or_refused_and_never_anything_else(text: str) -> None:
     started = time.process_time()
-    try:
+    with contextlib.suppress(FormulaError):
         evaluate(parse_formula(text), {"a": Decimal(1), "b": Decimal(2)})
-    except FormulaError:
-        pass
     assert time.process_time() - started < 1

@@ -68,9 +68,8 @@ def test_a_half_cent_is_rounded_up_once_on_the_line_and_the_whole_discount_once_
 
 
 def test_a_ruleset_may_round_each_lines_part_of_the_discount_on_its_own() -> None:
-    pricing = price(
-        PriceRequest((LineRequest("unit", 1), LineRequest("half", 1)), 1, Decimal(50)), replace(ODD, header_rule="per_line")
-    )
+    per_line = replace(ODD, header_rule="per_line")
+    pricing = price(PriceRequest((LineRequest("unit", 1), LineRequest("half", 1)), 1, Decimal(50)), per_line)
     assert isinstance(pricing, Pricing)
     assert [str(line.discount_amount) for line in pricing.lines] == ["0.01", "0.01"]
     assert (str(pricing.net_total), pricing.header_rule) == ("0.00", "per_line")
