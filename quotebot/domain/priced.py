@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SNAPSHOT_SCHEMA = 2
 ZERO = Decimal(0)
 HUNDRED = Decimal(100)
+HUNDREDTH = Decimal("0.01")
 LARGEST_REMAINDER = "largest_remainder"  # the header's discount is rounded once and shared out, so that the sum is exact
 PER_LINE = "per_line"  # each line's share of the header's discount is rounded on its own
 
@@ -109,6 +110,15 @@ class Pricing:
         margin = money.multiply(money.EXACT.subtract(self.net_total, self.cost_total), HUNDRED)
         return money.floor_hundredths(money.EXACT.divide(margin, self.net_total))
 
+    def granted_percent(self, line: PricedLine) -> Decimal:
+        """Return the discount that a line was given in all, in per cent: exact when it has none of its own, else to 2 decimals."""
+        if not line.bundle_discount_amount and not line.authorised_percent:
+            return self.authorised_percent
+        if line.list_amount == 0:
+            return ZERO
+        percent = money.EXACT.divide(money.product(line.discount_amount, HUNDRED), line.list_amount)
+        return percent.quantize(HUNDREDTH, context=money.EXACT)
+
     @property
     def deepest_discount_percent(self) -> Decimal:
         """The largest discount that any line is asked to give, its own and the header's together; a bundle's is part of the list.
@@ -117,5 +127,5 @@ class Pricing:
         """
         kept = money.EXACT.subtract(HUNDRED, self.discount_percent)
         own = max((line.requested_percent for line in self.lines), default=ZERO)
-        left = money.multiply(kept, money.EXACT.subtract(HUNDRED, own), Decimal("0.01"))
+        left = money.multiply(kept, money.EXACT.subtract(HUNDRED, own), HUNDREDTH)
         return money.EXACT.subtract(HUNDRED, left)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
+from quotebot.domain.billing import instalments
 from quotebot.domain.charging import RECURRING
 from quotebot.domain.priced import PER_LINE
+from quotebot.domain.requests import BILLING_FREQUENCIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +63,11 @@ def _totals(pricing: Pricing) -> Iterator[str]:
     if pricing.rate is not None:
         rate = pricing.rate
         yield f"1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()}."
+    frequency = BILLING_FREQUENCIES[0] if pricing.request is None else pricing.request.billing_frequency
+    if frequency != BILLING_FREQUENCIES[0]:
+        due = instalments(pricing, frequency)
+        first = money.format_amount(due[0].amount, currency)
+        yield f"Billed {frequency}: {len(due)} instalments, the first {first}."
     if pricing.request is not None and pricing.request.with_tax:
         tax, gross = (money.format_amount(row, currency) for row in (pricing.tax_total, pricing.gross_total))
         yield f"Tax{' (estimated)' if pricing.tax_estimated else ''}: {tax}, {gross} with it."

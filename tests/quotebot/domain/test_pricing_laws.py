@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import fields, is_dataclass, replace
 from datetime import date
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -242,6 +242,51 @@ def test_a_limited_discount_is_granted_up_to_its_limit_and_shown_with_what_was_r
     assert str(pricing.deepest_discount_percent) == "32.00"  # 1 - 0.8 * 0.85
     assert "10 % (of 15 % requested) discount" in explain(pricing)[0]
     assert "discount on this line: 20 % requested, 5 % authorised, 540.00 USD" in explain(pricing, 1)
+
+
+def test_what_a_line_was_given_in_all_is_exact_without_a_discount_of_its_own() -> None:
+    pricing = priced(ask(LineRequest("pro", 150, Decimal(5)), ("sso", 150), term=12, discount="10"))
+    assert [str(pricing.granted_percent(line)) for line in pricing.lines] == ["14.50", "10"]
+    free = priced(ask(LineRequest("a", 1, Decimal(5))), ruleset(price_books=[book({"a": 0})]))
+    assert pricing.granted_percent(free.lines[0]) == 0
+
+
+def test_the_trace_tells_how_it_is_billed_and_what_recurs() -> None:
+    sentences = explain(priced(ask(*GOLDEN, ("onboarding", 1), term=12, billing_frequency="quarterly")))
+    assert "Recurring 20,400.00 USD, one time 5,000.00 USD." in sentences
+    assert "Billed quarterly: 4 instalments, the first 10,100.00 USD." in sentences
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"currency": "ZZZ"}, "currency"),
+        ({"billing_frequency": "weekly"}, "billing"),
+        ({"discount_limit_percent": Decimal(101)}, "discount"),
+    ],
+)
+def test_terms_that_nobody_knows_are_problems(changes: dict[str, Any], code: str) -> None:
+    result = price(ask(("pro", 1), **changes), SAMPLE)
+    assert not isinstance(result, Pricing)
+    assert [row.code for row in result] == [code]
+
+
+def test_a_lines_own_discount_has_the_limits_of_any_discount_and_what_is_no_longer_sold_is_refused() -> None:
+    rules = ruleset(products=[product("a"), product("b", active=False)])
+    result = price(ask(LineRequest("a", 1, Decimal("100.01")), ("b", 1)), rules)
+    assert not isinstance(result, Pricing)
+    assert [(row.code, row.message) for row in result] == [
+        ("inactive_sku", "b is no longer sold"),
+        ("discount", "a discount on a is 0 to 100 % with at most 2 decimals, not 100.01 %"),
+    ]
+
+
+def test_the_thread_s_decimal_context_changes_no_price() -> None:
+    with localcontext() as context:
+        context.prec = 2
+        pricing = priced(ask(*GOLDEN, term=12, discount="12.34"))
+    assert pricing == priced(ask(*GOLDEN, term=12, discount="12.34"))
+    assert str(pricing.net_total) == "17882.64"
 
 
 def test_one_line_is_explained_step_by_step_and_a_line_that_is_not_there_is_refused() -> None:
