@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -102,10 +102,10 @@ def charge(items: Sequence[Item], terms: Terms) -> tuple[Charged, ...] | tuple[P
             found[item.name] = charged
     bases = {basis: _Base(basis, tuple(found.values())) for basis in {share.basis for _, _, share in shares}}
     for item, book, share in shares:
-        if item.quantity != 1:
+        if item.bundle is None and item.quantity != 1:
             message = f"{item.product.sku} is {money.format_percent(share.percent)} of other lines: there is one of it"
             problems.append(PricingProblem("quantity", message, f"write 1 {item.product.sku}"))
-        found[item.name] = _shared(item, book, share, bases[share.basis], terms)
+        found[item.name] = _shared(replace(item, quantity=1), book, share, bases[share.basis], terms)
     return tuple(problems) if problems else tuple(found[item.name] for item in items)
 
 

@@ -6,6 +6,7 @@ everything. Whoever reads must throw the result away when there is a problem.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -46,6 +47,11 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[: SHOWN_CHARACTERS_MAX - 1]}…"
 
 
+def is_text(text: str, most: int) -> bool:
+    """Tell whether a text says something on one line: no line ends, no control characters, nothing that turns the line around."""
+    return bool(text.strip()) and len(text) <= most and not any(unicodedata.category(sign)[0] == "C" for sign in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """One mapping of the document. Each method reads one key; what cannot be read is noted in `problems`, shared by all tables."""
@@ -67,9 +73,9 @@ class Table:
     def text(self, key: str, default: str | None = None, *, most: int = TEXT_CHARACTERS_MAX) -> str:
         """Return a text of 1 to `most` characters."""
         value = self.entries.get(key, default)
-        if isinstance(value, str) and value.strip() and len(value) <= most:
+        if isinstance(value, str) and is_text(value, most):
             return value
-        self.report(f"{shown(value)} must be a non-empty text of at most {most} characters", f"write {key}", key)
+        self.report(f"{shown(value)} must be a non-empty text of at most {most} visible characters", f"write {key}", key)
         return ""
 
     def optional_text(self, key: str) -> str | None:
@@ -147,7 +153,7 @@ class Table:
         """Return a list of texts; empty when the key is not there."""
         value = self.entries.get(key, [])
         if isinstance(value, list | tuple) and len(value) <= most:
-            good = [row for row in value if isinstance(row, str) and row.strip() and len(row) <= TEXT_CHARACTERS_MAX]
+            good = [row for row in value if isinstance(row, str) and is_text(row, TEXT_CHARACTERS_MAX)]
             if len(good) == len(value):
                 return tuple(good)
         self.report(f"{shown(value)} must be a list of at most {most} non-empty texts", 'e.g. ["a", "b"]', key)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from copy import deepcopy
+from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from quotebot.domain.pricing import price
+from quotebot.domain.requests import LineRequest
 from quotebot.domain.rulesets import RulesetError, canonical_ruleset, parse_ruleset, parse_ruleset_toml
-from tests.quotebot.domain.ruleset_parts import SAMPLE, book, document, product
+from tests.quotebot.domain.ruleset_parts import SAMPLE, ask, book, document, priced, product
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TIERS = [{"from": 1, "price": 10}, {"from": 50, "price": "8.5"}]
 PARTS = [{"sku": "a", "quantity": 2}, {"sku": "box", "quantity": 1}]
@@ -138,6 +147,9 @@ def test_all_problems_are_found_at_once_each_with_its_path_in_the_document() -> 
         ({"products": [1], "price_books": [book({"a": 1})]}, "products[1]", "must be a table"),
         ({"products": [product("a"), product("a")]}, "products[2].sku", "is there twice"),
         ({"products": [product("a"), product("b", name="A")]}, "products[2].name", "the name 'A' already means 'a'"),
+        ({"products": [product("a", name="Two\nlines")]}, "products[1].name", "visible characters"),
+        ({"products": [product("a", name="\u202eevil")]}, "products[1].name", "visible characters"),
+        ({"products": [product("a", name="x" * 81)]}, "products[1].name", "at most 80"),
         ({"products": [product("A B")]}, "products[1].sku", "must be lower-case"),
         ({"products": [product("a", billing="weekly")]}, "products[1].billing", "must be one of recurring, one_time"),
         ({"products": [product("a", cost=-1)]}, "products[1].cost", "must be between 0 and"),
@@ -276,3 +288,77 @@ def test_a_document_of_nothing_but_text_is_read_too() -> None:
     price = {"sku": "a", "tiers": [{"from": "1", "price": "2"}]}
     rows = document(products=[product("a", cost="1.25", active="false")], price_books=[book([price])])
     assert parse_ruleset(rows).catalogue.products["a"].cost == Decimal("1.25")
+
+
+def test_the_documented_ruleset_is_one(checkout: Path) -> None:
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", (checkout / "docs" / "ruleset.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    rules = parse_ruleset_toml(text)
+    eu = LineRequest("storage", 4, attributes=(("region", "eu"),))
+    pricing = priced(ask(("starter", 6), eu, ("basic", 1), term=12, currency="EUR", priced_on=date(2026, 11, 21)), rules)
+    assert [(line.bundle, line.sku, line.kind, str(line.list_amount)) for line in pricing.lines] == [
+        ("starter", "basic", "slab", "6381.12"),  # (49 * 10 + 11 * 8) * 12 * 0.92
+        ("starter", "care", "percent", "1258.34"),  # 20 % of 6062.06 + 119.23 + 110.40
+        (None, "storage", "formula", "119.23"),
+        (None, "basic", "slab", "110.40"),
+    ]
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every value in a document."""
+    below = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [path, *(found for key, child in below for found in places(child, (*path, key)))]
+
+
+JUNK = st.sampled_from(
+    [
+        None,
+        True,
+        0,
+        -1,
+        1.5,
+        10**40,
+        "",
+        " ",
+        "x",
+        "a",
+        "1e9",
+        "nan",
+        "2026-13-01",
+        [],
+        {},
+        [None],
+        [[]],
+        {"a": {}},
+        date(2026, 1, 1),
+        b"x",
+    ]
+)
+
+
+@given(st.sampled_from(places(FULL)[1:]), JUNK, st.booleans())
+def test_whatever_stands_in_a_document_it_is_read_or_refused_and_what_is_read_has_prices_or_problems(
+    path: tuple[Any, ...], junk: Any, remove: Any
+) -> None:
+    content: Any = deepcopy(FULL)
+    parent = content
+    for key in path[:-1]:
+        parent = parent[key]
+    if remove:
+        del parent[path[-1]]
+    else:
+        parent[path[-1]] = junk
+    try:
+        rules = parse_ruleset(content)
+    except RulesetError:
+        return
+    assert parse_ruleset(canonical_ruleset(rules)).hash == rules.hash
+    for currency in ("USD", "EUR", "JPY"):
+        request = ask(
+            *((sku, 3) for sku in rules.catalogue.products),
+            currency=currency,
+            segment="smb",
+            region="DE",
+            priced_on=date(2026, 11, 21),
+            with_tax=True,
+        )
+        assert price(request, rules)
