@@ -26,10 +26,10 @@ from ledger.ledger import Ledger
 from ledger.records import Bury, Delivered, Doubt, EffectIntent, Hold, Request, Retry, Trouble
 from quotebot import effects
 from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
-from quotebot.domain.catalogue import parse_catalogue
 from quotebot.domain.policy import parse_policy
 from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.domain.quotes import QuoteState
+from quotebot.domain.rulesets import parse_ruleset_toml
 from quotebot.execution import Executor, burial_answer
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
 from quotebot.opening import open_database
@@ -114,7 +114,7 @@ def rules() -> Rules:
     """Return the rules that the bot comes with; read once."""
     data = files("quotebot").joinpath("data")
     return Rules(
-        parse_catalogue(data.joinpath("catalogue.toml").read_text("utf-8")),
+        parse_ruleset_toml(data.joinpath("catalogue.toml").read_text("utf-8")),
         parse_policy(data.joinpath("policy.toml").read_text("utf-8")),
         dict.fromkeys(("sales_manager", "deal_desk", "vp_sales", "cfo", "legal"), (MANAGER,)),
     )

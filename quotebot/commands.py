@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from quotebot.domain.changes import Changes, LineChange
-from quotebot.domain.pricing import LineRequest, PriceRequest
+from quotebot.domain.requests import canonical_request, parse_request
 from quotebot.lifecycle_commands import (
     AcceptQuote,
     CancelQuote,
@@ -27,25 +27,12 @@ from quotebot.lifecycle_commands import (
     NoteStaleDraft,
 )
 
+if TYPE_CHECKING:
+    from quotebot.domain.requests import PriceRequest
+
 PAYLOAD_BYTES_MAX: Final = 64 * 1024  # of the canonical form; the ledger's table refuses more
 
 Stored = Mapping[str, Any]
-
-
-def _canonical_request(request: PriceRequest) -> dict[str, object]:
-    return {
-        "lines": [{"sku": line.sku, "quantity": line.quantity} for line in request.lines],
-        "term_months": request.term_months,
-        "requested_discount_percent": format(request.discount_percent.normalize(), "f"),
-    }
-
-
-def _request(stored: Stored) -> PriceRequest:
-    return PriceRequest(
-        lines=tuple(LineRequest(sku=line["sku"], quantity=int(line["quantity"])) for line in stored["lines"]),
-        term_months=int(str(stored["term_months"])),
-        discount_percent=Decimal(str(stored["requested_discount_percent"])),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +40,7 @@ class CreateQuote:
     """Create, price and show a quote in `channel`."""
 
     kind: ClassVar[str] = "quote.create"
-    schema: ClassVar[int] = 2
+    schema: ClassVar[int] = 3
     account: str
     request: PriceRequest
     channel: str
@@ -63,14 +50,14 @@ class CreateQuote:
         return {
             "v": self.schema,
             "account": self.account,
-            **_canonical_request(self.request),
+            **canonical_request(self.request),
             "channel": self.channel,
         }
 
     @classmethod
     def parse(cls, stored: Stored) -> CreateQuote:
         """Rebuild from the canonical form of this schema version."""
-        return cls(account=str(stored["account"]), request=_request(stored), channel=str(stored["channel"]))
+        return cls(account=str(stored["account"]), request=parse_request(stored), channel=str(stored["channel"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +138,14 @@ class ReviseQuote:
         return {
             "v": self.schema,
             "changes": None if self.changes is None else _canonical_changes(self.changes),
-            "request": None if self.request is None else _canonical_request(self.request),
+            "request": None if self.request is None else canonical_request(self.request),
         }
 
     @classmethod
     def parse(cls, stored: Stored) -> ReviseQuote:
         """Rebuild from the canonical form of this schema version."""
         changes, request = stored["changes"], stored["request"]
-        return cls(None if changes is None else _changes(changes), None if request is None else _request(request))
+        return cls(None if changes is None else _changes(changes), None if request is None else parse_request(request))
 
 
 def _canonical_changes(changes: Changes) -> dict[str, object]:
@@ -200,7 +187,15 @@ def _create_2_from_1(stored: Stored) -> Stored:
     return {**same, "v": 2, "requested_discount_percent": stored["discount_percent"]}
 
 
-UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {("quote.create", 1): _create_2_from_1}
+def _create_3_from_2(stored: Stored) -> Stored:
+    """3 may say more of what is asked for: currency, segment, region, day, billing, tax, each line's own discount and choices."""
+    return {**stored, "v": 3}
+
+
+UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
+    ("quote.create", 1): _create_2_from_1,
+    ("quote.create", 2): _create_3_from_2,
+}
 
 
 class NeedsNewerBuild(Exception):  # noqa: N818 -- the fact: nothing is wrong with the command

@@ -40,7 +40,7 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
     """Return the document of an approved quote. Its dates come from the quote, so that rendering twice gives the same bytes."""
     pricing = quote.pricing
     currency = pricing.currency
-    percent = money.format_percent(pricing.discount_percent)
+    percents = [pricing.granted_percent(line) for line in pricing.lines]
     discounted = pricing.discount_total > 0
     return QuoteDocument(
         title="Quote",
@@ -53,9 +53,12 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         approved_by=_approved_by(quote),
         currency=currency,
         term=_months(pricing.term_months),
-        lines=tuple(_line(line, currency, percent if discounted else "") for line in pricing.lines),
+        lines=tuple(
+            _line(line, currency, money.format_percent(percent) if discounted else "")
+            for line, percent in zip(pricing.lines, percents, strict=True)
+        ),
         list_total=money.format_amount(pricing.list_total, currency),
-        discount_label=f"Discount ({percent})",
+        discount_label="Discount" if len(set(percents)) > 1 else f"Discount ({money.format_percent(percents[0])})",
         discount_total=f"\u2212{money.format_amount(pricing.discount_total, currency)}" if discounted else "",
         net_total=money.format_amount(pricing.net_total, currency),
         assumptions=(f"All amounts are in {currency}.", f"Subscription term: {_months(pricing.term_months)}."),

@@ -23,8 +23,8 @@ from ledger.migrations import Migration
 from ledger.sqlite import SqliteDatabase
 from ledger.statements import load_statements
 from quotebot import __version__
-from quotebot.domain.catalogue import parse_catalogue
 from quotebot.domain.policy import parse_policy
+from quotebot.domain.rulesets import parse_ruleset_toml
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
 from quotebot.polling import POLL_SECONDS
 from quotebot.store import quotes as store
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from ledger.clock import Clock
     from ledger.database import Database
-    from quotebot.domain.catalogue import Catalogue
     from quotebot.domain.policy import Policy
+    from quotebot.domain.rulesets import Ruleset
     from quotebot.settings import Settings
 
 LOCK_LOOKS: Final = 20
@@ -49,9 +49,9 @@ class LedgerInUseError(Exception):
 
 
 def load_rules(settings: Settings) -> Rules:
-    """Return the active catalogue and policy with the configured approvers."""
+    """Return the active ruleset and policy with the configured approvers."""
     return Rules(
-        catalogue=_catalogue(),
+        ruleset=_ruleset(),
         policy=_policy(),
         approvers=settings.approvers,
         valid_days=settings.quote_valid_days,
@@ -59,8 +59,8 @@ def load_rules(settings: Settings) -> Rules:
 
 
 @functools.cache
-def _catalogue() -> Catalogue:
-    return parse_catalogue(files("quotebot").joinpath("data", "catalogue.toml").read_text("utf-8"))
+def _ruleset() -> Ruleset:
+    return parse_ruleset_toml(files("quotebot").joinpath("data", "catalogue.toml").read_text("utf-8"))
 
 
 @functools.cache

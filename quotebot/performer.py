@@ -348,7 +348,7 @@ def _crm_quote(quote: Quote, ledger_id: str) -> SalesforceQuote:
                 quantity=line.quantity,
                 months=line.months,
                 unit_price=money.multiply(line.unit_price, line.months),  # for the whole term: Salesforce multiplies by quantity
-                discount_percent=quote.pricing.discount_percent,
+                discount_percent=quote.pricing.granted_percent(line),
                 net_amount=line.net_amount,
                 position=line.position,
             )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from faults.lab.cell import Cell
     from quotebot.sandbox.wire import Answer, Received
 
-DEPLOYED: Final = 3  # a payload schema that no build has yet
+DEPLOYED: Final = 4  # a payload schema that no build has yet
 SLOW_SECONDS: Final = 15.0  # a call is given up after 10
 SIXTY_DAYS: Final = 60 * 86_400.0
 THIRTY_DAYS: Final = 30 * 86_400.0  # how long a quote is valid
@@ -48,7 +48,7 @@ class Deploys:
 
         CreateQuote.canonical = canonical  # type: ignore[method-assign] # what a deploy does, in this process alone
         CreateQuote.schema = DEPLOYED
-        commands.UPCASTERS = {**commands.UPCASTERS, ("quote.create", 2): lambda stored: {**stored, "v": DEPLOYED}}  # type: ignore[misc] # as above
+        commands.UPCASTERS = {**commands.UPCASTERS, ("quote.create", 3): lambda stored: {**stored, "v": DEPLOYED}}  # type: ignore[misc] # as above
 
     def again(self, cell: Cell) -> None:
         """It was."""

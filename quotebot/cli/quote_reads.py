@@ -274,7 +274,8 @@ def _simulated(typed: str) -> Simulation | int:
 
 
 async def _simulated_quote(typed: str) -> Simulation | int:
-    from quotebot.domain.changes import changed, request_of  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.changes import changed  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.pricing import request_of  # noqa: PLC0415 -- see root.py
     from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
     from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
@@ -296,13 +297,14 @@ async def _simulated_quote(typed: str) -> Simulation | int:
 
 
 def _priced_request(request: PriceRequest) -> Simulation | int:
+    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
     from quotebot.domain.versions import Simulation, simulate  # noqa: PLC0415 -- see root.py
     from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
     from quotebot.words import pricing_problem  # noqa: PLC0415 -- see root.py
 
     rules = load_rules(load_settings())
-    found = simulate(request, rules.catalogue, rules.policy)
+    found = simulate(request, rules.ruleset, rules.policy, SystemClock().now_ms())
     return found if isinstance(found, Simulation) else misread_parts(tuple(map(pricing_problem, found)))
 
 

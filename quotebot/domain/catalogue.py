@@ -1,46 +1,60 @@
-"""What is sold and for how much: products, their tiered prices and unit costs, parsed from one TOML text.
-
-The text is checked whole when it is parsed: an unclear price never waits for a customer to find it.
-"""
+"""What is sold, and every name a person may call it by. What it costs the customer stands in the price books."""
 
 from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 import unicodedata
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quotebot.domain import money
+from quotebot.domain.formulas import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from quotebot.domain.reading import Table
+
 SKU = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-NAME_CHARACTERS_MAX = 80
 SUGGEST_CHARACTERS_MAX = 40  # difflib is quadratic; nobody mistypes longer than this
-PRICE_MAX = Decimal("1e9")
+PRODUCTS_MAX = 10_000
+COMPONENTS_MAX = 50
+ATTRIBUTES_MAX = 20
+COMPONENT_QUANTITY_MAX = 10_000
+HUNDRED = Decimal(100)
+KINDS = ("simple", "configurable", "bundle")
 BILLINGS = ("recurring", "one_time")
-
-
-class CatalogueError(ValueError):
-    """The catalogue text cannot be used; the message names the place and the remedy."""
+PRODUCT_KEYS = (
+    *("sku", "name", "family", "kind", "unit", "billing", "cost", "active", "aliases", "attributes"),
+    *("components", "bundle_discount_percent", "tax_category"),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
-    """All units cost `price` from `start` units on (range tiers: the reached tier prices every unit)."""
+class Attribute:
+    """What has to be chosen for a configurable product; without a `default` the request must choose."""
 
-    start: int
-    price: Decimal
-    label: str | None  # "50-99", "100+"; None for a flat price
+    name: str
+    choices: tuple[str, ...]
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """How many units of a product one unit of a bundle holds."""
+
+    sku: str
+    quantity: int
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One thing to sell. `price` and `cost` are per unit and month when recurring, per unit when one-time."""
+    """One thing to sell. `cost` is in the ruleset's currency, per unit and month when recurring, per unit when one-time.
+
+    A bundle is its components, each priced on its own, less `bundle_discount_percent`; it has no price and no cost itself.
+    """
 
     sku: str
     name: str
@@ -48,37 +62,52 @@ class Product:
     unit: str
     billing: str  # "recurring" | "one_time"
     cost: Decimal
-    tiers: tuple[Tier, ...]  # ascending, the first starts at 1
-    aliases: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+    kind: str = "simple"  # "simple" | "configurable" | "bundle"
+    active: bool = True
+    attributes: tuple[Attribute, ...] = ()
+    components: tuple[Component, ...] = ()
+    bundle_discount_percent: Decimal = Decimal(0)
+    tax_category: str = ""  # the family's name unless it says otherwise
 
-    def tier_for(self, quantity: int) -> Tier:
-        """Return the tier that prices `quantity` units; quantity >= 1."""
-        return next(tier for tier in reversed(self.tiers) if tier.start <= quantity)
+    def document(self) -> dict[str, object]:
+        """Return it as it stands in a document, complete."""
+        common: dict[str, object] = {
+            "sku": self.sku,
+            "name": self.name,
+            "family": self.family,
+            "kind": self.kind,
+            "active": self.active,
+            "aliases": list(self.aliases),
+        }
+        if self.kind == "bundle":
+            components = [{"sku": row.sku, "quantity": row.quantity} for row in self.components]
+            discount = money.trimmed(self.bundle_discount_percent)
+            return {**common, "components": components, "bundle_discount_percent": discount}
+        attributes = [
+            {"name": row.name, "choices": list(row.choices), **({} if row.default is None else {"default": row.default})}
+            for row in self.attributes
+        ]
+        sold = {"unit": self.unit, "billing": self.billing, "cost": money.trimmed(self.cost), "tax_category": self.tax_category}
+        return {**common, **sold, **({"attributes": attributes} if attributes else {})}
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """Every product, and every name a person may call it by."""
 
-    name: str
-    version: str
-    currency: str
     products: Mapping[str, Product]  # by sku
     aliases: Mapping[str, str]  # folded sku, name or alias -> sku
 
-    @property
-    def ruleset(self) -> str:
-        """Name and version, as recorded in each pricing."""
-        return f"{self.name} {self.version}"
-
     def find(self, text: str) -> Product | None:
-        """Return the product called `text` (sku, name or alias; case and spacing do not matter)."""
+        """Return the product called `text` (sku, name or alias; case and spacing do not matter), sold or no longer sold."""
         sku = self.aliases.get(fold(text))
         return None if sku is None else self.products[sku]
 
     def suggest(self, text: str) -> str | None:
-        """Return the sku whose names come nearest to `text`, or None when none is near."""
-        near = difflib.get_close_matches(fold(text[:SUGGEST_CHARACTERS_MAX]), list(self.aliases), n=1, cutoff=0.6)
+        """Return the sku on sale whose names come nearest to `text`, or None when none is near."""
+        names = [name for name, sku in self.aliases.items() if sku in self.products and self.products[sku].active]
+        near = difflib.get_close_matches(fold(text[:SUGGEST_CHARACTERS_MAX]), names, n=1, cutoff=0.6)
         return self.aliases[near[0]] if near else None
 
 
@@ -87,103 +116,98 @@ def fold(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
-def parse_catalogue(toml_text: str) -> Catalogue:
-    """Build a catalogue from TOML. Raises CatalogueError naming the first bad place."""
-    try:
-        data = tomllib.loads(toml_text, parse_float=Decimal)
-    except ValueError as error:
-        raise CatalogueError(f"the catalogue is not valid TOML: {error}") from error
-    currency = _text(data, "currency", "catalogue")
-    try:
-        money.exponent(currency)
-    except ValueError as error:
-        raise CatalogueError(f"catalogue.currency: {error}") from error
-    entries = data.get("products")
-    if not isinstance(entries, list) or not entries:
-        raise CatalogueError("catalogue.products: at least one [[products]] table is needed")
+def read_catalogue(table: Table) -> Catalogue:
+    """Read `products` of a ruleset's document; problems are noted in the table."""
     products: dict[str, Product] = {}
     aliases: dict[str, str] = {}
-    for number, entry in enumerate(entries, start=1):
-        product = _product(entry, f"products[{number}]")
+    rows: list[tuple[Table, Product]] = []
+    for row in table.tables("products", most=PRODUCTS_MAX, needed=True):
+        product = _product(row)
         if product.sku in products:
-            raise CatalogueError(f"products[{number}].sku: {product.sku!r} is there twice; a sku names one product")
+            row.report(f"{product.sku!r} is there twice; a sku names one product", "give it another sku", "sku")
+            continue
         products[product.sku] = product
-        _claim_names(product, aliases, f"products[{number}]")
-    return Catalogue(_text(data, "name", "catalogue"), _text(data, "version", "catalogue"), currency, products, aliases)
+        _claim_names(row, product, aliases)
+        rows.append((row, product))
+    for row, product in rows:
+        _check_components(row, product, products)
+    return Catalogue(products, aliases)
 
 
-def _claim_names(product: Product, aliases: dict[str, str], place: str) -> None:
+def _claim_names(row: Table, product: Product, aliases: dict[str, str]) -> None:
     for name in (product.sku, product.name, *product.aliases):
-        owner = aliases.setdefault(fold(name), product.sku)
+        owner = aliases.setdefault(fold(name), product.sku) if name else product.sku
         if owner != product.sku:
-            raise CatalogueError(f"{place}: the name {name!r} already means {owner!r}; a name means one product")
+            row.report(f"the name {name!r} already means {owner!r}; a name means one product", "choose another name", "name")
 
 
-def _product(entry: Any, place: str) -> Product:
-    if not isinstance(entry, dict):
-        raise CatalogueError(f"{place}: must be a table")
-    known = {"sku", "name", "family", "unit", "billing", "cost", "price", "tiers", "aliases"}
-    unknown = sorted(set(entry) - known)
-    if unknown:
-        raise CatalogueError(f"{place}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
-    sku = _text(entry, "sku", place)
-    if not SKU.fullmatch(sku):
-        raise CatalogueError(f"{place}.sku: {sku!r} must be lower-case letters, digits, - or _, at most 40")
-    billing = _text(entry, "billing", place)
-    if billing not in BILLINGS:
-        raise CatalogueError(f"{place}.billing: {billing!r} must be one of {', '.join(BILLINGS)}")
-    aliases = entry.get("aliases", [])
-    if not isinstance(aliases, list) or not all(isinstance(alias, str) and alias.strip() for alias in aliases):
-        raise CatalogueError(f"{place}.aliases: must be a list of non-empty texts")
+def _product(row: Table) -> Product:
+    row.only(*PRODUCT_KEYS)
+    sku = row.text("sku")
+    if sku and not SKU.fullmatch(sku):
+        row.report(f"{sku!r} must be lower-case letters, digits, - or _, at most 40", "e.g. pro-plus", "sku")
+    family = row.text("family")
+    kind = row.choice("kind", KINDS, "simple")
+    bundle = kind == "bundle"
+    for key in ("unit", "billing", "cost", "tax_category", "attributes") if bundle else ("components", "bundle_discount_percent"):
+        if key in row.entries:
+            row.report(f"a {kind} product has no {key}", "remove it, or correct the kind", key)
+    if kind != "configurable" and not bundle and row.entries.get("attributes"):
+        row.report("only a configurable product has attributes", 'write kind = "configurable"', "kind")
     return Product(
         sku=sku,
-        name=_text(entry, "name", place),
-        family=_text(entry, "family", place),
-        unit=_text(entry, "unit", place),
-        billing=billing,
-        cost=_amount(entry.get("cost"), f"{place}.cost"),
-        tiers=_tiers(entry, place),
-        aliases=tuple(aliases),
+        name=row.text("name"),
+        family=family,
+        unit="bundle" if bundle else row.text("unit"),
+        billing=BILLINGS[0] if bundle else row.choice("billing", BILLINGS),
+        cost=Decimal(0) if bundle else row.amount("cost"),
+        aliases=row.texts("aliases"),
+        kind=kind,
+        active=row.flag("active", default=True),
+        attributes=() if bundle else _attributes(row, needed=kind == "configurable"),
+        components=_components(row) if bundle else (),
+        bundle_discount_percent=row.amount("bundle_discount_percent", Decimal(0), most=HUNDRED, decimals=2)
+        if bundle
+        else Decimal(0),
+        tax_category=family if bundle or "tax_category" not in row.entries else row.text("tax_category"),
     )
 
 
-def _tiers(entry: dict[str, Any], place: str) -> tuple[Tier, ...]:
-    if ("price" in entry) == ("tiers" in entry):
-        raise CatalogueError(f"{place}: give either a flat `price` or `tiers`")
-    if "price" in entry:
-        return (Tier(1, _amount(entry["price"], f"{place}.price"), None),)
-    rows = entry["tiers"]
-    if not isinstance(rows, list) or not rows:
-        raise CatalogueError(f"{place}.tiers: must be a non-empty list of {{ from, price }}")
-    starts: list[int] = []
-    prices: list[Decimal] = []
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row, dict) or set(row) != {"from", "price"}:
-            raise CatalogueError(f"{place}.tiers[{number}]: must be {{ from, price }}")
-        start = row["from"]
-        whole = isinstance(start, int) and not isinstance(start, bool)
-        if not whole or (start <= starts[-1] if starts else start != 1):
-            raise CatalogueError(
-                f"{place}.tiers[{number}].from: {start!r} must be a whole number; the first is 1, each next larger"
-            )
-        starts.append(start)
-        prices.append(_amount(row["price"], f"{place}.tiers[{number}].price"))
-    ends = [*(f"-{following - 1}" for following in starts[1:]), "+"]
-    return tuple(Tier(start, price, f"{start}{end}") for start, price, end in zip(starts, prices, ends, strict=True))
+def _attributes(row: Table, *, needed: bool) -> tuple[Attribute, ...]:
+    found: dict[str, Attribute] = {}
+    for entry in row.tables("attributes", most=ATTRIBUTES_MAX, needed=needed):
+        entry.only("name", "choices", "default")
+        name, choices, default = entry.text("name"), entry.texts("choices"), entry.optional_text("default")
+        if name and not NAME.fullmatch(name):
+            entry.report(f"{name!r} must be lower-case letters, digits or _, at most 40", "e.g. storage_gb", "name")
+        if name in found:
+            entry.report(f"the attribute {name!r} is there twice", "combine the choices", "name")
+        if not choices or len(set(choices)) != len(choices):
+            entry.report("an attribute needs at least one choice, each once", 'e.g. ["eu", "us"]', "choices")
+        if default is not None and default not in choices:
+            entry.report(f"{default!r} is none of its choices", f"one of {', '.join(choices)}", "default")
+        found[name] = Attribute(name, choices, default)
+    return tuple(found.values())
 
 
-def _amount(value: Any, place: str) -> Decimal:
-    try:
-        amount = money.exact(value)
-    except (TypeError, ValueError) as error:
-        raise CatalogueError(f"{place}: {value!r} must be an amount such as 10 or 0.40") from error
-    if not 0 <= amount <= PRICE_MAX or int(amount.as_tuple().exponent) < -6:  # noqa: PLR2004 -- said in the message
-        raise CatalogueError(f"{place}: {value!r} must be between 0 and {PRICE_MAX:,f} with at most 6 decimals")
-    return amount
+def _components(row: Table) -> tuple[Component, ...]:
+    found: list[Component] = []
+    for entry in row.tables("components", most=COMPONENTS_MAX, needed=True):
+        entry.only("sku", "quantity")
+        component = Component(entry.text("sku"), entry.whole("quantity", 1, COMPONENT_QUANTITY_MAX, default=1))
+        if any(component.sku == other.sku for other in found):
+            entry.report(f"{component.sku!r} is in the bundle twice", "add the quantities", "sku")
+        found.append(component)
+    return tuple(found)
 
 
-def _text(table: dict[str, Any], key: str, place: str) -> str:
-    value = table.get(key)
-    if not isinstance(value, str) or not value.strip() or len(value) > NAME_CHARACTERS_MAX:
-        raise CatalogueError(f"{place}.{key}: {value!r} must be a non-empty text of at most {NAME_CHARACTERS_MAX} characters")
-    return value
+def _check_components(row: Table, bundle: Product, products: Mapping[str, Product]) -> None:
+    for index, component in enumerate(bundle.components):
+        part = products.get(component.sku)
+        place = ("components", index, "sku")
+        if part is None:
+            row.report(f"{component.sku!r} is not in the catalogue", "name a product that is", *place)
+        elif part.kind == "bundle":
+            row.report(f"{component.sku!r} is a bundle itself; bundles do not nest", "list its components", *place)
+        elif any(attribute.default is None for attribute in part.attributes):
+            row.report(f"{component.sku!r} has to be configured", "give its attributes defaults", *place)

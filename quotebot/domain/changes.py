@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from quotebot.domain.pricing import LineRequest, PriceRequest, PricingProblem, clipped
+from quotebot.domain.requests import LineRequest, PricingProblem, clipped
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from quotebot.domain.pricing import Pricing
+    from quotebot.domain.requests import PriceRequest
 
 CHANGES_MAX = 400  # as many as a quote has lines
 
@@ -31,15 +31,6 @@ class Changes:
     lines: tuple[LineChange, ...] = ()
     term_months: int | None = None
     discount_percent: Decimal | None = None
-
-
-def request_of(pricing: Pricing) -> PriceRequest:
-    """Return the request that a stored price answers: pricing it again under the same ruleset gives the same figures."""
-    return PriceRequest(
-        lines=tuple(LineRequest(line.sku, line.quantity) for line in pricing.lines),
-        term_months=pricing.term_months,
-        discount_percent=pricing.discount_percent,
-    )
 
 
 def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[PricingProblem, ...]:

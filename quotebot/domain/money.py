@@ -7,13 +7,25 @@ anything that decides: quantise first, format last.
 from __future__ import annotations
 
 from decimal import ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
+from typing import TYPE_CHECKING
 
-from babel.numbers import UnknownCurrencyError, get_currency_precision, validate_currency
+from babel.numbers import UnknownCurrencyError, validate_currency
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Own context: results must not depend on what the calling thread did to the shared one. 60 digits hold any product of a legal
 # unit price, quantity, term and percentage exactly.
 EXACT = Context(prec=60, rounding=ROUND_HALF_UP)
 DIGITS_MAX = 30
+
+# ISO 4217: the currencies that do not have two decimals. (Babel tells how amounts are shown, which is not always the same.)
+_EXPONENTS = {
+    **dict.fromkeys(("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV"), 0),
+    **dict.fromkeys(("XAF", "XOF", "XPF"), 0),
+    **dict.fromkeys(("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"), 3),
+    **dict.fromkeys(("CLF", "UYW"), 4),
+}
 
 
 def exact(value: Decimal | int | str) -> Decimal:
@@ -40,12 +52,17 @@ def exponent(currency: str) -> int:
         validate_currency(currency)
     except UnknownCurrencyError as error:
         raise ValueError(f"unknown currency {currency!r}; use an ISO 4217 code such as USD") from error
-    return get_currency_precision(currency)
+    return _EXPONENTS.get(currency, 2)
+
+
+def quantum(currency: str) -> Decimal:
+    """Return the smallest amount of a currency: 0.01 for USD, 1 for JPY, 0.001 for KWD."""
+    return Decimal(1).scaleb(-exponent(currency))
 
 
 def round_money(amount: Decimal, currency: str) -> Decimal:
     """Return `amount` rounded half up to the currency's exponent."""
-    return exact(amount).quantize(Decimal(1).scaleb(-exponent(currency)), context=EXACT)
+    return exact(amount).quantize(quantum(currency), context=EXACT)
 
 
 def multiply(*factors: Decimal | int) -> Decimal:
@@ -56,16 +73,41 @@ def multiply(*factors: Decimal | int) -> Decimal:
     return product
 
 
+def product(*factors: Decimal | int) -> Decimal:
+    """Return the exact product of numbers that were checked when they came in."""
+    result = Decimal(1)
+    for factor in factors:
+        result = EXACT.multiply(result, factor)
+    return result
+
+
 def percent_of(percent: Decimal, amount: Decimal, currency: str) -> Decimal:
     """Return `percent` per cent of `amount`, rounded once."""
     return round_money(multiply(percent, amount, Decimal("0.01")), currency)
+
+
+def allocate(amount: Decimal, weights: Sequence[tuple[Decimal, str]], smallest: Decimal) -> tuple[Decimal, ...]:
+    """Share `amount` out in proportion to weights, exactly, by largest remainder. All are multiples of `smallest`, none negative.
+
+    A weight comes with a name: equal remainders are decided by the larger weight, then by name, never by position.
+    """
+    whole = int(EXACT.divide(amount, smallest))
+    units = [int(EXACT.divide(weight, smallest)) for weight, _ in weights]
+    everything = sum(units)
+    if everything == 0:
+        return tuple(Decimal(0).quantize(smallest, context=EXACT) for _ in weights)
+    shares = [whole * unit // everything for unit in units]
+    order = sorted(range(len(units)), key=lambda at: (-(whole * units[at] % everything), -units[at], weights[at][1]))
+    for at in order[: whole - sum(shares)]:
+        shares[at] += 1
+    return tuple(EXACT.multiply(Decimal(share), smallest) for share in shares)
 
 
 def total(amounts: tuple[Decimal, ...], currency: str) -> Decimal:
     """Return the sum of amounts that are already rounded."""
     result = round_money(Decimal(0), currency)
     for amount in amounts:
-        result = EXACT.add(result, exact(amount))
+        result = EXACT.add(result, amount if type(amount) is Decimal else exact(amount))
     return result
 
 

@@ -1,247 +1,213 @@
-"""The price of a quote: lines in, one immutable Pricing out, to the cent and explainable."""
+"""The price of a quote: a request and a ruleset in, one immutable Pricing out, to the cent and explainable."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quotebot.domain import money
+from quotebot.domain.charging import PERCENT, RECURRING, Charged, Terms, charge, terms_of
+from quotebot.domain.priced import PER_LINE, ZERO, PricedLine, Pricing, Step
+from quotebot.domain.requests import (
+    LINES_MAX,
+    LineRequest,
+    PriceRequest,
+    PricingProblem,
+    authorised,
+    clipped,
+    dated,
+    find_problems,
+    normalised,
+)
+from quotebot.domain.selection import Item, choose
+from quotebot.domain.snapshots import canonical, from_canonical
+from quotebot.domain.taxes import find_tax
+from quotebot.domain.trace import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Sequence
 
-    from quotebot.domain.catalogue import Catalogue
+    from quotebot.domain.rulesets import Ruleset
+    from quotebot.domain.taxes import Tax
 
-SNAPSHOT_SCHEMA = 1
-LINES_MAX = 400  # one all-or-nothing request to the CRM
-QUANTITY_MAX = 1_000_000
-TERM_MONTHS_MAX = 120
-HUNDRED = Decimal(100)
-DISCOUNT_DECIMALS_MAX = 2
-
-
-@dataclass(frozen=True, slots=True)
-class LineRequest:
-    """What was asked for: a catalogue sku (lower case) and a whole quantity >= 1."""
-
-    sku: str
-    quantity: int
-
-
-@dataclass(frozen=True, slots=True)
-class PriceRequest:
-    """All that is asked for and decides the price: products, months, and the discount on the whole quote in per cent."""
-
-    lines: tuple[LineRequest, ...]
-    term_months: int
-    discount_percent: Decimal
+__all__ = [
+    "LINES_MAX",
+    "LineRequest",
+    "PriceRequest",
+    "PricedLine",
+    "Pricing",
+    "PricingProblem",
+    "Step",
+    "canonical",
+    "clipped",
+    "dated",
+    "explain",
+    "find_problems",
+    "from_canonical",
+    "price",
+    "reprice",
+    "request_of",
+]
+MONTHS_A_YEAR = 12
 
 
 @dataclass(frozen=True, slots=True)
-class PricedLine:
-    """One line of the quote. Amounts are in the pricing's currency, rounded once, half up, to its exponent.
+class _Priced:
+    """A charged item with its share of the header's discount and its tax."""
 
-    `months` is the number of months charged (1 for a one-time product). list = unit_price * quantity * months, except for a flat
-    price, which ignores nothing: quantity still multiplies it. net = list - discount.
+    charged: Charged
+    header_discount: Decimal
+    tax: Tax | None
+
+
+def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingProblem, ...]:
+    """Price a request, or return every problem with it. A float raises TypeError.
+
+    Rule: list = the price of the quantity * months, rounded once. From it go, each a rounded percentage of what is left: the
+    bundle's discount, the line's own, and the line's share of the header's, which is rounded once as a whole and shared out by
+    largest remainder. Roundings are half up to the currency's exponent, tax is a rounded percentage of each line's net, totals are
+    sums of rounded lines: so every line and every column adds up on paper.
     """
-
-    position: int  # 1-based
-    sku: str
-    name: str
-    family: str
-    unit: str  # "seat", "month", "once": what one unit is, for people
-    billing: str  # "recurring" | "one_time"
-    quantity: int
-    months: int
-    unit_price: Decimal  # per unit and month (recurring) or per unit (one time); not rounded
-    tier: str | None  # the tier that set the unit price, e.g. "100+"; None when the price is flat
-    list_amount: Decimal
-    discount_amount: Decimal
-    net_amount: Decimal
-    cost_amount: Decimal
-
-
-@dataclass(frozen=True, slots=True)
-class Pricing:
-    """The immutable price of one quote version under one ruleset. Totals are sums of rounded lines."""
-
-    ruleset: str  # catalogue name and version that priced it
-    currency: str  # ISO 4217
-    term_months: int
-    discount_percent: Decimal  # requested on the whole quote, 0..100
-    lines: tuple[PricedLine, ...]
-    list_total: Decimal
-    discount_total: Decimal
-    net_total: Decimal
-    cost_total: Decimal
-
-
-@dataclass(frozen=True, slots=True)
-class PricingProblem:
-    """One reason why a request has no price. `message` says what is wrong, `suggestion` what to write instead."""
-
-    code: str  # "unknown_sku", "quantity", "duplicate_sku", "line_count", "term", "discount"
-    message: str
-    suggestion: str
-
-
-def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingProblem, ...]:
-    """Return every reason, in reading order, why the request cannot be priced; empty when it can."""
-    lines, term_months, discount_percent = request.lines, request.term_months, request.discount_percent
-    found: list[PricingProblem] = []
-    if 1 <= len(lines) <= LINES_MAX:
-        found += [*_sku_problems(lines, catalogue), *_duplicate_problems(lines, catalogue)]
-    else:
-        hint = f"split the quote into several of at most {LINES_MAX} lines" if lines else "name at least one product, e.g. 10 pro"
-        found.append(PricingProblem("line_count", f"a quote has 1 to {LINES_MAX} lines, not {len(lines)}", hint))
-    if not 1 <= term_months <= TERM_MONTHS_MAX:
-        message = f"a term is 1 to {TERM_MONTHS_MAX} months, not {clipped(str(term_months))}"
-        found.append(PricingProblem("term", message, "e.g. term 12m"))
-    if not _is_discount(discount_percent):
-        message = f"a discount is 0 to 100 % with at most 2 decimals, not {clipped(str(discount_percent))} %"
-        found.append(PricingProblem("discount", message, "e.g. discount 12.5%"))
-    return tuple(found)
-
-
-def price(request: PriceRequest, catalogue: Catalogue) -> Pricing | tuple[PricingProblem, ...]:
-    """Price a request, or return every problem with it.
-
-    Rule: list = unit price * quantity * months, rounded once; discount = percent of that rounded list, rounded once; net =
-    list - discount; totals are sums of rounded lines. Both roundings are half up to the currency's exponent. So a line always
-    adds up on paper, and so does every column. A float raises TypeError.
-    """
-    problems = find_problems(request, catalogue)
+    problems = find_problems(request, ruleset.catalogue)
     if problems:
         return problems
-    discount = money.exact(request.discount_percent)
-    currency = catalogue.currency
-    months = request.term_months
-    priced = tuple(_price_line(position, line, months, discount, catalogue) for position, line in enumerate(request.lines, start=1))
-    return Pricing(
-        ruleset=catalogue.ruleset,
-        currency=currency,
-        term_months=months,
-        discount_percent=discount,
-        lines=priced,
-        list_total=money.total(tuple(line.list_amount for line in priced), currency),
-        discount_total=money.total(tuple(line.discount_amount for line in priced), currency),
-        net_total=money.total(tuple(line.net_amount for line in priced), currency),
-        cost_total=money.total(tuple(line.cost_amount for line in priced), currency),
-    )
+    request = normalised(request)
+    chosen, terms = choose(request, ruleset), terms_of(request, ruleset)
+    items = [row for row in chosen if isinstance(row, Item)]
+    found = [row for row in chosen if isinstance(row, PricingProblem)]
+    if isinstance(terms, PricingProblem):
+        return (*found, terms)
+    charged = charge(items, terms)
+    found += [row for row in charged if isinstance(row, PricingProblem)]
+    taxes = [_tax(item, terms) for item in items] if request.with_tax else [None for _ in items]
+    found += dict.fromkeys(row for row in taxes if isinstance(row, PricingProblem))
+    if found:
+        return tuple(found)
+    rows = [row for row in charged if isinstance(row, Charged)]
+    shares = _header_shares(rows, terms)
+    due = [row for row in taxes if not isinstance(row, PricingProblem)]
+    priced = [_Priced(row, share, tax) for row, share, tax in zip(rows, shares, due, strict=True)]
+    return _pricing(tuple(_line(position, row, terms) for position, row in enumerate(priced, start=1)), terms)
 
 
-def explain(pricing: Pricing) -> tuple[str, ...]:
-    """Return the price trace, one sentence per line. Costs stay out: the trace is read in shared channels."""
-    currency = pricing.currency
-    percent = money.format_percent(pricing.discount_percent)
-    trace = [
-        f"Priced by catalogue {pricing.ruleset} in {currency} for {pricing.term_months} months, {percent} discount on every line.",
-        f"Each line is rounded once, half up, to {money.exponent(currency)} decimals; totals are sums of rounded lines.",
-    ]
-    for line in pricing.lines:
-        tier = "flat price" if line.tier is None else f"tier {line.tier}"
-        months = f" x {line.months} months" if line.billing == "recurring" else ", once"
-        unit_price = money.format_unit_price(line.unit_price, currency)
-        trace.append(
-            f"{line.position}. {line.name}: {line.quantity:,} x {unit_price} ({tier}){months}"
-            f" = {money.format_amount(line.list_amount, currency)} list"
-            f" - {money.format_amount(line.discount_amount, currency)} = {money.format_amount(line.net_amount, currency)} net"
-        )
-    trace.append(
-        f"Total: {money.format_amount(pricing.list_total, currency)} list"
-        f" - {money.format_amount(pricing.discount_total, currency)} = {money.format_amount(pricing.net_total, currency)} net"
-    )
-    return tuple(trace)
+def request_of(pricing: Pricing) -> PriceRequest:
+    """Return what was asked for. A snapshot of schema 1 tells it by its lines; such a request named no day."""
+    if pricing.request is not None:
+        return pricing.request
+    lines = tuple(LineRequest(line.sku, line.quantity) for line in pricing.lines)
+    return PriceRequest(lines, pricing.term_months, pricing.discount_percent, currency=pricing.currency)
 
 
-def canonical(pricing: Pricing) -> dict[str, object]:
-    """Return the JSON-ready snapshot: amounts as plain digits in text, whole numbers as numbers, its schema version as `v`."""
-    return {"v": SNAPSHOT_SCHEMA, **_jsonable(pricing, skip=("lines",)), "lines": [_jsonable(line) for line in pricing.lines]}
+def reprice(stored: Pricing, ruleset: Ruleset) -> tuple[str, ...]:
+    """Price a stored request again and return every difference in words; empty when it comes out the same to the byte."""
+    rules = ruleset if stored.schema > 1 else replace(ruleset, header_rule=PER_LINE)  # how schema 1 shared discounts out
+    again = price(request_of(stored), rules)
+    if not isinstance(again, Pricing):
+        return tuple(f"it has no price any more: {problem.message}" for problem in again)
+    if stored.schema == 1 and again.discount_percent == stored.discount_percent:
+        again = replace(again, discount_percent=stored.discount_percent)  # schema 1 kept it as it was typed: 15.00
+    before, after = canonical(stored), canonical(replace(again, schema=stored.schema))
+    return tuple(_differences("", before, after))
 
 
-def from_canonical(snapshot: Mapping[str, Any]) -> Pricing:
-    """Rebuild the Pricing of `canonical`. Raises ValueError when the snapshot is of another schema or incomplete."""
-    if snapshot.get("v") != SNAPSHOT_SCHEMA:
-        raise ValueError(f"pricing snapshot schema {snapshot.get('v')!r} is unknown; this build reads {SNAPSHOT_SCHEMA}")
-    try:
-        lines = tuple(PricedLine(**_restored(PricedLine, line)) for line in snapshot["lines"])
-        return Pricing(**_restored(Pricing, {**snapshot, "lines": lines}))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"pricing snapshot is incomplete or malformed: {error}") from error
+def _differences(place: str, before: object, after: object) -> list[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = dict.fromkeys((*before, *after))
+        return [row for name in names for row in _differences(f"{place}.{name}", before.get(name), after.get(name))]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True), start=1)
+        return [row for number, (old, new) in pairs for row in _differences(f"{place}[{number}]", old, new)]
+    return [] if before == after else [f"{place.removeprefix('.')}: {clipped(str(before))} is now {clipped(str(after))}"]
 
 
-def clipped(text: str, characters: int = 40) -> str:
-    """Return `text`, cut with an ellipsis when it is longer than `characters`."""
-    return text if len(text) <= characters else f"{text[: characters - 1]}…"
+def _header_shares(rows: Sequence[Charged], terms: Terms) -> tuple[Decimal, ...]:
+    request = terms.request
+    percent = authorised(request.discount_percent, request.discount_limit_percent)
+    if terms.ruleset.header_rule == PER_LINE:
+        return tuple(terms.rounded(row.before_header, percent, PERCENT) for row in rows)
+    whole = terms.rounded(money.total(tuple(row.before_header for row in rows), terms.currency), percent, PERCENT)
+    return money.allocate(whole, [(row.before_header, row.item.name) for row in rows], terms.smallest)
 
 
-def _price_line(position: int, line: LineRequest, term_months: int, discount: Decimal, catalogue: Catalogue) -> PricedLine:
-    product = catalogue.products[line.sku]
-    tier = product.tier_for(line.quantity)
-    months = term_months if product.billing == "recurring" else 1
-    currency = catalogue.currency
-    list_amount = money.round_money(money.multiply(tier.price, line.quantity, months), currency)
-    discount_amount = money.percent_of(discount, list_amount, currency)
+def _tax(item: Item, terms: Terms) -> Tax | PricingProblem:
+    request, category = terms.request, item.product.tax_category
+    if request.region is None:
+        return PricingProblem("no_tax", "tax depends on the customer's region, which is not named", "name the region")
+    tax = find_tax(terms.ruleset.taxes, request.region, category, request.priced_on)
+    if tax is not None:
+        return tax
+    when = "without a day" if request.priced_on is None else f"on {request.priced_on.isoformat()}"
+    message = f"the tax table has no row for {category} in {clipped(request.region)} {when}"
+    return PricingProblem("no_tax", message, "quote without tax, or add the row")
+
+
+def _line(position: int, row: _Priced, terms: Terms) -> PricedLine:
+    charged, item = row.charged, row.charged.item
+    net = money.EXACT.subtract(charged.before_header, row.header_discount)
     return PricedLine(
         position=position,
-        sku=product.sku,
-        name=product.name,
-        family=product.family,
-        unit=product.unit,
-        billing=product.billing,
-        quantity=line.quantity,
-        months=months,
-        unit_price=tier.price,
-        tier=tier.label,
-        list_amount=list_amount,
-        discount_amount=discount_amount,
-        net_amount=money.EXACT.subtract(list_amount, discount_amount),
-        cost_amount=money.round_money(money.multiply(product.cost, line.quantity, months), currency),
+        sku=item.product.sku,
+        name=item.product.name,
+        family=item.product.family,
+        unit=item.product.unit,
+        billing=item.product.billing,
+        quantity=item.quantity,
+        months=terms.months(item),
+        unit_price=charged.unit_price,
+        tier=charged.tier,
+        list_amount=charged.list_amount,
+        discount_amount=money.EXACT.subtract(charged.list_amount, net),
+        net_amount=net,
+        cost_amount=charged.cost_amount,
+        bundle=None if item.bundle is None else item.bundle.sku,
+        attributes=tuple(sorted(item.attributes.items())),
+        kind=charged.kind,
+        book=charged.book,
+        requested_percent=item.line.discount_percent,
+        authorised_percent=charged.authorised_percent,
+        bundle_discount_amount=charged.bundle_discount,
+        line_discount_amount=charged.line_discount,
+        header_discount_amount=row.header_discount,
+        tax_percent=None if row.tax is None else row.tax.percent,
+        tax_amount=terms.rounded(net, ZERO if row.tax is None else row.tax.percent, PERCENT),
+        tax_estimated=row.tax is not None and row.tax.estimated,
+        trace=charged.steps,
     )
 
 
-def _is_discount(percent: Decimal) -> bool:
-    try:
-        value = money.exact(percent)
-    except ValueError:
-        return False
-    return 0 <= value <= HUNDRED and len(money.trimmed(value).partition(".")[2]) <= DISCOUNT_DECIMALS_MAX
+def _pricing(lines: tuple[PricedLine, ...], terms: Terms) -> Pricing:
+    request, ruleset, currency, term = terms.request, terms.ruleset, terms.currency, terms.request.term_months
+    recurring = money.total(tuple(line.net_amount for line in lines if line.billing == RECURRING), currency)
+    net = money.total(tuple(line.net_amount for line in lines), currency)
+    tax = money.total(tuple(line.tax_amount for line in lines), currency)
+    monthly = money.EXACT.divide(recurring, Decimal(term))
+    discount = request.discount_percent
+    return Pricing(
+        ruleset=ruleset.label,
+        currency=currency,
+        term_months=term,
+        discount_percent=discount,
+        lines=lines,
+        list_total=money.total(tuple(line.list_amount for line in lines), currency),
+        discount_total=money.total(tuple(line.discount_amount for line in lines), currency),
+        net_total=net,
+        cost_total=money.total(tuple(line.cost_amount for line in lines), currency),
+        authorised_percent=authorised(discount, request.discount_limit_percent),
+        recurring_total=recurring,
+        one_time_total=money.total(tuple(line.net_amount for line in lines if line.billing != RECURRING), currency),
+        annual_contract_value=recurring if term <= MONTHS_A_YEAR else _yearly(recurring, term, terms),
+        monthly_recurring_revenue=monthly.quantize(terms.smallest, context=money.EXACT),
+        tax_total=tax,
+        gross_total=money.EXACT.add(net, tax),
+        tax_estimated=any(line.tax_estimated for line in lines),
+        header_rule=ruleset.header_rule,
+        rate=terms.cost_rate,
+        request=request,
+        ruleset_hash=ruleset.hash,
+    )
 
 
-def _sku_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Iterator[PricingProblem]:
-    suggestions: dict[str, str] = {}  # a text full of the same unknown word costs one search
-    for line in lines:
-        if line.sku not in catalogue.products:
-            if line.sku not in suggestions:
-                near = catalogue.suggest(line.sku)
-                suggestions[line.sku] = f"did you mean {near}?" if near else f"known are {', '.join(catalogue.products)}"
-            yield PricingProblem("unknown_sku", f'"{clipped(line.sku)}" is not in the catalogue', suggestions[line.sku])
-        if not 1 <= line.quantity <= QUANTITY_MAX:
-            message = f"the quantity of {clipped(line.sku)} is 1 to {QUANTITY_MAX:,}, not {clipped(str(line.quantity))}"
-            yield PricingProblem("quantity", message, f"e.g. 10 {clipped(line.sku)}")
-
-
-def _duplicate_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Iterator[PricingProblem]:
-    counts: dict[str, list[int]] = {}
-    for line in lines:
-        counts.setdefault(line.sku, []).append(line.quantity)
-    for sku, quantities in counts.items():
-        if sku in catalogue.products and len(quantities) > 1:
-            message = f"{sku} is there {len(quantities)} times; a product has one line"
-            yield PricingProblem("duplicate_sku", message, f"combine them: {clipped(str(sum(quantities)))} {sku}")
-
-
-def _jsonable(row: Pricing | PricedLine, skip: tuple[str, ...] = ()) -> dict[str, object]:
-    plain: dict[str, object] = {}
-    for field in fields(row):
-        if field.name in skip:
-            continue
-        value = getattr(row, field.name)
-        plain[field.name] = format(value, "f") if isinstance(value, Decimal) else value
-    return plain
-
-
-def _restored(row: type[Pricing | PricedLine], stored: Mapping[str, Any]) -> dict[str, Any]:
-    # Annotations are text in this module, so the declared type is compared by name.
-    return {field.name: money.exact(stored[field.name]) if field.type == "Decimal" else stored[field.name] for field in fields(row)}
+def _yearly(recurring: Decimal, term_months: int, terms: Terms) -> Decimal:
+    months = money.EXACT.multiply(recurring, MONTHS_A_YEAR)
+    return money.EXACT.divide(months, Decimal(term_months)).quantize(terms.smallest, context=money.EXACT)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from quotebot.domain import money
 from quotebot.domain.policy import evaluate
 from quotebot.domain.pricing import Pricing, price
+from quotebot.domain.requests import as_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from quotebot.domain.catalogue import Catalogue
     from quotebot.domain.policy import Policy, PolicyDecision
     from quotebot.domain.pricing import PricedLine, PriceRequest, PricingProblem
+    from quotebot.domain.rulesets import Ruleset
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,9 @@ class Simulation:
     decision: PolicyDecision
 
 
-def simulate(request: PriceRequest, catalogue: Catalogue, policy: Policy) -> Simulation | tuple[PricingProblem, ...]:
-    """Price a request and preview the policy, or return every reason why it has no price."""
-    priced = price(request, catalogue)
+def simulate(request: PriceRequest, ruleset: Ruleset, policy: Policy, at_ms: int) -> Simulation | tuple[PricingProblem, ...]:
+    """Price a request as of this moment (Unix ms) and preview the policy, or return every reason why it has no price."""
+    priced = price(as_of(request, at_ms), ruleset)
     return Simulation(priced, evaluate(priced, policy)) if isinstance(priced, Pricing) else priced
 
 

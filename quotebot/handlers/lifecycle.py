@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from ledger.records import AuditEvent
 from quotebot import effects, lifecycle_words, words
 from quotebot.commands import ReviseQuote
-from quotebot.domain.changes import Changes, changed, request_of
+from quotebot.domain.changes import Changes, changed
 from quotebot.domain.lifecycle import allowed, may_be_changed
-from quotebot.domain.pricing import Pricing, price
+from quotebot.domain.pricing import Pricing, price, request_of
 from quotebot.domain.quotes import Closing, Quote, QuoteState, Sending
+from quotebot.domain.requests import as_of
 from quotebot.domain.versions import difference
 from quotebot.handlers.quotes import DAY_MS, Decision, facts, foreign, refused
 from quotebot.lifecycle_commands import (
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quotebot.commands import LifecyclePayload
-    from quotebot.domain.pricing import PricingProblem
+    from quotebot.domain.requests import PriceRequest, PricingProblem
     from quotebot.handlers.quotes import Asked, Rules
     from quotebot.lifecycle_commands import CloneQuote
 
@@ -62,7 +63,7 @@ def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: R
         return _refused(asked, quote, "wrong_state", lifecycle_words.wrong_state(quote, "revise"))
     if refusal := _lapsed(asked, quote, "revise"):
         return refusal
-    priced = _revised_price(command, quote, rules)
+    priced = _revised_price(asked, command, quote, rules)
     if not isinstance(priced, Pricing):
         return _refused(asked, quote, "not_priceable", lifecycle_words.not_revisable(quote, priced))
     if not difference(quote.pricing, priced):
@@ -89,7 +90,7 @@ def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: C
     """
     if original is None or original.team_id != asked.team_id:  # a stranger does not learn that it exists
         return refused(asked, "new", command.channel, "unknown_quote", lifecycle_words.nothing_to_clone(command.quote_id))
-    priced = price(request_of(original.pricing), rules.catalogue)
+    priced = price(as_of(request_of(original.pricing), asked.received_at), rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(words.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))
@@ -165,14 +166,18 @@ def lose(asked: Asked, command: LoseQuote, quote: Quote, root: str) -> Decision:
     return _applied(asked, quote, after, root, ("lost", "quote.lost", lifecycle_words.lost(after, asked.actor)))
 
 
-def _revised_price(command: ReviseQuote, quote: Quote, rules: Rules) -> Pricing | tuple[PricingProblem, ...]:
+def _revised_price(
+    asked: Asked, command: ReviseQuote, quote: Quote, rules: Rules
+) -> Pricing | tuple[PricingProblem, ...]:
     request = command.request
     if request is None:
         edited = changed(request_of(quote.pricing), command.changes or Changes())
         if isinstance(edited, tuple):
             return edited
         request = edited
-    return price(request, rules.catalogue)
+    return price(as_of(request, asked.received_at), rules.ruleset)
+
+
 
 
 def _cannot_become(asked: Asked, quote: Quote, target: QuoteState, verb: str) -> Decision | None:

@@ -10,7 +10,7 @@ from ledger.records import AuditEvent, EffectIntent
 from quotebot import effects, words
 from quotebot.domain import money
 from quotebot.domain.approvals import sufficient_roles
-from quotebot.domain.pricing import Pricing, price
+from quotebot.domain.pricing import Pricing, dated, price
 from quotebot.domain.quotes import Quote, QuoteState
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue import Catalogue
     from quotebot.domain.policy import Policy
     from quotebot.domain.quotes import Approval
+    from quotebot.domain.rulesets import Ruleset
 
 DOMAIN_EVENTS = frozenset(
     {
@@ -47,12 +48,17 @@ RESUBMISSION_MS = 120_000  # who asks for the same again within this time is ask
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What decisions are made by: the active catalogue and policy, who holds which role, how long a quote is valid."""
+    """What decisions are made by: the active ruleset and policy, who holds which role, how long a quote is valid."""
 
-    catalogue: Catalogue
+    ruleset: Ruleset
     policy: Policy
     approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
     valid_days: int = 30
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The active ruleset's products and their names."""
+        return self.ruleset.catalogue
 
     def roles_of(self, user: str) -> frozenset[str]:
         """Return every role the person holds now."""
@@ -120,7 +126,7 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
 
 def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules) -> Decision:
     """Price the request and show it. `allocate` gives the next quote number, asked for only when there is a quote to number."""
-    priced = price(command.request, rules.catalogue)
+    priced = price(dated(command.request, asked.received_at), rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(words.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))

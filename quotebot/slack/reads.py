@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot import lifecycle_words, words
 from quotebot.domain import money
-from quotebot.domain.changes import Changes, changed, request_of
-from quotebot.domain.pricing import clipped, explain
+from quotebot.domain.changes import Changes, changed
+from quotebot.domain.pricing import clipped, explain, request_of
 from quotebot.domain.quotes import state_words
 from quotebot.domain.versions import Simulation, simulate
 from quotebot.slack.verbs import CompareRequest, ExplainRequest, SimulateRequest
@@ -63,7 +63,7 @@ class Reads:
                 return lifecycle_words.not_revisable(before, edited)
             request = edited
         assert request is not None  # noqa: S101 -- the grammar gives a quote or a request
-        found = simulate(request, self.rules.catalogue, self.rules.policy)
+        found = simulate(request, self.rules.ruleset, self.rules.policy, self.ledger.clock.now_ms())
         if not isinstance(found, Simulation):
             return words.problem_list(tuple(words.pricing_problem(problem) for problem in found))
         head = f"*What if:* {_net(found)}. {preview(found.decision)}. Nothing was recorded."

@@ -24,7 +24,7 @@ from quotebot.domain.pricing import PriceRequest
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
 from quotebot.opening import open_database
 from quotebot.store import quotes as store
-from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, MORNING
+from tests.quotebot.slack.quote_examples import GOLDEN, MORNING, RULESET
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MATRIX = Matrix(POLICIES)
 POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))
 RULES = Rules(
-    CATALOGUE,
+    RULESET,
     POLICY,
     {
         "sales_manager": ("U0MANAGER",),

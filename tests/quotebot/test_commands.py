@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 LINES = '[{"quantity":150,"sku":"pro"},{"quantity":150,"sku":"sso"},{"quantity":1,"sku":"support"}]'
 CREATE_1 = f'{{"account":"Acme","channel":"C0SALES","discount_percent":"15","lines":{LINES},"term_months":12,"v":1}}'
 CREATE_2 = f'{{"account":"Acme","channel":"C0SALES","lines":{LINES},"requested_discount_percent":"15","term_months":12,"v":2}}'
+CREATE_3 = CREATE_2.replace('"v":2', '"v":3')
 TOKEN = "ab" * 32
 
 LIFECYCLE: dict[str, Payload] = {
@@ -70,6 +72,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         CREATE_2,
         "87f904a751fcacfffff32fb4227c27669850ff55a1da02c9ef6e4ce2d3f9e29f",
         "d745e82eb0b4920afabf25a32b0cfd13bf9aed88640e4a3ac28335db588ff3f4",
+    ),
+    ("quote.create", 3): (
+        CREATE_3,
+        "bbf11e6310a52337a5fa031ace24061ccc08faa2c964dffc5700521632947cd7",
+        "82512247da68586e1e9ea693cd7cc32fe7ebe666448289676ed4eda8e5e7813c",
     ),
     ("quote.create_another", 1): (
         f'{{"token":"{TOKEN}","v":1}}',
@@ -194,7 +201,7 @@ def test_an_upcast_leaves_what_was_stored_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("kind", "payload", "version"),
     [
-        ("quote.create", {**json.loads(CREATE_2), "v": 3}, 3),
+        ("quote.create", {**json.loads(CREATE_3), "v": 4}, 4),
         ("quote.submit", {"v": 2}, 2),
         ("quote.submit", {}, None),
         ("quote.submit", {"v": "1"}, "1"),
@@ -221,6 +228,20 @@ def test_a_creation_comes_back_as_it_was_asked(discount: str) -> None:
 def test_a_revision_with_a_whole_request_comes_back_as_it_was_asked() -> None:
     command = ReviseQuote(request=create_command("7.5").request)
     assert parse_stored("quote.revise", json.loads(json.dumps(command.canonical()))) == command
+
+
+def test_everything_that_may_be_asked_of_a_price_is_stored() -> None:
+    line = LineRequest("pro", 2, Decimal("5.5"), Decimal(3), (("region", "eu"),))
+    request = PriceRequest(
+        (line,), 36, Decimal(10), "JPY", "smb", "JP", date(2026, 11, 21), "monthly", Decimal("7.25"), with_tax=True
+    )
+    command = CreateQuote("Acme", request, "C0SALES")
+    defaults = PriceRequest((LineRequest("pro", 2),), 36, Decimal(10))
+    assert [field.name for field in fields(PriceRequest) if getattr(request, field.name) == getattr(defaults, field.name)] == [
+        "term_months",
+        "discount_percent",
+    ]
+    assert parse_stored("quote.create", json.loads(json.dumps(command.canonical()))) == command
 
 
 async def test_a_redelivery_after_a_deploy_that_changed_the_schema_is_the_first_operation(bench: Bench) -> None:

@@ -250,7 +250,8 @@ async def test_what_was_created_after_all_is_asked_about_in_its_turn(bench: Benc
 
 async def test_a_click_that_cannot_be_priced_any_more_leaves_its_token_unused(bench: Bench, executor: Executor) -> None:
     token = await asked_back(bench, executor)
-    empty = Executor(bench.ledger, replace(RULES, catalogue=replace(RULES.catalogue, products={})), lambda _, high: high, MATRIX)
+    nothing_sold = replace(RULES.ruleset, catalogue=replace(RULES.catalogue, products={}))
+    empty = Executor(bench.ledger, replace(RULES, ruleset=nothing_sold), lambda _, high: high, MATRIX)
     assert (await clicked(bench, empty, token, "3"))["response"]["code"] == "not_priceable"
     assert bench.rows("SELECT 1 FROM one_time_tokens") == []
     assert (await clicked(bench, executor, token, "4"))["outcome"] == "applied"

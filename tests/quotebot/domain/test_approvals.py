@@ -8,7 +8,6 @@ from itertools import product
 import pytest
 
 from quotebot.domain.approvals import DecidingRole, Refusal, may_decide, sufficient_roles
-from quotebot.domain.catalogue import parse_catalogue
 from quotebot.domain.policy import LADDER
 from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
 from quotebot.domain.quotes import (
@@ -22,11 +21,12 @@ from quotebot.domain.quotes import (
     title,
     utc_text,
 )
+from quotebot.domain.rulesets import parse_ruleset_toml
 
 NOON = 1_795_170_660_000  # 20 Nov 2026 10:31 UTC
 PRICING = price(
     PriceRequest((LineRequest("pro", 10),), 12, Decimal(15)),
-    parse_catalogue(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8")),
+    parse_ruleset_toml(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8")),
 )
 assert isinstance(PRICING, Pricing)
 APPROVAL = Approval(

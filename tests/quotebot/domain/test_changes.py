@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.changes import CHANGES_MAX, Changes, LineChange, changed, request_of
-from quotebot.domain.pricing import LineRequest, PriceRequest, price
-from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, example_pricing
+from quotebot.domain.changes import CHANGES_MAX, Changes, LineChange, changed
+from quotebot.domain.pricing import LineRequest, PriceRequest, price, request_of
+from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, RULESET, example_pricing
 
 REQUEST = PriceRequest(GOLDEN, 12, Decimal(15))
 
@@ -79,7 +79,7 @@ def test_there_is_a_limit_of_edits() -> None:
 @given(st.sampled_from(["0", "7.5", "15", "100"]), st.lists(st.sampled_from(sorted(CATALOGUE.products)), unique=True, min_size=1))
 def test_the_request_of_a_price_prices_to_the_same_figures(discount: str, skus: list[str]) -> None:
     priced = example_pricing(discount, tuple(LineRequest(sku, 3) for sku in skus))
-    assert price(request_of(priced), CATALOGUE) == priced
+    assert price(request_of(priced), RULESET) == priced
 
 
 def test_the_request_of_a_price_has_everything_that_can_be_asked_for() -> None:

@@ -50,6 +50,35 @@ def test_an_unknown_currency_is_refused_by_name(code: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("currency", "decimals"),
+    [("USD", 2), ("EUR", 2), ("HUF", 2), ("JPY", 0), ("ISK", 0), ("UGX", 0), ("XOF", 0), ("KWD", 3), ("IQD", 3), ("CLF", 4)],
+)
+def test_the_exponent_is_the_one_of_iso_4217_not_the_one_people_show(currency: str, decimals: int) -> None:
+    assert money.exponent(currency) == decimals
+    assert money.quantum(currency) == Decimal(1).scaleb(-decimals)
+
+
+def test_shares_add_up_and_a_tie_goes_to_the_larger_weight_then_by_name() -> None:
+    cent = Decimal("0.01")
+    thirds = [(Decimal("1.00"), "c"), (Decimal("1.00"), "a"), (Decimal("1.00"), "b")]
+    assert [str(row) for row in money.allocate(Decimal("1.00"), thirds, cent)] == ["0.33", "0.34", "0.33"]
+    assert [str(row) for row in money.allocate(Decimal("0.02"), thirds, cent)] == ["0.00", "0.01", "0.01"]
+    uneven = [(Decimal("1.00"), "a"), (Decimal("3.00"), "b")]
+    assert [str(row) for row in money.allocate(Decimal("0.02"), uneven, cent)] == ["0.00", "0.02"]
+    assert [str(row) for row in money.allocate(Decimal("5.00"), [(Decimal("0.00"), "a")], cent)] == ["0.00"]
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=30), st.integers(0, 100))
+def test_shares_of_a_percentage_add_up_and_are_each_within_one_unit_of_exact(units: list[int], percent: int) -> None:
+    weights = [(Decimal(unit).scaleb(-2), str(number)) for number, unit in enumerate(units)]
+    whole = money.percent_of(Decimal(percent), sum((row for row, _ in weights), Decimal(0)), "USD")
+    shares = money.allocate(whole, weights, Decimal("0.01"))
+    assert sum(shares, Decimal(0)) == whole
+    assert all(0 <= share <= weight for share, (weight, _) in zip(shares, weights, strict=True))
+    assert all(abs(share - weight * percent / 100) <= Decimal("0.01") for share, (weight, _) in zip(shares, weights, strict=True))
+
+
+@pytest.mark.parametrize(
     ("amount", "currency", "text"),
     [
         ("17340", "USD", "17,340.00 USD"),

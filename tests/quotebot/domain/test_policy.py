@@ -6,13 +6,13 @@ from importlib.resources import files
 
 import pytest
 
-from quotebot.domain.catalogue import parse_catalogue
 from quotebot.domain.policy import LADDER, PolicyDecision, PolicyError, evaluate, parse_policy
 from quotebot.domain.pricing import LineRequest, PricedLine, PriceRequest, Pricing, price
+from quotebot.domain.rulesets import parse_ruleset_toml
 
 POLICY_TEXT = files("quotebot").joinpath("data/policy.toml").read_text("utf-8")
 POLICY = parse_policy(POLICY_TEXT)
-CATALOGUE = parse_catalogue(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
+RULESET = parse_ruleset_toml(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
 
 
 def line(family: str, net: str, cost: str) -> PricedLine:
@@ -118,7 +118,7 @@ def test_a_quote_in_another_currency_is_blocked_rather_than_compared() -> None:
 
 def test_the_golden_quote_at_15_percent_needs_the_sales_manager() -> None:
     result = price(
-        PriceRequest((LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1)), 12, Decimal(15)), CATALOGUE
+        PriceRequest((LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1)), 12, Decimal(15)), RULESET
     )
     assert isinstance(result, Pricing)
     assert evaluate(result, POLICY) == PolicyDecision(("sales_manager",), ("discount 15 % is over 10 %",), blocked=False)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from importlib.resources import files
 
@@ -8,20 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.catalogue import parse_catalogue
 from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, canonical, explain, from_canonical, price
+from quotebot.domain.rulesets import parse_ruleset, parse_ruleset_toml
 
-CATALOGUE = parse_catalogue(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
+RULESET = parse_ruleset_toml(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
 GOLDEN = (LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1))
-ODD = parse_catalogue(
-    'name = "odd"\nversion = "7"\ncurrency = "USD"\n'
-    '[[products]]\nsku = "unit"\nname = "Unit"\nfamily = "saas"\nunit = "call"\nbilling = "one_time"\ncost = 0.001\nprice = 0.005\n'
-    '[[products]]\nsku = "half"\nname = "Half"\nfamily = "saas"\nunit = "call"\nbilling = "one_time"\ncost = 0.01\nprice = 0.01\n'
+ODD = parse_ruleset(
+    {
+        "name": "odd",
+        "version": "7",
+        "currency": "USD",
+        "products": [
+            {"sku": sku, "name": sku, "family": "saas", "unit": "call", "billing": "one_time", "cost": "0.001"}
+            for sku in ("unit", "half")
+        ],
+        "price_books": [
+            {"name": "list", "currency": "USD", "prices": [{"sku": "unit", "price": "0.005"}, {"sku": "half", "price": "0.01"}]}
+        ],
+    }
 )
 
 
 def priced(lines: tuple[LineRequest, ...], term: int = 12, discount: str = "0") -> Pricing:
-    result = price(PriceRequest(lines, term, Decimal(discount)), CATALOGUE)
+    result = price(PriceRequest(lines, term, Decimal(discount)), RULESET)
     assert isinstance(result, Pricing)
     return result
 
@@ -47,19 +57,27 @@ def test_a_one_time_product_is_charged_once_whatever_the_term() -> None:
     assert (line.months, str(line.list_amount), str(line.cost_amount)) == (1, "10000.00", "5000.00")
 
 
-def test_a_half_cent_is_rounded_up_once_on_the_line_and_the_total_is_the_sum_of_rounded_lines() -> None:
+def test_a_half_cent_is_rounded_up_once_on_the_line_and_the_whole_discount_once_over_all_lines() -> None:
     pricing = price(PriceRequest((LineRequest("unit", 1), LineRequest("half", 1)), 1, Decimal(50)), ODD)
     assert isinstance(pricing, Pricing)
     assert [(str(line.list_amount), str(line.discount_amount), str(line.net_amount)) for line in pricing.lines] == [
-        ("0.01", "0.01", "0.00"),  # 0.005 -> 0.01 list; half of it, 0.005, -> 0.01 discount
+        ("0.01", "0.00", "0.01"),  # 0.005 -> 0.01 list; half of 0.02 is one cent, and equal claims to it go by name
         ("0.01", "0.01", "0.00"),
     ]
-    assert str(pricing.net_total) == "0.00"
+    assert str(pricing.net_total) == "0.01"
+
+
+def test_a_ruleset_may_round_each_lines_part_of_the_discount_on_its_own() -> None:
+    per_line = replace(ODD, header_rule="per_line")
+    pricing = price(PriceRequest((LineRequest("unit", 1), LineRequest("half", 1)), 1, Decimal(50)), per_line)
+    assert isinstance(pricing, Pricing)
+    assert [str(line.discount_amount) for line in pricing.lines] == ["0.01", "0.01"]
+    assert (str(pricing.net_total), pricing.header_rule) == ("0.00", "per_line")
 
 
 def test_every_problem_is_reported_at_once_in_reading_order_with_a_suggestion() -> None:
     lines = (LineRequest("prp", 0), LineRequest("sso", 1), LineRequest("sso", 2), LineRequest("pro", 1_000_001))
-    problems = price(PriceRequest(lines, 0, Decimal("100.01")), CATALOGUE)
+    problems = price(PriceRequest(lines, 0, Decimal("100.01")), RULESET)
     assert not isinstance(problems, Pricing)
     assert [problem.code for problem in problems] == ["unknown_sku", "quantity", "quantity", "duplicate_sku", "term", "discount"]
     assert problems[0].suggestion == "did you mean pro?"
@@ -85,13 +103,13 @@ def test_every_problem_is_reported_at_once_in_reading_order_with_a_suggestion() 
     ],
 )
 def test_the_limits_of_a_request_are_exact(lines: tuple[LineRequest, ...], term: int, discount: str, codes: list[str]) -> None:
-    result = price(PriceRequest(lines, term, Decimal(discount)), CATALOGUE)
+    result = price(PriceRequest(lines, term, Decimal(discount)), RULESET)
     assert ([] if isinstance(result, Pricing) else [problem.code for problem in result]) == codes
 
 
 def test_a_float_discount_raises() -> None:
     with pytest.raises(TypeError, match="never float"):
-        price(PriceRequest(GOLDEN, 12, 15.0), CATALOGUE)  # type: ignore[arg-type] # the point of the test
+        price(PriceRequest(GOLDEN, 12, 15.0), RULESET)  # type: ignore[arg-type] # the point of the test
 
 
 def test_the_trace_explains_every_line_and_the_total_without_any_cost() -> None:
@@ -102,7 +120,7 @@ def test_the_trace_explains_every_line_and_the_total_without_any_cost() -> None:
 
 
 LINES = st.lists(
-    st.builds(LineRequest, st.sampled_from(sorted(CATALOGUE.products)), st.integers(1, 1_000_000)),
+    st.builds(LineRequest, st.sampled_from(sorted(RULESET.catalogue.products)), st.integers(1, 1_000_000)),
     min_size=1,
     max_size=5,
     unique_by=lambda line: line.sku,
@@ -114,7 +132,7 @@ DISCOUNTS = st.decimals(min_value=0, max_value=100, places=2)
 def test_a_snapshot_survives_json_and_comes_back_the_same_to_the_byte(
     lines: tuple[LineRequest, ...], term: int, discount: Decimal
 ) -> None:
-    pricing = price(PriceRequest(lines, term, discount), CATALOGUE)
+    pricing = price(PriceRequest(lines, term, discount), RULESET)
     assert isinstance(pricing, Pricing)
     stored = json.dumps(canonical(pricing), sort_keys=True)
     again = from_canonical(json.loads(stored))
@@ -124,16 +142,16 @@ def test_a_snapshot_survives_json_and_comes_back_the_same_to_the_byte(
 
 @given(LINES, st.integers(1, 120), DISCOUNTS)
 def test_every_line_and_every_column_adds_up_to_the_cent(lines: tuple[LineRequest, ...], term: int, discount: Decimal) -> None:
-    pricing = price(PriceRequest(lines, term, discount), CATALOGUE)
+    pricing = price(PriceRequest(lines, term, discount), RULESET)
     assert isinstance(pricing, Pricing)
     assert all(line.list_amount - line.discount_amount == line.net_amount for line in pricing.lines)
     assert all(0 <= line.discount_amount <= line.list_amount for line in pricing.lines)
     assert pricing.net_total == sum(line.net_amount for line in pricing.lines) == pricing.list_total - pricing.discount_total
-    assert price(PriceRequest(lines, term, discount), CATALOGUE) == pricing
+    assert price(PriceRequest(lines, term, discount), RULESET) == pricing
 
 
 @pytest.mark.parametrize(
-    "damage", [{"v": 2}, {"v": None}, {"lines": None}, {"lines": [{}]}, {"net_total": 1.5}, {"net_total": "x"}]
+    "damage", [{"v": 3}, {"v": None}, {"lines": None}, {"lines": [{}]}, {"net_total": 1.5}, {"net_total": "x"}]
 )
 def test_a_snapshot_of_another_schema_or_with_missing_parts_is_refused(damage: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"snapshot|number"):
@@ -148,4 +166,4 @@ def test_a_snapshot_holds_no_float() -> None:
             return [leaf for child in node for leaf in leaves(child)]
         return [node]
 
-    assert {type(leaf) for leaf in leaves(canonical(priced(GOLDEN, discount="12.5")))} <= {str, int, type(None)}
+    assert {type(leaf) for leaf in leaves(canonical(priced(GOLDEN, discount="12.5")))} <= {str, int, bool, type(None)}

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from quotebot.domain.policy import parse_policy
 from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
 from quotebot.domain.versions import Simulation, difference, difference_words, simulate
-from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, example_pricing
+from tests.quotebot.slack.quote_examples import GOLDEN, MORNING, RULESET, example_pricing
 
 POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))
 FIRST = example_pricing("15")
 
 
 def priced(lines: tuple[LineRequest, ...] = GOLDEN, term: int = 12, discount: str = "15") -> Pricing:
-    found = price(PriceRequest(lines, term, Decimal(discount)), CATALOGUE)
+    found = price(PriceRequest(lines, term, Decimal(discount)), RULESET)
     assert isinstance(found, Pricing)
     return found
 
@@ -95,13 +95,13 @@ def test_a_difference_read_backwards_is_the_difference_of_the_way_back(
 
 
 def test_a_simulation_prices_and_previews_the_policy() -> None:
-    found = simulate(PriceRequest(GOLDEN, 12, Decimal(25)), CATALOGUE, POLICY)
+    found = simulate(PriceRequest(GOLDEN, 12, Decimal(25)), RULESET, POLICY, MORNING)
     assert isinstance(found, Simulation)
     assert found.pricing == priced(discount="25")
     assert (found.decision.required_roles, found.decision.blocked) == (("vp_sales",), False)
 
 
 def test_a_simulation_of_what_has_no_price_says_every_reason() -> None:
-    found = simulate(PriceRequest((LineRequest("prro", 0),), 0, Decimal(101)), CATALOGUE, POLICY)
+    found = simulate(PriceRequest((LineRequest("prro", 0),), 0, Decimal(101)), RULESET, POLICY, MORNING)
     assert isinstance(found, tuple)
     assert {problem.code for problem in found} == {"unknown_sku", "quantity", "term", "discount"}

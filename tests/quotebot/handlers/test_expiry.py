@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -9,11 +9,13 @@ from quotebot.domain.lifecycle import ARROWS
 from quotebot.domain.quotes import QuoteState
 from quotebot.handlers.approvals import submit
 from quotebot.handlers.expiry import expire, note_stale
-from quotebot.handlers.quotes import Decision
 from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
 from tests.quotebot.handlers.test_create_and_submit import ROOT, asked, check_refused, owed
 from tests.quotebot.parts import RULES
 from tests.quotebot.slack.quote_examples import MORNING, example_quote, quote_in
+
+if TYPE_CHECKING:
+    from quotebot.handlers.quotes import Decision
 
 FINAL = {state for state, following in ARROWS.items() if not following}
 EXPIRE = ExpireQuote(valid_until=MORNING)

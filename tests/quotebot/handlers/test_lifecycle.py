@@ -283,6 +283,6 @@ def test_what_cannot_be_seen_cannot_be_cloned_and_is_not_said_to_exist() -> None
 
 
 def test_a_clone_of_what_is_no_longer_sold_takes_no_number() -> None:
-    empty = replace(RULES, catalogue=replace(RULES.catalogue, products={}))
+    empty = replace(RULES, ruleset=replace(RULES.ruleset, catalogue=replace(RULES.catalogue, products={})))
     decision = clone(asked(), CloneQuote("Q-2026-0042", "C0OTHER"), example_quote(), lambda: pytest.fail("a number"), empty)
     check_refused(decision, "not_priceable")

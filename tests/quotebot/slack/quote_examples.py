@@ -7,17 +7,18 @@ from decimal import Decimal
 from importlib.resources import files
 from typing import Any
 
-from quotebot.domain.catalogue import parse_catalogue
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
+from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, dated, price
 from quotebot.domain.quotes import Approval, ApprovalState, Quote, QuoteState
+from quotebot.domain.rulesets import parse_ruleset_toml
 
 MORNING = 1_795_257_060_000  # 21 Nov 2026 10:31 UTC
-CATALOGUE = parse_catalogue(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
+RULESET = parse_ruleset_toml(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
+CATALOGUE = RULESET.catalogue
 GOLDEN = (LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1))
 
 
 def example_pricing(discount: str = "15", lines: tuple[LineRequest, ...] = GOLDEN) -> Pricing:
-    pricing = price(PriceRequest(lines, 12, Decimal(discount)), CATALOGUE)
+    pricing = price(dated(PriceRequest(lines, 12, Decimal(discount)), MORNING), RULESET)
     assert isinstance(pricing, Pricing)
     return pricing
 

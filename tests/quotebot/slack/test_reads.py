@@ -10,8 +10,9 @@ import pytest
 
 from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.execution import Executor
+from quotebot.slack.listing import ListRequest
 from quotebot.slack.reads import ANSWER_CHARACTERS_MAX, Reads
-from quotebot.slack.verbs import ChangeRequest, CompareRequest, ExplainRequest, ListRequest, SimulateRequest, parse
+from quotebot.slack.verbs import ChangeRequest, CompareRequest, ExplainRequest, SimulateRequest, parse
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 
 if TYPE_CHECKING:
@@ -125,7 +126,12 @@ async def test_a_very_long_quote_is_explained_within_one_message_that_keeps_its_
     pro = RULES.catalogue.products["pro"]
     products = {f"p{number}": replace(pro, sku=f"p{number}", name=f"Product {number} {'x' * 60}") for number in range(400)}
     lines = tuple(LineRequest(sku, 1) for sku in products)
-    rules = replace(RULES, catalogue=replace(RULES.catalogue, products=products))
+    (book,) = RULES.ruleset.books
+    sold = replace(RULES.catalogue, products=products)
+    rules = replace(
+        RULES,
+        ruleset=replace(RULES.ruleset, catalogue=sold, books=(replace(book, prices=dict.fromkeys(products, book.prices["pro"])),)),
+    )
     asked = SimulateRequest(None, None, PriceRequest(lines, 12, Decimal(0)))
     answer = await Reads(bench.ledger, rules).answer(asked, "U0REP", "T0HOME")
     assert len(answer) <= ANSWER_CHARACTERS_MAX

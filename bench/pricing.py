@@ -1,0 +1,87 @@
+"""How long a quote takes to price: 40 and 400 lines of every kind of price, interleaved in one run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from decimal import Decimal
+
+from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, canonical, price
+from quotebot.domain.rulesets import Ruleset, parse_ruleset
+
+ROUNDS = 25
+LINES = (40, 400)
+TIERS = [{"from": 1, "price": "10.05"}, {"from": 50, "price": "8.15"}, {"from": 100, "price": "6.25"}]
+KINDS: tuple[dict[str, object], ...] = (
+    {"kind": "flat", "price": "12.345"},
+    {"kind": "range", "tiers": TIERS},
+    {"kind": "slab", "tiers": TIERS},
+    {"kind": "block", "tiers": TIERS},
+    {"kind": "formula", "formula": "max(1, base - quantity * 0.01)", "inputs": {"base": 20}},
+    {"kind": "percent", "percent": "2.5", "of": ["saas"]},
+)
+
+
+def wide_ruleset(count: int) -> Ruleset:
+    """Return a ruleset of `count` products whose prices take turns in all kinds, with a constraint each, taxes and a rate."""
+    skus = [f"p{number}" for number in range(count)]
+    common = {"unit": "seat", "billing": "recurring", "cost": "1.2"}
+    shares = {sku for number, sku in enumerate(skus) if number % len(KINDS) == len(KINDS) - 1}
+    return parse_ruleset(
+        {
+            "name": "wide",
+            "version": "1",
+            "currency": "USD",
+            "products": [{"sku": sku, "name": sku, "family": "services" if sku in shares else "saas", **common} for sku in skus],
+            "price_books": [
+                {
+                    "name": "list",
+                    "currency": "USD",
+                    "converts_to": ["EUR"],
+                    "prices": [{"sku": sku, **KINDS[number % len(KINDS)]} for number, sku in enumerate(skus)],
+                }
+            ],
+            "constraints": [{"kind": "max_quantity", "sku": sku, "quantity": 1000} for sku in skus],
+            "taxes": [{"region": "DE", "percent": 19}],
+        }
+    )
+
+
+def wide_request(rules: Ruleset, count: int) -> PriceRequest:
+    """Return a request for the first `count` products: discounts on line and header, with tax."""
+    lines = tuple(
+        LineRequest(sku, 1 if rules.catalogue.products[sku].family == "services" else 17 + number, Decimal(5), Decimal("2.5"))
+        for number, sku in enumerate(list(rules.catalogue.products)[:count])
+    )
+    return PriceRequest(lines, 12, Decimal("12.5"), region="DE", with_tax=True)
+
+
+def priced_seconds(request: PriceRequest, rules: Ruleset) -> float:
+    """Return the processor time of one price, in seconds: whatever else the machine does is not counted."""
+    started = time.process_time()
+    result = price(request, rules)
+    seconds = time.process_time() - started
+    if not isinstance(result, Pricing):
+        raise SystemExit(f"not priced: {result[0].message}")
+    return seconds
+
+
+def main() -> None:
+    """Print each size's milliseconds and its ratio to the smallest of the same round."""
+    rules = wide_ruleset(max(LINES))
+    requests = {count: wide_request(rules, count) for count in LINES}
+    seconds: dict[int, list[float]] = {count: [] for count in LINES}
+    for _ in range(ROUNDS):
+        for count, request in requests.items():
+            seconds[count].append(priced_seconds(request, rules))
+    print(f"{'lines':>6} {'ratio':>7} {'min ms':>8} {'median ms':>10} {'max ms':>8}   ({ROUNDS} interleaved rounds)")
+    for count, times in seconds.items():
+        ratio = statistics.median(own / first for own, first in zip(times, seconds[LINES[0]], strict=True))
+        print(f"{count:6} {ratio:7.1f} {min(times) * 1e3:8.2f} {statistics.median(times) * 1e3:10.2f} {max(times) * 1e3:8.2f}")
+    largest = price(requests[max(LINES)], rules)
+    if isinstance(largest, Pricing):
+        print(f"snapshot of {max(LINES)} lines: {len(str(canonical(largest))) / 1024:,.0f} KiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Reads a plain document (mappings and lists, as TOML, YAML or JSON give them) and collects every problem with its place.
+
+A reader never raises for bad data: it notes the problem and goes on with a harmless value, so that one look at a document finds
+everything. Whoever reads must throw the result away when there is a problem.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from quotebot.domain import money
+
+TEXT_CHARACTERS_MAX = 80
+SHOWN_CHARACTERS_MAX = 60
+PRICE_MAX = Decimal("1e9")
+DECIMALS_MAX = 6
+ZERO = Decimal(0)
+Path = tuple[str | int, ...]  # keys and 0-based indices from the top of the document
+
+
+@dataclass(frozen=True, slots=True)
+class RulesetProblem:
+    """One thing that is wrong in a document: where, what, and what to write instead."""
+
+    path: Path
+    message: str
+    suggestion: str
+
+    @property
+    def place(self) -> str:
+        """The path as people read it, counting from one: "products[2].tiers[1].price"."""
+        return "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in self.path).removeprefix(".")
+
+    def __str__(self) -> str:
+        """Return the problem as one line."""
+        return f"{self.place or 'ruleset'}: {self.message}; {self.suggestion}"
+
+
+def shown(value: object) -> str:
+    """Return a value as a message repeats it: short, without Python's own names for exact numbers."""
+    text = repr(str(value) if isinstance(value, Decimal | date) else value)
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[: SHOWN_CHARACTERS_MAX - 1]}…"
+
+
+def is_text(text: str, most: int) -> bool:
+    """Tell whether a text says something on one line: no line ends, no control characters, nothing that turns the line around."""
+    return bool(text.strip()) and len(text) <= most and not any(unicodedata.category(sign)[0] == "C" for sign in text)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One mapping of the document. Each method reads one key; what cannot be read is noted in `problems`, shared by all tables."""
+
+    entries: Mapping[str, Any]
+    path: Path
+    problems: list[RulesetProblem]
+
+    def report(self, message: str, suggestion: str, *below: str | int) -> None:
+        """Note a problem with this table, or with what is `below` it."""
+        self.problems.append(RulesetProblem((*self.path, *below), message, suggestion))
+
+    def only(self, *known: str) -> None:
+        """Note every key that nobody reads: a mistyped one would be left out silently."""
+        for key in self.entries:
+            if key not in known:
+                self.report(f"unknown key {shown(key)}", f"known are {', '.join(sorted(known))}", str(key))
+
+    def text(self, key: str, default: str | None = None, *, most: int = TEXT_CHARACTERS_MAX) -> str:
+        """Return a text of 1 to `most` characters."""
+        value = self.entries.get(key, default)
+        if isinstance(value, str) and is_text(value, most):
+            return value
+        self.report(f"{shown(value)} must be a non-empty text of at most {most} visible characters", f"write {key}", key)
+        return ""
+
+    def optional_text(self, key: str) -> str | None:
+        """Return a text, or None when the key is not there."""
+        return None if self.entries.get(key) is None else self.text(key)
+
+    def choice(self, key: str, choices: tuple[str, ...], default: str | None = None) -> str:
+        """Return one of `choices`."""
+        value = self.entries.get(key, default)
+        if isinstance(value, str) and value in choices:
+            return value
+        self.report(f"{shown(value)} must be one of {', '.join(choices)}", f"e.g. {choices[0]}", key)
+        return choices[0]
+
+    def amount(
+        self, key: str, default: Decimal | None = None, *, most: Decimal = PRICE_MAX, decimals: int = DECIMALS_MAX
+    ) -> Decimal:
+        """Return a number from 0 to `most`, written as text or exact number; a float is refused."""
+        value = self.entries.get(key, default)
+        try:
+            number = money.exact(value)
+        except (TypeError, ValueError):
+            self.report(f"{shown(value)} must be an amount", 'write e.g. 10 or "0.40", never a binary float', key)
+            return ZERO
+        if not 0 <= number <= most or len(money.trimmed(number).partition(".")[2]) > decimals:
+            self.report(
+                f"{shown(value)} must be between 0 and {most:,f} with at most {decimals} decimals", "correct the amount", key
+            )
+            return ZERO
+        return number
+
+    def whole(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        """Return a whole number from `low` to `high`; digits in text count, as a CSV file has nothing else."""
+        value = self.entries.get(key, default)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(high)):
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        self.report(f"{shown(value)} must be a whole number from {low:,} to {high:,}", f"e.g. {low}", key)
+        return low
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """Return true or false."""
+        value = self.entries.get(key, default)
+        if isinstance(value, bool):
+            return value
+        if value in ("true", "false"):
+            return bool(value == "true")
+        self.report(f"{shown(value)} must be true or false", f"e.g. {str(default).lower()}", key)
+        return default
+
+    def day(self, key: str) -> date | None:
+        """Return a date, or None when the key is not there."""
+        value = self.entries.get(key)
+        if value is None or (isinstance(value, date) and not isinstance(value, datetime)):
+            return value
+        try:
+            return date.fromisoformat(value)
+        except (TypeError, ValueError):
+            self.report(f"{shown(value)} must be a date", "write e.g. 2026-11-21", key)
+            return None
+
+    def currency(self, key: str) -> str:
+        """Return an ISO 4217 code; "USD" in its place when it is none."""
+        value = self.text(key)
+        try:
+            money.exponent(value)
+        except ValueError as error:
+            if value:
+                self.report(str(error), "e.g. USD", key)
+            return "USD"
+        return value
+
+    def texts(self, key: str, *, most: int = 100) -> tuple[str, ...]:
+        """Return a list of texts; empty when the key is not there."""
+        value = self.entries.get(key, [])
+        if isinstance(value, list | tuple) and len(value) <= most:
+            good = [row for row in value if isinstance(row, str) and is_text(row, TEXT_CHARACTERS_MAX)]
+            if len(good) == len(value):
+                return tuple(good)
+        self.report(f"{shown(value)} must be a list of at most {most} non-empty texts", 'e.g. ["a", "b"]', key)
+        return ()
+
+    def tables(self, key: str, *, most: int, needed: bool = False) -> list[Table]:
+        """Return the list of tables under `key`."""
+        value = self.entries.get(key, [])
+        if not isinstance(value, list | tuple) or len(value) > most or (needed and not value):
+            least = 1 if needed else 0
+            self.report(f"{shown(value)} must be a list of {least} to {most:,} tables", f"write at least one of {key}", key)
+            return []
+        found: list[Table] = []
+        for index, row in enumerate(value):
+            if isinstance(row, Mapping):
+                found.append(Table(row, (*self.path, key, index), self.problems))
+            else:
+                self.report(f"{shown(row)} must be a table", "write its keys and values", key, index)
+        return found
