@@ -55,8 +55,9 @@ class Order(IntEnum):
 class Find(Protocol):
     """Names what a job is about.
 
-    It returns at most `limit` candidates, those with the oldest anchors first. It leaves out what is over by its own rows, what the
-    job has a mark for (statement quotes_to_expire shows how) and quotes with a command under way.
+    It returns at most `limit` candidates, in a fixed order, those with the oldest anchors first, and leaves out what is over
+    by its own rows. Where much may be over that its rows do not show, it leaves out what the job has a mark for, too (statement
+    quotes_to_expire shows how): the scheduler passes over that, but looks at it every time.
     """
 
     def __call__(self, tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
@@ -151,13 +152,20 @@ async def _nothing_sleeps() -> int | None:
 
 
 def _due(tx: Tx, job: ScheduledJob, now: int) -> list[_Due]:
-    found = []
-    for candidate in job.find(tx, job.name, now, AT_ONCE):
-        over = store.marked_slot(tx, job.name, candidate, now)
-        fate = fate_of(slots_due(job.schedule, candidate.anchor, over, now), now, job.misfire, job.max_lateness_ms)
-        if fate.fire or fate.dropped:
-            found.append(_Due(candidate, fate.fire, fate.dropped))
-    return found
+    """Return what is due of the oldest candidates; when all of them are over and there may be more, look further."""
+    limit = AT_ONCE
+    while True:
+        candidates = job.find(tx, job.name, now, limit)
+        found = [due for candidate in candidates if (due := _due_of(tx, job, candidate, now)) is not None]
+        if found or len(candidates) < limit:
+            return found[:AT_ONCE]
+        limit *= 2
+
+
+def _due_of(tx: Tx, job: ScheduledJob, candidate: Candidate, now: int) -> _Due | None:
+    over = store.marked_slot(tx, job.name, candidate, now)
+    fate = fate_of(slots_due(job.schedule, candidate.anchor, over, now), now, job.misfire, job.max_lateness_ms)
+    return _Due(candidate, fate.fire, fate.dropped) if fate.fire or fate.dropped else None
 
 
 def _request(job: ScheduledJob, candidate: Candidate, slot: int, now: int) -> Request:

@@ -447,6 +447,19 @@ async def test_slots_that_are_caught_up_with_come_in_order(bench: Bench) -> None
     assert work.slots() == [MORNING + number * HOUR_MS for number in range(1, 6)]
 
 
+async def test_what_is_over_does_not_hide_what_is_due_behind_it(bench: Bench) -> None:
+    """A job that names everything again and again, the oldest first."""
+    early = tuple(f"Q-2026-1{number:03}" for number in range(AT_ONCE * 2))
+    first, both = job_of(Once(HOUR_MS), *early), job_of(Once(HOUR_MS), *early, "Q-2026-2000")
+    bench.clock.advance(HOUR_MS)
+    assert await running(bench, first).scheduler.step() == len(early)
+    work = running(bench, both)
+    assert await work.scheduler.step() == 1
+    assert work.fired()[-1]["aggregate_id"] == "Q-2026-2000"
+    assert await work.scheduler.step() == 0
+    await work.works()
+
+
 async def test_a_broken_job_stops_no_other_and_is_tried_again_after_a_while(bench: Bench) -> None:
     broken = [True]
 
