@@ -78,7 +78,7 @@ def dated(request: PriceRequest, unix_ms: int) -> PriceRequest:
 
 
 def as_of(request: PriceRequest, unix_ms: int) -> PriceRequest:
-    """Return the request priced on the UTC day of this moment, whatever day it named: what is made anew costs what things cost now."""
+    """Return the request priced on the UTC day of this moment, whatever day it named: what is made anew costs what it costs now."""
     return dated(replace(request, priced_on=None), unix_ms)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quotebot.commands import LifecyclePayload
-    from quotebot.domain.requests import PriceRequest, PricingProblem
+    from quotebot.domain.requests import PricingProblem
     from quotebot.handlers.quotes import Asked, Rules
     from quotebot.lifecycle_commands import CloneQuote
 
@@ -166,9 +166,7 @@ def lose(asked: Asked, command: LoseQuote, quote: Quote, root: str) -> Decision:
     return _applied(asked, quote, after, root, ("lost", "quote.lost", lifecycle_words.lost(after, asked.actor)))
 
 
-def _revised_price(
-    asked: Asked, command: ReviseQuote, quote: Quote, rules: Rules
-) -> Pricing | tuple[PricingProblem, ...]:
+def _revised_price(asked: Asked, command: ReviseQuote, quote: Quote, rules: Rules) -> Pricing | tuple[PricingProblem, ...]:
     request = command.request
     if request is None:
         edited = changed(request_of(quote.pricing), command.changes or Changes())
@@ -176,8 +174,6 @@ def _revised_price(
             return edited
         request = edited
     return price(as_of(request, asked.received_at), rules.ruleset)
-
-
 
 
 def _cannot_become(asked: Asked, quote: Quote, target: QuoteState, verb: str) -> Decision | None:

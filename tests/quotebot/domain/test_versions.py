@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quotebot.domain.policy import parse_policy
 from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
 from quotebot.domain.versions import Simulation, difference, difference_words, simulate
-from tests.quotebot.slack.quote_examples import GOLDEN, MORNING, RULESET, example_pricing
+from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, MORNING, RULESET, example_pricing
 
 POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))
 FIRST = example_pricing("15")
