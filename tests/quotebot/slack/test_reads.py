@@ -10,8 +10,9 @@ import pytest
 
 from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.execution import Executor
+from quotebot.slack.listing import ListRequest
 from quotebot.slack.reads import ANSWER_CHARACTERS_MAX, Reads
-from quotebot.slack.verbs import ChangeRequest, CompareRequest, ExplainRequest, ListRequest, SimulateRequest, parse
+from quotebot.slack.verbs import ChangeRequest, CompareRequest, ExplainRequest, SimulateRequest, parse
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 
 if TYPE_CHECKING:

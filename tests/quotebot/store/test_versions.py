@@ -13,7 +13,7 @@ from quotebot.domain.lifecycle import IllegalTransitionError, allowed, is_final
 from quotebot.domain.quotes import Closing, QuoteState, Sending
 from quotebot.store import quotes as store
 from quotebot.store import versions
-from quotebot.store.versions import Filter
+from quotebot.store.versions import Filter, Page
 from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
 
 if TYPE_CHECKING:
@@ -232,10 +232,11 @@ async def test_a_list_holds_what_fits_and_nothing_else(bench: Bench, case: str) 
 
 async def test_a_list_comes_in_pages_without_a_gap(bench: Bench) -> None:
     await _several(bench)
-    pages = [
-        await bench.ledger.database.read(lambda tx, page=page: versions.list_quotes(tx, Filter("T0HOME"), page=page, rows=3))
-        for page in (1, 2, 3)
-    ]
+
+    def work(tx: Tx) -> list[Page]:
+        return [versions.list_quotes(tx, Filter("T0HOME"), page=page, rows=3) for page in (1, 2, 3)]
+
+    pages = await bench.ledger.database.read(work)
     assert [[quote.quote_id[-1] for quote in page.quotes] for page in pages] == [["4", "3", "2"], ["1"], []]
     assert [page.more for page in pages] == [True, False, False]
 
