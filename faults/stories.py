@@ -115,6 +115,7 @@ STORIES: Final = (
     ),
     Story("accept", lambda: [Types(f"accept {QUOTE}"), Settles()], _sent),
     Story("lose", lambda: [Types(f"lost {QUOTE}: too expensive"), Settles()], _sent),
+    Story("from the terminal", lambda: [Operates("cancel_quote"), Starts(), Settles()], lambda: [*_submitted(), Stops()]),
     Story("refused change", lambda: [Types(f"accept {QUOTE}"), Settles()], _created),
     Story(
         "recovery",

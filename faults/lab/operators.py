@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 from faults.lab.database import engine
 from ledger.dead_letters import Filters
 from ledger.retention import purge
-from quotebot.cli import letters, ops
+from quotebot.cli import letters, ops, quote_work
+from quotebot.lifecycle_commands import CancelQuote
 from quotebot.opening import dead_letters, open_ledger
+from quotebot.sandbox.slack.directory import TEAM_ID
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -95,6 +97,16 @@ async def prune(settings: Settings, clock: LabClock, trap: Trap) -> None:
         await purge(ledger, clock.now_ms(), dry_run=False)
 
 
+async def cancel_quote(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot quote cancel Q-2027-0001 --as U0REP --request-id r1`, with no bot running."""
+    asked = quote_work.Options("U0REP", "r1", json_output=True)
+    deed = quote_work.Deed(CancelQuote("not wanted"), "Q-2027-0001", None, TEAM_ID, ("cancel", "not wanted"))
+    async with terminal(settings, clock, trap) as ledger:
+        operation = (await quote_work.reserve(ledger, deed, asked)).operation
+        if not quote_work.has_ended(operation):
+            await quote_work.execute_alone(settings, operation.id, clock, engine(trap))
+
+
 async def _resolve(settings: Settings, clock: LabClock, trap: Trap, *, delivered: bool) -> None:
     async with terminal(settings, clock, trap) as ledger:
         found = dead_letters(ledger)
@@ -126,5 +138,6 @@ OPERATORS: Final[Mapping[str, Callable[[Settings, LabClock, Trap], Awaitable[Non
         pause,
         resume,
         prune,
+        cancel_quote,
     )
 }

@@ -16,8 +16,10 @@ from quotebot.cli import exits, letters, opened
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ledger.clock import Clock
     from ledger.ledger import Ledger
     from ledger.records import Operation, Reservation
+    from ledger.sqlite import SqliteDatabase
     from quotebot.commands import Payload
     from quotebot.settings import Settings
 
@@ -79,17 +81,20 @@ def options(user: str | None, request_id: str | None, *, json_output: bool) -> O
 
 async def carry_out(ledger: Ledger, deed: Deed, asked: Options) -> int:
     """Record the command, wait for its end and print its answer; returns the exit status."""
-    reservation = await _reserve(ledger, deed, asked)
+    reservation = await reserve(ledger, deed, asked)
     if reservation.operation.id == 0 or reservation.sighting == "conflict":
         return _refused_at_once(reservation, asked)
     operation = await _finished(ledger, reservation.operation)
     return _report(operation, asked, repeated=reservation.sighting == "duplicate")
 
 
-async def _reserve(ledger: Ledger, deed: Deed, asked: Options) -> Reservation:
+async def reserve(ledger: Ledger, deed: Deed, asked: Options) -> Reservation:
+    """Record the command; the same request id gets the operation that it became at first sight."""
     from ledger import keys  # noqa: PLC0415 -- see root.py
     from ledger.records import Request  # noqa: PLC0415 -- see root.py
+    from quotebot.store import versions  # noqa: PLC0415 -- see root.py
 
+    name = await ledger.database.read(lambda tx: versions.known_name(tx, asked.user, deed.team_id))
     typed: list[Any] = [*deed.typed, deed.quote_id, deed.version, asked.user]
     request = Request(
         source="cli",
@@ -103,7 +108,7 @@ async def _reserve(ledger: Ledger, deed: Deed, asked: Options) -> Reservation:
         actor_type="operator",
         team_id=deed.team_id,
         received_at=ledger.clock.now_ms(),
-        transport={"actor_name": "", "terminal_user": opened.operator()},
+        transport={"actor_name": name, "terminal_user": opened.operator()},
     )
     return await ledger.reserve(request)
 
@@ -112,15 +117,16 @@ async def _finished(ledger: Ledger, operation: Operation) -> Operation:
     """Wait until the command has ended, or for 30 seconds; execute it here while no bot runs. Returns it as it is then."""
     import asyncio  # noqa: PLC0415 -- see root.py
 
+    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
     from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
     from quotebot.opening import LedgerInUseError  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
     give_up_at = asyncio.get_running_loop().time() + WAIT_SECONDS
-    while not _has_ended(operation) and asyncio.get_running_loop().time() < give_up_at:
+    while not has_ended(operation) and asyncio.get_running_loop().time() < give_up_at:
         if not await bot_runs(ledger):
             try:
-                await _execute_alone(load_settings(), operation.id)
+                await execute_alone(load_settings(), operation.id, SystemClock())
             except LedgerInUseError:  # one has just started
                 continue
             return await _look(ledger, operation.id)
@@ -129,28 +135,23 @@ async def _finished(ledger: Ledger, operation: Operation) -> Operation:
     return operation
 
 
-async def _execute_alone(settings: Settings, operation_id: int) -> None:
-    """Execute what is due as the one active process, up to this command. Raises LedgerInUseError when a bot runs after all."""
+async def execute_alone(settings: Settings, operation_id: int, clock: Clock, engine: type[SqliteDatabase] | None = None) -> None:
+    """Execute what is due as the one active process, up to this command. Raises LedgerInUseError when a bot runs after all.
+
+    `engine` is the database of fault tests.
+    """
     import random  # noqa: PLC0415 -- see root.py
 
     from ledger import recovery  # noqa: PLC0415 -- see root.py
-    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
     from ledger.ledger import Ledger  # noqa: PLC0415 -- see root.py
-    from quotebot import __version__  # noqa: PLC0415 -- see root.py
+    from ledger.sqlite import SqliteDatabase  # noqa: PLC0415 -- see root.py
+    from quotebot import __version__, opening  # noqa: PLC0415 -- see root.py
     from quotebot.execution import Executor, burial_answer  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import (  # noqa: PLC0415 -- see root.py
-        instance_lock,
-        load_rules,
-        matrix,
-        open_audit,
-        open_database,
-    )
     from quotebot.store import quotes as store  # noqa: PLC0415 -- see root.py
 
-    clock = SystemClock()
-    async with instance_lock(settings):
-        audit = open_audit(settings)
-        database = await open_database(settings.ledger_path, audit, clock, bot=False)
+    async with opening.instance_lock(settings):
+        audit = opening.open_audit(settings)
+        database = await opening.open_database(settings.ledger_path, audit, clock, bot=False, engine=engine or SqliteDatabase)
         try:
             epoch = await recovery.begin_epoch(database, clock.now_ms(), role="cli", build=__version__)
             ledger = Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds, pin=store.head_version)
@@ -159,9 +160,9 @@ async def _execute_alone(settings: Settings, operation_id: int) -> None:
                 answer=lambda tx, poisoned: burial_answer(tx, poisoned, "the bot stopped while working on it", clock.now_ms()),
                 follow=letters.follow(ledger),
             )
-            executor = Executor(ledger, load_rules(settings), random.SystemRandom().uniform, matrix(settings))
+            executor = Executor(ledger, opening.load_rules(settings), random.SystemRandom().uniform, opening.matrix(settings))
             with _warnings_only():
-                while await executor.step() and not _has_ended(await _look(ledger, operation_id)):
+                while await executor.step() and not has_ended(await _look(ledger, operation_id)):
                     pass
             await recovery.give_back(ledger)
         finally:
@@ -195,7 +196,8 @@ async def _look(ledger: Ledger, operation_id: int) -> Operation:
     return Operation.of(row)
 
 
-def _has_ended(operation: Operation) -> bool:
+def has_ended(operation: Operation) -> bool:
+    """Tell whether nothing more will come of the command by itself."""
     return operation.state in ("completed", "failed_terminal", "discarded")
 
 
@@ -221,7 +223,7 @@ def _report(operation: Operation, asked: Options, *, repeated: bool) -> int:
     from quotebot import words  # noqa: PLC0415 -- see root.py
 
     response = operation.response or {}
-    ended = _has_ended(operation)
+    ended = has_ended(operation)
     text = response.get("text") or words.operation_pending(operation.correlation_id)
     done = operation.state == "completed" and operation.outcome == "applied"
     if asked.json_output:

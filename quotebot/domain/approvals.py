@@ -106,7 +106,7 @@ def _expired(quote: Quote, received_at: int | None) -> Refusal | None:
 
 
 def _own_request(approval: Approval, quote: Quote, actor: str) -> Refusal | None:
-    if actor not in (approval.requested_by, quote.requester):
+    if actor not in (approval.requested_by, quote.requester, quote.revised_by):
         return None
     roles = " and ".join(_role_words(role) for role in approval.required_roles)
     sentence = f"You asked for {quote.quote_id}, so someone else has to decide: {roles}. The request stays open."

@@ -88,6 +88,10 @@ WHERE q.team_id = :team_id
 ORDER BY q.created_at DESC, q.quote_id DESC
 LIMIT :limit OFFSET :offset;
 
+-- name: name_of_requester
+SELECT requester_name FROM quotes WHERE requester = :requester AND team_id = :team_id AND requester_name <> ''
+ORDER BY recorded_at DESC LIMIT 1;
+
 -- name: teams_of_quotes
 SELECT (SELECT min(team_id) FROM quotes) AS first, (SELECT max(team_id) FROM quotes) AS last;
 

@@ -101,6 +101,12 @@ def list_quotes(tx: Tx, chosen: Filter, *, page: int = 1, rows: int = PAGE_ROWS)
     return Page(tuple(_listed(row) for row in found[:rows]), page, len(found) > rows)
 
 
+def known_name(tx: Tx, requester: str, team_id: str) -> str:
+    """Return how Slack named a person when they made their newest quote; empty when they made none there."""
+    row = tx.one("name_of_requester", requester=requester, team_id=team_id)
+    return "" if row is None else str(row["requester_name"])
+
+
 def only_team(tx: Tx) -> str | None:
     """Return the workspace that all quotes belong to, or None when there are none, or several."""
     row = tx.one("teams_of_quotes")

@@ -216,6 +216,19 @@ async def test_a_click_on_an_approval_of_a_superseded_version_decides_nothing(be
     assert (again["outcome"], standing(bench)) == ("applied", ("approved", 2))  # 8 % needs nobody
 
 
+async def test_who_made_a_version_does_not_approve_it_even_if_somebody_else_submits_it(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 0)
+    twelve = ReviseQuote(Changes(discount_percent=Decimal(12)))
+    await done(bench, executor, typed(bench, twelve, "revise", actor="U0MANAGER"))
+    await done(bench, executor, typed(bench, SubmitQuote(), "submit"))
+    approval = bench.row("SELECT approval_id FROM approvals")["approval_id"]
+    decision = DecideApproval(approval, "approve")
+    own = await done(bench, executor, typed(bench, decision, "own", actor="U0MANAGER"))
+    assert json.loads(own["response"])["code"] == "own_request"
+    other = await done(bench, executor, typed(bench, decision, "other", actor="U0VP"))
+    assert other["outcome"] == "applied"
+
+
 async def test_a_change_from_the_terminal_is_answered_there_and_nowhere_else(bench: Bench, executor: Executor) -> None:
     await brought(bench, executor, 0)
     row = await done(bench, executor, typed(bench, AcceptQuote(), "it", source="cli", actor_type="operator"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.domain.policy import parse_policy
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
+from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, dated, price
 from quotebot.domain.versions import Simulation, difference, difference_words, simulate
 from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, MORNING, RULESET, example_pricing
 
@@ -18,7 +18,7 @@ FIRST = example_pricing("15")
 
 
 def priced(lines: tuple[LineRequest, ...] = GOLDEN, term: int = 12, discount: str = "15") -> Pricing:
-    found = price(PriceRequest(lines, term, Decimal(discount)), RULESET)
+    found = price(dated(PriceRequest(lines, term, Decimal(discount)), MORNING), RULESET)
     assert isinstance(found, Pricing)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ import pytest
 from quotebot.commands import ReviseQuote
 from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.lifecycle import allowed, may_be_changed
-from quotebot.domain.pricing import LineRequest, PriceRequest
+from quotebot.domain.pricing import LineRequest, PriceRequest, request_of
 from quotebot.domain.quotes import Closing, QuoteState, Sending
+from quotebot.domain.versions import difference
 from quotebot.handlers.lifecycle import change, clone
 from quotebot.handlers.quotes import DAY_MS, Asked, Decision
 from quotebot.lifecycle_commands import (
@@ -258,7 +260,9 @@ def test_a_clone_is_a_new_quote_of_the_one_who_asks_whatever_became_of_the_origi
     quote = after_of(decision)
     assert (quote.quote_id, quote.version, quote.state, quote.approval) == ("Q-2026-0050", 1, QuoteState.PRICED, None)
     assert (quote.account, quote.requester, quote.channel) == ("Acme", "U0OTHER", "C0OTHER")
-    assert quote.pricing == original.pricing
+    assert not difference(original.pricing, quote.pricing)
+    day = datetime.fromtimestamp(original.valid_until / 1000 + 86_400, UTC).date()
+    assert request_of(quote.pricing) == replace(request_of(original.pricing), priced_on=day)  # at the prices of its own day
     assert quote.valid_until == original.valid_until + 31 * DAY_MS
     assert [(effect.effect_class, effect.aggregate_id) for effect in decision.effects] == [("slack.post", "Q-2026-0050")]
     (event,) = decision.events

@@ -17,8 +17,6 @@ from quotebot.store.versions import Filter, Page
 from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ledger.database import Tx
     from quotebot.domain.quotes import Quote
     from tests.quotebot.parts import Bench
@@ -235,10 +233,10 @@ async def test_a_list_holds_what_fits_and_nothing_else(bench: Bench, case: str) 
 async def test_a_list_comes_in_pages_without_a_gap(bench: Bench) -> None:
     await _several(bench)
 
-    def page_of(number: int) -> Callable[[Tx], Page]:
-        return lambda tx: versions.list_quotes(tx, Filter("T0HOME"), page=number, rows=3)
+    def work(tx: Tx) -> list[Page]:
+        return [versions.list_quotes(tx, Filter("T0HOME"), page=page, rows=3) for page in (1, 2, 3)]
 
-    pages = [await bench.ledger.database.read(page_of(number)) for number in (1, 2, 3)]
+    pages = await bench.ledger.database.read(work)
     assert [[quote.quote_id[-1] for quote in page.quotes] for page in pages] == [["4", "3", "2"], ["1"], []]
     assert [page.more for page in pages] == [True, False, False]
 
