@@ -9,6 +9,7 @@ A bot that no window kills can live in the cell's own process, which costs a thi
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import json
 import os
@@ -54,6 +55,23 @@ class Cell:
         self._loop = VirtualLoop(clock)
         remember_tasks(self._loop)
         self._answered: dict[str, Any] | None = None
+
+    def twin(self) -> Cell:
+        """Return a cell that stands where this one stands and shares nothing with it but the settings. No bot may be running."""
+        clock = self.clock.twin()
+        twin = Cell(self.settings, clock, seed=0)
+        kept = {id(self): twin, id(self.clock): clock, id(self._loop): twin._loop}
+        twin.world = copy.deepcopy(self.world, kept)
+        twin.history = list(self.history)
+        twin.was_stopped = self.was_stopped
+        return twin
+
+    def end(self) -> None:
+        """Leave nothing running, whatever went wrong."""
+        if isinstance(self.life, Life):
+            os.kill(self.life.pid, signal.SIGKILL)
+            self._reap()
+        self._loop.close()
 
     # ------------------------------------------------------------------------------------------------ the bot's processes
 
