@@ -117,7 +117,7 @@ def test_the_discount_on_the_whole_is_rounded_once_and_shared_out_to_the_last_un
     smallest = money.quantum(pricing.currency)
     for line in pricing.lines:
         exact = (line.net_amount + line.header_discount_amount) * pricing.authorised_percent / 100
-        assert abs(line.header_discount_amount - exact) <= smallest
+        assert abs(line.header_discount_amount - exact) < smallest * Decimal("1.5")  # half a unit is the rounding of the whole
 
 
 @given(requests())

@@ -309,7 +309,7 @@ def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for key, child in below for found in places(child, (*path, key)))]
 
 
-JUNK = st.sampled_from(
+JUNK: st.SearchStrategy[Any] = st.sampled_from(
     [
         None,
         True,
