@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from quotebot.domain.requests import canonical_request, parse_request
+from quotebot.domain.price_requests import canonical_request, parse_request
 
 if TYPE_CHECKING:
-    from quotebot.domain.requests import PriceRequest
+    from quotebot.domain.price_requests import PriceRequest
 
 PAYLOAD_BYTES_MAX: Final = 64 * 1024  # of the canonical form; the ledger's table refuses more
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.charging import PERCENT, RECURRING, Charged, Terms, charge, terms_of
-from quotebot.domain.priced import PER_LINE, ZERO, PricedLine, Pricing, Step
-from quotebot.domain.requests import (
+from quotebot.domain.price_requests import (
     LINES_MAX,
     LineRequest,
     PriceRequest,
@@ -20,6 +19,7 @@ from quotebot.domain.requests import (
     find_problems,
     normalised,
 )
+from quotebot.domain.priced import PER_LINE, ZERO, PricedLine, Pricing, Step
 from quotebot.domain.selection import Item, choose
 from quotebot.domain.snapshots import canonical, from_canonical
 from quotebot.domain.taxes import find_tax
