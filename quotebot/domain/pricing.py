@@ -46,6 +46,7 @@ __all__ = [
     "find_problems",
     "from_canonical",
     "price",
+    "renewed",
     "reprice",
     "request_of",
 ]
@@ -92,11 +93,19 @@ def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingPro
 
 
 def request_of(pricing: Pricing) -> PriceRequest:
-    """Return what was asked for. A snapshot of schema 1 tells it by its lines; such a request named no day."""
+    """Return what was asked for, with its day: pricing it again under the same ruleset gives the same price.
+
+    A snapshot of schema 1 tells it by its lines; such a request named no day.
+    """
     if pricing.request is not None:
         return pricing.request
     lines = tuple(LineRequest(line.sku, line.quantity) for line in pricing.lines)
     return PriceRequest(lines, pricing.term_months, pricing.discount_percent, currency=pricing.currency)
+
+
+def renewed(pricing: Pricing, unix_ms: int) -> PriceRequest:
+    """Return what was asked for as it would be asked now, at the prices of this moment's day: for a revision or a clone."""
+    return dated(replace(request_of(pricing), priced_on=None), unix_ms)
 
 
 def reprice(stored: Pricing, ruleset: Ruleset) -> tuple[str, ...]:
