@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from quotebot.domain.changes import Changes, LineChange
-from quotebot.domain.requests import canonical_request, parse_request
+from quotebot.domain.price_requests import canonical_request, parse_request
 from quotebot.lifecycle_commands import (
     AcceptQuote,
     CancelQuote,
@@ -28,7 +28,7 @@ from quotebot.lifecycle_commands import (
 )
 
 if TYPE_CHECKING:
-    from quotebot.domain.requests import PriceRequest
+    from quotebot.domain.price_requests import PriceRequest
 
 PAYLOAD_BYTES_MAX: Final = 64 * 1024  # of the canonical form; the ledger's table refuses more
 

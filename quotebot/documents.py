@@ -72,15 +72,16 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
 
 def _line(line: PricedLine, currency: str, percent: str) -> DocumentLine:
     billed = "per month" if line.billing == "recurring" else "billed once"
+    part = "" if line.bundle is None else f"Part of {line.bundle} · "
     tier = "" if line.tier is None else f"Volume tier {line.tier} · "
     return DocumentLine(
         position=str(line.position),
         name=line.name,
         sku=line.sku,
-        detail=f"{tier}{billed}",
+        detail=f"{part}{tier}{billed}",
         quantity=f"{line.quantity:,}",
         term=_months(line.months) if line.billing == "recurring" else "one time",
-        unit_price=money.format_number(line.unit_price, currency),
+        unit_price=money.format_unit_price(line.unit_price, currency).removesuffix(f" {currency}"),
         discount=percent,
         amount=money.format_number(line.net_amount, currency),
     )

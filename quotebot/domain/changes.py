@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from quotebot.domain.requests import LineRequest, PricingProblem, clipped
+from quotebot.domain.price_requests import LineRequest, PricingProblem, clipped
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from quotebot.domain.requests import PriceRequest
+    from quotebot.domain.price_requests import PriceRequest
 
 CHANGES_MAX = 400  # as many as a quote has lines
 

@@ -10,14 +10,14 @@ from quotebot.domain import money
 from quotebot.domain.formulas import FormulaError
 from quotebot.domain.price_books import PriceBook, PriceEntry, books_for, find_price
 from quotebot.domain.price_kinds import UNIT_PRICE, Charge, Share, numeric_attributes
+from quotebot.domain.price_requests import PricingProblem, authorised
 from quotebot.domain.priced import ZERO, Step
-from quotebot.domain.requests import PricingProblem, authorised
 from quotebot.domain.taxes import find_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quotebot.domain.requests import PriceRequest
+    from quotebot.domain.price_requests import PriceRequest
     from quotebot.domain.rulesets import Ruleset
     from quotebot.domain.selection import Item
     from quotebot.domain.taxes import Rate

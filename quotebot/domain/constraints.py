@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quotebot.domain.requests import QUANTITY_MAX, PricingProblem
+from quotebot.domain.price_requests import QUANTITY_MAX, PricingProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from quotebot.domain import money
 
 if TYPE_CHECKING:
-    from quotebot.domain.requests import PriceRequest
+    from quotebot.domain.price_requests import PriceRequest
     from quotebot.domain.taxes import Rate
 
 SNAPSHOT_SCHEMA = 2

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.charging import PERCENT, RECURRING, Charged, Terms, charge, terms_of
-from quotebot.domain.priced import PER_LINE, ZERO, PricedLine, Pricing, Step
-from quotebot.domain.requests import (
+from quotebot.domain.price_requests import (
     LINES_MAX,
     LineRequest,
     PriceRequest,
     PricingProblem,
+    as_of,
     authorised,
     clipped,
     dated,
     find_problems,
     normalised,
 )
+from quotebot.domain.priced import PER_LINE, ZERO, PricedLine, Pricing, Step
 from quotebot.domain.selection import Item, choose
 from quotebot.domain.snapshots import canonical, from_canonical
 from quotebot.domain.taxes import find_tax
@@ -46,6 +47,7 @@ __all__ = [
     "find_problems",
     "from_canonical",
     "price",
+    "renewed",
     "reprice",
     "request_of",
 ]
@@ -92,11 +94,19 @@ def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingPro
 
 
 def request_of(pricing: Pricing) -> PriceRequest:
-    """Return what was asked for. A snapshot of schema 1 tells it by its lines; such a request named no day."""
+    """Return what was asked for, with its day: pricing it again under the same ruleset gives the same price.
+
+    A snapshot of schema 1 tells it by its lines; such a request named no day.
+    """
     if pricing.request is not None:
         return pricing.request
     lines = tuple(LineRequest(line.sku, line.quantity) for line in pricing.lines)
     return PriceRequest(lines, pricing.term_months, pricing.discount_percent, currency=pricing.currency)
+
+
+def renewed(pricing: Pricing, unix_ms: int) -> PriceRequest:
+    """Return what was asked for as it would be asked now, at the prices of this moment's day: for a revision or a clone."""
+    return as_of(request_of(pricing), unix_ms)
 
 
 def reprice(stored: Pricing, ruleset: Ruleset) -> tuple[str, ...]:

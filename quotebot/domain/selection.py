@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quotebot.domain.constraints import Chosen, find_violations
-from quotebot.domain.requests import LINES_MAX, QUANTITY_MAX, LineRequest, PriceRequest, PricingProblem, clipped
+from quotebot.domain.price_requests import LINES_MAX, QUANTITY_MAX, LineRequest, PriceRequest, PricingProblem, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from quotebot.domain import money
+from quotebot.domain.price_requests import canonical_request, parse_request
 from quotebot.domain.priced import PER_LINE, SNAPSHOT_SCHEMA, PricedLine, Pricing, Step
-from quotebot.domain.requests import canonical_request, parse_request
 from quotebot.domain.taxes import Rate
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from quotebot.domain import money
 from quotebot.domain.billing import instalments
 from quotebot.domain.charging import RECURRING
+from quotebot.domain.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.priced import PER_LINE
-from quotebot.domain.requests import BILLING_FREQUENCIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.policy import evaluate
+from quotebot.domain.price_requests import as_of
 from quotebot.domain.pricing import Pricing, price
-from quotebot.domain.requests import as_of
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -14,9 +14,9 @@ from quotebot import effects, lifecycle_words, words
 from quotebot.commands import ReviseQuote
 from quotebot.domain.changes import Changes, changed
 from quotebot.domain.lifecycle import allowed, may_be_changed
-from quotebot.domain.pricing import Pricing, price, request_of
+from quotebot.domain.price_requests import as_of
+from quotebot.domain.pricing import Pricing, price, renewed, request_of
 from quotebot.domain.quotes import Closing, Quote, QuoteState, Sending
-from quotebot.domain.requests import as_of
 from quotebot.domain.versions import difference
 from quotebot.handlers.quotes import DAY_MS, Decision, facts, foreign, refused
 from quotebot.lifecycle_commands import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quotebot.commands import LifecyclePayload
-    from quotebot.domain.requests import PricingProblem
+    from quotebot.domain.price_requests import PricingProblem
     from quotebot.handlers.quotes import Asked, Rules
     from quotebot.lifecycle_commands import CloneQuote
 
@@ -90,7 +90,7 @@ def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: C
     """
     if original is None or original.team_id != asked.team_id:  # a stranger does not learn that it exists
         return refused(asked, "new", command.channel, "unknown_quote", lifecycle_words.nothing_to_clone(command.quote_id))
-    priced = price(as_of(request_of(original.pricing), asked.received_at), rules.ruleset)
+    priced = price(renewed(original.pricing, asked.received_at), rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(words.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))

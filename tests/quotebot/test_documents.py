@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from decimal import Decimal
 
 import pytest
 
 from quotebot.documents import Seller, quote_document
 from quotebot.domain.pricing import LineRequest
 from quotebot.domain.quotes import ApprovalState, QuoteState
+from tests.quotebot.domain.ruleset_parts import ask, book, priced, product, ruleset
 from tests.quotebot.slack.quote_examples import decided, example_pricing, example_quote, quote_in
 
 SELLER = Seller("Seller Ltd", ("1 Street", "City"))
@@ -34,6 +36,22 @@ def test_every_line_is_there_with_quantity_term_and_amount() -> None:
     assert (first.position, first.quantity, first.term, first.detail) == ("1", "1,500", "12 months", "Volume tier 100+ · per month")
     assert (first.unit_price, first.discount, first.amount) == ("6.00", "15 %", "91,800.00")
     assert (second.term, second.detail, second.amount) == ("one time", "billed once", "4,250.00")
+
+
+def test_a_line_with_a_discount_of_its_own_says_what_it_was_given_and_an_average_price_keeps_its_decimals() -> None:
+    tiers = [{"from": 1, "price": 10}, {"from": 50, "price": 8}, {"from": 100, "price": 6}]
+    parts = [{"sku": "a", "quantity": 120}]
+    rules = ruleset(
+        products=[product("a"), product("b"), product("set", kind="bundle", components=parts)],
+        price_books=[book([{"sku": "a", "kind": "slab", "tiers": tiers}, {"sku": "b", "price": 5}])],
+    )
+    pricing = priced(ask(("set", 1), LineRequest("b", 1, Decimal(20)), term=12, discount="10"), rules)
+    document = quote_document(replace(APPROVED, pricing=pricing), SELLER, "rep")
+    first, second = document.lines
+    assert (first.unit_price, first.discount, first.amount) == ("8.466667", "10 %", "10,972.80")
+    assert first.detail == "Part of set · Volume tier 100+ · per month"
+    assert (second.unit_price, second.discount, second.amount) == ("5.00", "28 %", "43.20")
+    assert document.discount_label == "Discount"
 
 
 def test_without_a_discount_none_is_mentioned() -> None:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotebot.domain.price_requests import LineRequest
 from quotebot.domain.pricing import price
-from quotebot.domain.requests import LineRequest
 from quotebot.domain.rulesets import RulesetError, canonical_ruleset, parse_ruleset, parse_ruleset_toml
 from tests.quotebot.domain.ruleset_parts import SAMPLE, ask, book, document, priced, product
 
