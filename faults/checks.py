@@ -14,7 +14,7 @@ from contextlib import closing
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from faults.checking import business, claims, deeds, identity, rest, trail
+from faults.checking import business, claims, deeds, identity, life, rest, trail
 from faults.checking.evidence import NOBODY, Facts, House, Outside, Told
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "I16": "The file is sound: integrity, foreign keys, strict tables.",
     "I17": "Totals are the sums of their lines, in the ledger and in Salesforce, and a quote has every version up to its own.",
     "I18": "Retention leaves a tombstone and deletes nothing that is unfinished or dead.",
+    "I19": "A quote follows the arrows of its life, a change is about the version that was seen, and every end is kept.",
     "L1": "When all is drained, what is left waits with a reason: a held class, a dead parent, a newer build.",
     "L2": "Whatever is unfinished has something that wakes it.",
     "L3": "Each thing given up is a dead letter with a reason, told once per cycle.",
@@ -86,6 +87,7 @@ ALWAYS: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
     "I16": rest.file_is_sound,
     "I17": business.adds_up,
     "I18": trail.nothing_needed_is_gone,
+    "I19": life.lived_rightly,
     "L2": rest.everything_wakes,
     "L3": rest.dead_is_told,
     "L4": rest.holds_end,

@@ -229,7 +229,36 @@ DAMAGED_ROWS: dict[str, tuple[tuple[str, ...], str]] = {
         ("UPDATE quote_versions SET pricing = json_set(pricing, '$.net_total', '1.00') WHERE quote_id LIKE '%0001'",),
         "I17",
     ),
-    "a version that is missing": (("UPDATE quotes SET version = 2 WHERE quote_id LIKE '%0002'",), "I17"),
+    "a version that is missing": (("UPDATE quotes SET version = 2 WHERE quote_id LIKE '%0002'",), "I17 I19"),
+    "a quote that nobody ended": (("UPDATE quotes SET state = 'lost' WHERE quote_id LIKE '%0001'",), "I2 I19 L6"),
+    "a quote that was ended after its last day": (
+        (
+            (
+                "INSERT INTO quote_closings SELECT quote_id, version, 'accepted', NULL, 'U0REP', valid_until FROM quotes "
+                "WHERE quote_id LIKE '%0001'"
+            ),
+            "UPDATE quotes SET state = 'accepted' WHERE quote_id LIKE '%0001'",
+        ),
+        "I2 I19 L6",
+    ),
+    "a quote that was ended otherwise": (
+        (
+            (
+                "INSERT INTO quote_closings SELECT quote_id, version, 'lost', 'too expensive', 'U0REP', 1 FROM quotes "
+                "WHERE quote_id LIKE '%0001'"
+            ),
+        ),
+        "I19",
+    ),
+    "a superseded version that is the newest": (
+        (
+            (
+                "INSERT INTO superseded_versions SELECT quote_id, version, 'sent', 1, 'U0REP', 1 FROM quotes "
+                "WHERE quote_id LIKE '%0001'"
+            ),
+        ),
+        "I19",
+    ),
     "a command that vanished": (
         (
             "DELETE FROM attempts WHERE effect_id IN (SELECT id FROM effects WHERE operation_id = 5)",

@@ -26,6 +26,7 @@ ENDLESS: Final = frozenset({"run", "sandbox"})  # looked up in their --help only
 BEFORE: Final = {
     ("resume",): (("pause", "crm", "--reason", "a test"),),
     ("ops", "cancel"): (("replay", "118"),),
+    ("quote", "compare"): (("quote", "revise", "Q-2026-0042", "200 pro", "--as", "U0REP"),),
 }
 
 
@@ -79,7 +80,9 @@ def real(arguments: tuple[str, ...], ledger: Path) -> list[str]:
         "c-7f91ab12": row["correlation_id"],
         "Q-2026-0042": row["aggregate_id"],
     }
-    return [examples.get(argument, argument) for argument in arguments if argument != "--wait"]  # no bot runs here
+    quote = examples["Q-2026-0042"]
+    ours = [examples.get(argument, argument).replace("Q-2026-0042", quote) for argument in arguments]
+    return [argument for argument in ours if argument != "--wait"]  # no bot runs here
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)

@@ -47,6 +47,21 @@ METHODS: Final = {
     ),
     "salesforce": ("composite/graph", "oauth2/token", "sobjects/Quote"),
 }
+CHANGES: Final = (  # in the life of a quote: what may come next, and what may not
+    "revise {quote}: discount {discount}%",
+    "revise {quote}: add 7 pro",
+    "submit {quote}",
+    "finalize {quote}",
+    "finalize {quote}",
+    "finalize {quote} v1",
+    "sent {quote} to buyer",
+    "accept {quote}",
+    "lost {quote}: too expensive",
+    "cancel {quote}",
+    "clone {quote}",
+    "compare {quote}",
+    "list all open",
+)
 EFFECTS: Final = ("429", "5xx", "reset_before", "reset_after", "slow", "malformed")
 DUPLICATED: Final = 0.25  # of all requests
 LOGIN_TROUBLE: Final = 0.2  # of Salesforce's bad weather
@@ -191,10 +206,18 @@ class Office:
 
     async def _somebody(self) -> None:
         """Somebody does something, and Slack may deliver it again, soon or late."""
-        did = self.chance.choices(
-            (self._new, self._retype, self._submit, self._approve, self._reject, self._stale, self._another, self._talk),
-            (30, 4, 26, 20, 6, 6, 4, 8),
-        )[0]
+        wants = {
+            self._new: 30,
+            self._retype: 4,
+            self._submit: 26,
+            self._approve: 20,
+            self._reject: 6,
+            self._stale: 6,
+            self._another: 4,
+            self._talk: 8,
+            self._change: 14,
+        }
+        did = self.chance.choices(tuple(wants), tuple(wants.values()))[0]
         self.counts.commands += 1
         try:
             request_id = await did()
@@ -225,6 +248,12 @@ class Office:
         return await self.types(
             self.chance.choice(("help", "status Q-2027-0001", "status Q-1999-0001", "nwe for X: 1 pro", "new for"))
         )
+
+    async def _change(self) -> str | None:
+        """Somebody types what may come next in the life of one of the newest quotes, or what may not."""
+        quote = f"Q-2027-{max(1, self._customers - self.chance.randint(0, 5)):04d}"
+        discount, verb = self.chance.choice((0, 5, 12, 25)), self.chance.choice(CHANGES)
+        return await self.types(verb.format(quote=quote, discount=discount))
 
     async def types(self, text: str) -> str | None:
         """Somebody types /quote. Returns the id of the delivery."""

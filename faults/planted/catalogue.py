@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from adapters.failures import Failure
 from adapters.policies import Verdict
 from faults import model_bugs
-from faults.planted import benign, desk, disk, dispatch, domain, outside, recovery, schedule, trail
+from faults.planted import benign, desk, disk, dispatch, domain, life, outside, recovery, schedule, trail
 from faults.planted.hunts import Days, DiskErrors, Model, PowerCuts, Windows
 from faults.planted.tools import both
 
@@ -257,6 +257,14 @@ DOMAIN: Final = (
     ),
     Bug("second decision stands", "a decision is made over another", domain.second_decision_stands, Windows("two approve")),
     Bug("expiry not looked at", "a quote is approved after its end", domain.expiry_not_looked_at, Windows("approved too late")),
+    Bug("last day not looked at", "a quote is accepted after its end", life.last_day_not_looked_at, Windows("accepted too late")),
+    Bug(
+        "superseded version changed",
+        "what was asked about an old version is done to the newest",
+        life.superseded_version_changed,
+        Windows("a superseded version is finalized"),
+    ),
+    Bug("end not kept", "who ended a quote is forgotten", life.end_not_kept, Windows("lose")),
     Bug("offer works twice", "two clicks make two quotes", domain.offer_works_twice, Windows("another, clicked twice")),
     Bug(
         "re-submission not asked about",

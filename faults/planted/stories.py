@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from faults.lab.steps import MANAGER, REP, Clicks, Gesture, Operates, Settles, Starts, Step, Stops, Types, Waits, Weather
 from faults.lab.wire import Wire
-from faults.stories import NEW, Story
+from faults.stories import NEW, QUOTE, Story
 from quotebot import commands
 from quotebot.commands import CreateQuote
 
@@ -107,6 +107,11 @@ def _submitted() -> list[Step]:
     return [*_created(), Clicks("quote.submit", REP), Settles()]
 
 
+def _sent() -> list[Step]:
+    approved: list[Step] = [*_submitted(), Clicks("approval.approve", MANAGER), Settles()]
+    return [*approved, Types(f"finalize {QUOTE}"), Settles(), Types(f"sent {QUOTE} to buyer"), Settles()]
+
+
 def _typed_before_a_deploy() -> list[Step]:
     typed = Types(NEW)
     return [typed, Settles(), Stops(), Deploys(), Starts(), Redelivers(typed), Settles()]
@@ -135,6 +140,16 @@ STORIES: Final = (
         lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS + 20)],
     ),
     Story("nearly over", lambda: [Starts(), Settles(), Stops()], lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS - 3 * 86_400)]),
+    Story(
+        "accepted too late",
+        lambda: [Types(f"accept {QUOTE}"), Settles()],
+        lambda: [*_sent(), Stops(), Waits(SIXTY_DAYS)],
+    ),
+    Story(
+        "a superseded version is finalized",
+        lambda: [Types(f"finalize {QUOTE} v1"), Settles()],
+        lambda: [*_submitted(), Types(f"revise {QUOTE}: discount 5%"), Settles(), Types(f"submit {QUOTE}"), Settles()],
+    ),
     Story(
         "another, clicked twice",
         lambda: [

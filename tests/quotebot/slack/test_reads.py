@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.execution import Executor
+from quotebot.slack import reads
 from quotebot.slack.listing import ListRequest
 from quotebot.slack.reads import ANSWER_CHARACTERS_MAX, Reads
 from quotebot.slack.verbs import ChangeRequest, CompareRequest, ExplainRequest, SimulateRequest, parse
@@ -122,18 +120,10 @@ async def test_a_quote_that_is_not_there_is_said_to_be_unknown(bench: Bench) -> 
         assert "There is no quote Q-2026-0099" in await said(bench, f"{verb} Q-2026-0099")
 
 
-async def test_a_very_long_quote_is_explained_within_one_message_that_keeps_its_total(bench: Bench) -> None:
-    pro = RULES.catalogue.products["pro"]
-    products = {f"p{number}": replace(pro, sku=f"p{number}", name=f"Product {number} {'x' * 60}") for number in range(400)}
-    lines = tuple(LineRequest(sku, 1) for sku in products)
-    (book,) = RULES.ruleset.books
-    sold = replace(RULES.catalogue, products=products)
-    rules = replace(
-        RULES,
-        ruleset=replace(RULES.ruleset, catalogue=sold, books=(replace(book, prices=dict.fromkeys(products, book.prices["pro"])),)),
-    )
-    asked = SimulateRequest(None, None, PriceRequest(lines, 12, Decimal(0)))
-    answer = await Reads(bench.ledger, rules).answer(asked, "U0REP", "T0HOME")
-    assert len(answer) <= ANSWER_CHARACTERS_MAX
-    assert answer.splitlines()[-1].startswith("Total: 48,000.00 USD list")
-    assert "more lines" in answer.splitlines()[-2]
+def test_a_very_long_answer_keeps_whole_lines_and_the_last_one_which_holds_the_total() -> None:
+    lines = [f"{number}. Product {'x' * 60}" for number in range(400)]
+    answer = reads._cut("\n".join([*lines, "Total: 48,000.00 USD"])).splitlines()
+    assert len("\n".join(answer)) <= ANSWER_CHARACTERS_MAX
+    assert answer[-1] == "Total: 48,000.00 USD"
+    assert answer[:-2] == lines[: len(answer) - 2]
+    assert f"and {400 - len(answer[:-2])} more lines" in answer[-2]
