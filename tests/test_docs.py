@@ -26,7 +26,7 @@ ENDLESS: Final = frozenset({"run", "sandbox"})  # looked up in their --help only
 BEFORE: Final = {
     ("resume",): (("pause", "crm", "--reason", "a test"),),
     ("ops", "cancel"): (("replay", "118"),),
-    ("quote", "compare"): (("quote", "revise", "Q-2026-0042", "200 pro", "--as", "U0REP"),),
+    ("quote", "compare"): (("quote", "revise", "Q-2026-0042", "discount 5%", "--as", "U0REP"),),
 }
 
 
