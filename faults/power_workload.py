@@ -27,7 +27,7 @@ from ledger.records import Bury, Delivered, Doubt, EffectIntent, Hold, Request, 
 from quotebot import effects
 from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.domain.catalogue import parse_catalogue
-from quotebot.domain.policy import parse_policy
+from quotebot.domain.policy_file import parse_policy
 from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.domain.quotes import QuoteState
 from quotebot.execution import Executor, burial_answer

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
 from quotebot.domain.pricing import LineRequest, PriceRequest
 
@@ -100,12 +100,12 @@ class SubmitQuote:
 
 @dataclass(frozen=True, slots=True)
 class DecideApproval:
-    """Approve or reject one approval request; a rejection needs a reason."""
+    """Approve, reject or send back one approval request; the latter two need a reason, as an approval under dual control does."""
 
     kind: ClassVar[str] = "approval.decide"
-    schema: ClassVar[int] = 1
+    schema: ClassVar[int] = 2
     approval_id: str
-    decision: Literal["approve", "reject"]
+    decision: Literal["approve", "reject", "request_changes"]
     reason: str | None = None
 
     def canonical(self) -> dict[str, object]:
@@ -116,20 +116,100 @@ class DecideApproval:
     def parse(cls, stored: Stored) -> DecideApproval:
         """Rebuild from the canonical form of this schema version."""
         decision = stored["decision"]
-        if decision not in ("approve", "reject"):
+        if decision not in _DECISIONS:
             raise ValueError(f"unknown decision {decision!r}")
         reason = stored.get("reason")
         return cls(
             approval_id=str(stored["approval_id"]),
-            decision="approve" if decision == "approve" else "reject",
+            decision=_DECISIONS[decision],
             reason=None if reason is None else str(reason),
         )
 
 
-Payload = CreateQuote | CreateAnother | SubmitQuote | DecideApproval
+_DECISIONS: Final[Mapping[str, Literal["approve", "reject", "request_changes"]]] = {
+    "approve": "approve",
+    "reject": "reject",
+    "request_changes": "request_changes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateApprovals:
+    """Let `delegate` decide instead of `absent` before `until` (Unix ms); without a delegate the absent person is back."""
+
+    kind: ClassVar[str] = "approval.delegate"
+    schema: ClassVar[int] = 1
+    absent: str
+    delegate: str | None
+    until: int
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "from": self.absent, "to": self.delegate, "until": self.until}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> DelegateApprovals:
+        """Rebuild from the canonical form of this schema version."""
+        delegate = stored["to"]
+        return cls(str(stored["from"]), None if delegate is None else str(delegate), int(stored["until"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _SlotCommand:
+    """A command of the scheduler about one slot of one approval request."""
+
+    kind: ClassVar[str]
+    schema: ClassVar[int] = 1
+    approval_id: str
+    slot: int
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "approval_id": self.approval_id, "slot": self.slot}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> Self:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(approval_id=str(stored["approval_id"]), slot=int(stored["slot"]))
+
+
+@dataclass(frozen=True, slots=True)
+class RemindApprover(_SlotCommand):
+    """Remind whom a slot asks."""
+
+    kind: ClassVar[str] = "approval.remind"
+
+
+@dataclass(frozen=True, slots=True)
+class EscalateApproval(_SlotCommand):
+    """Ask an equal or higher authority too."""
+
+    kind: ClassVar[str] = "approval.escalate"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireApproval(_SlotCommand):
+    """End a request that nobody decided in time."""
+
+    kind: ClassVar[str] = "approval.expire"
+
+
+SlotCommand = RemindApprover | EscalateApproval | ExpireApproval
+ApprovalCommand = DecideApproval | DelegateApprovals | SlotCommand
+Payload = CreateQuote | CreateAnother | SubmitQuote | ApprovalCommand
 
 REGISTRY: Final[Mapping[str, type[Payload]]] = {
-    payload.kind: payload for payload in (CreateQuote, CreateAnother, SubmitQuote, DecideApproval)
+    payload.kind: payload
+    for payload in (
+        CreateQuote,
+        CreateAnother,
+        SubmitQuote,
+        DecideApproval,
+        DelegateApprovals,
+        RemindApprover,
+        EscalateApproval,
+        ExpireApproval,
+    )
 }
 
 
@@ -139,7 +219,15 @@ def _create_2_from_1(stored: Stored) -> Stored:
     return {**same, "v": 2, "requested_discount_percent": stored["discount_percent"]}
 
 
-UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {("quote.create", 1): _create_2_from_1}
+def _decide_2_from_1(stored: Stored) -> Stored:
+    """2 knows a third decision, which a build that only reads 1 must leave alone; the others are as they were."""
+    return {**stored, "v": 2}
+
+
+UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
+    ("quote.create", 1): _create_2_from_1,
+    ("approval.decide", 1): _decide_2_from_1,
+}
 
 
 class NeedsNewerBuild(Exception):  # noqa: N818 -- the fact: nothing is wrong with the command

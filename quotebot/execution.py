@@ -15,10 +15,20 @@ from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError
 from ledger.records import EffectIntent, Operation, Outcome, Trouble
 from quotebot import effects, words
-from quotebot.commands import CreateAnother, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
-from quotebot.handlers import approvals
+from quotebot.commands import (
+    CreateAnother,
+    CreateQuote,
+    DecideApproval,
+    DelegateApprovals,
+    NeedsNewerBuild,
+    SlotCommand,
+    SubmitQuote,
+    parse_stored,
+)
+from quotebot.handlers import approvals, escalation
 from quotebot.handlers import quotes as handlers
 from quotebot.polling import POLL_SECONDS, one_round
+from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.telemetry import hashed
 
@@ -148,6 +158,7 @@ class Executor:
     def decide(self, tx: Tx, operation: Operation) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read."""
         payload = parse_stored(operation.action_kind, operation.payload)
+        transport = store.transport(tx, operation.id)
         asked = handlers.Asked(
             operation_key=operation.operation_key,
             correlation_id=operation.correlation_id,
@@ -155,12 +166,16 @@ class Executor:
             team_id=operation.team_id,
             received_at=operation.received_at if operation.cycle == 1 else self._now_ms(),  # a replay re-checks expiry
             seen_version=operation.pinned_version if operation.aggregate_version is None else operation.aggregate_version,
-            actor_name=store.transport(tx, operation.id).get("actor_name", ""),
+            actor_name=transport.get("actor_name", ""),
+            actor_type=operation.actor_type,
+            actor_kind=transport.get("actor_kind", "member"),
         )
         if isinstance(payload, CreateQuote):
             outcome = self._create(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
+        elif isinstance(payload, DelegateApprovals):
+            return self._delegate(tx, asked, payload)
         else:
             return self._change(tx, asked, payload, operation.aggregate_id)
         if outcome.kind == "refused":  # no quote came of it whose life would decide how long it is kept
@@ -207,28 +222,48 @@ class Executor:
             )
         return decision
 
-    def _change(self, tx: Tx, asked: handlers.Asked, payload: SubmitQuote | DecideApproval, quote_id: str) -> Outcome:
+    def _delegate(self, tx: Tx, asked: handlers.Asked, payload: DelegateApprovals) -> Outcome:
+        """Remember who stands in for whom. The command is kept as long as it is in force, and thirty days more."""
+        decision = escalation.delegate(asked, payload, self._rules)
+        now = self._now_ms()
+        if decision.kind == "applied":
+            times = {"since": asked.received_at, "until": max(payload.until, asked.received_at)}
+            approval_store.delegate(tx, asked.operation_key, asked.team_id, payload.absent, payload.delegate, **times)
+        return replace(_outcome(decision), retain_until=max(payload.until, now) + KEEP_REFUSED_MS)
+
+    def _change(self, tx: Tx, asked: handlers.Asked, payload: SubmitQuote | DecideApproval | SlotCommand, quote_id: str) -> Outcome:
         quote = store.load(tx, quote_id)
         if quote is None:
             text = words.unknown_quote(quote_id)
-            answer = effects.reply(quote_id, asked.actor, None, text, asked.received_at)
+            answer = () if asked.actor_type == "system" else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
             response = {"code": "unknown_quote", "quote_id": quote_id, "text": text}
-            return Outcome("refused", response, (answer,), retain_until=self._now_ms() + KEEP_REFUSED_MS)
-        root = store.root_effect_key(tx, quote_id)
-        if isinstance(payload, SubmitQuote):
-            decision = approvals.submit(asked, quote, root, store.approval_count(tx, quote_id, quote.version), self._rules)
-        else:
-            decision = approvals.decide(asked, payload, quote, root, self._rules)
+            return Outcome("refused", response, answer, retain_until=self._now_ms() + KEEP_REFUSED_MS)
+        decision = self._decide_about(tx, asked, payload, quote)
         if decision.quote is not None:
             store.save(tx, quote, decision.quote, asked.received_at)
         elif decision.response["code"] in _CARD_WAS_STALE:
-            decision_effects = (*decision.effects, effects.card(quote_id, root))
+            decision_effects = (*decision.effects, effects.card(quote_id, store.root_effect_key(tx, quote_id)))
             return Outcome(decision.kind, decision.response, decision_effects, decision.events)
         return _outcome(decision)
+
+    def _decide_about(
+        self, tx: Tx, asked: handlers.Asked, payload: SubmitQuote | DecideApproval | SlotCommand, quote: Quote
+    ) -> handlers.Decision:
+        root = store.root_effect_key(tx, quote.quote_id)
+        away = approval_store.delegations(tx, quote.team_id, asked.received_at)
+        if isinstance(payload, SubmitQuote):
+            requests = store.approval_count(tx, quote.quote_id, quote.version)
+            earlier = approval_store.last_decided(tx, quote.quote_id)
+            return approvals.submit(asked, quote, root, requests, self._rules, earlier=earlier, delegations=away)
+        if isinstance(payload, DecideApproval):
+            return approvals.decide(asked, payload, quote, root, self._rules, delegations=away)
+        return escalation.follow_up(asked, payload, quote, root, self._rules, delegations=away)
 
 
 def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
     """Owe the person whose command was given up an answer where they can see it: the quote's channel, or where they typed."""
+    if operation.actor_type == "system":
+        return ()  # the scheduler asked: there is nobody to answer
     quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
     quote = None if quote_id is None else _readable(tx, quote_id)
     channel = operation.payload.get("channel") if quote is None else quote.channel
@@ -245,7 +280,8 @@ def _readable(tx: Tx, quote_id: str) -> Quote | None:
         return None
 
 
-_CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending"})  # refresh what the person looked at
+# Refresh what the person looked at.
+_CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
 
 
 def _content_hash(payload: CreateQuote) -> str:

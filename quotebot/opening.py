@@ -24,7 +24,7 @@ from ledger.sqlite import SqliteDatabase
 from ledger.statements import load_statements
 from quotebot import __version__
 from quotebot.domain.catalogue import parse_catalogue
-from quotebot.domain.policy import parse_policy
+from quotebot.domain.policy_file import parse_policy
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
 from quotebot.polling import POLL_SECONDS
 from quotebot.store import quotes as store

@@ -24,6 +24,7 @@ from quotebot.domain.policy import evaluate
 from quotebot.domain.pricing import canonical
 from quotebot.slack.cards import Card, OwedEffect, status_card
 from quotebot.slack.offers import offer_blocks
+from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from adapters.slack import SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
+    from quotebot.domain.people import Delegation
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
 
@@ -124,18 +126,18 @@ class QuotePerformer:
         state = await self._ledger.database.read(lambda tx: self._card_state(tx, quote_id))
         if state is None:
             return None
-        quote, owed = state
-        approvers = () if quote.approval is None else self._rules.who_may_decide(quote.approval, quote.requester)
+        quote, owed, away = state
+        approvers = () if quote.approval is None else self._rules.who_may_decide(quote.approval, quote.requester, away)
         return status_card(quote, owed, approvers=approvers, decision=evaluate(quote.pricing, self._rules.policy))
 
-    def _card_state(self, tx: Tx, quote_id: str) -> tuple[Quote, tuple[OwedEffect, ...]] | None:
+    def _card_state(self, tx: Tx, quote_id: str) -> tuple[Quote, tuple[OwedEffect, ...], tuple[Delegation, ...]] | None:
         quote = store.load(tx, quote_id)
         if quote is None:
             return None
         rows = [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
         gates = [Gate.of(row) for row in tx.all("all_gates")]
         paused = {gate.name: gate.reason or "" for gate in gates if gate.state == "held" and gate.until_at is None}
-        return quote, _owed(rows, paused)
+        return quote, _owed(rows, paused), approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
 
     async def _post(self, effect: Effect) -> Delivered:
         quote = await self._quote(effect)

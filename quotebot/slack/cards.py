@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot import words
 from quotebot.domain import money
-from quotebot.domain.approvals import decided_words
+from quotebot.domain.approvals import decided_words, slot_words
 from quotebot.domain.lifecycle import allowed
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import ApprovalState, QuoteState, parse_quote_id, state_words, title
+from quotebot.domain.slots import SlotState
 
 if TYPE_CHECKING:
     from quotebot.domain.policy import PolicyDecision
@@ -48,6 +49,13 @@ _ICONS = {
     QuoteState.LOST: "📕",
     QuoteState.CANCELLED: "🚫",
     QuoteState.EXPIRED: "⌛",
+}
+_DECIDED_ICONS = {
+    ApprovalState.APPROVED: "✅",
+    ApprovalState.REJECTED: "⛔",
+    ApprovalState.CHANGES_REQUESTED: "✏️",
+    ApprovalState.EXPIRED: "⌛",
+    ApprovalState.INVALIDATED: "🚫",
 }
 _OWED_ICONS = {"pending": "⏳", "failed": "⚠️", "paused": "⏸️"}
 
@@ -185,9 +193,12 @@ def _approval_text(quote: Quote, approvers: tuple[str, ...], decision: PolicyDec
     approval = quote.approval
     if quote.state is not QuoteState.PENDING_APPROVAL or approval is None:
         return None
+    if approval.state is not ApprovalState.PENDING:
+        return "⌛ Nobody decided in time. Submit it to ask again"
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
     waiting = f"\nWaiting for {words.mentions(asked)}" if asked else ""
-    return f"⏳ {_needs(approval.required_roles, approval.reasons)}{waiting}"
+    given = "".join(f"\n✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED)
+    return f"⏳ {_needs(approval.required_roles, approval.reasons)}{given}{waiting}"
 
 
 def _preview(decision: PolicyDecision) -> str:
@@ -210,7 +221,7 @@ def _reasons(reasons: tuple[str, ...]) -> str:
 def _buttons(quote: Quote, decision: PolicyDecision | None) -> list[dict[str, Any]]:
     """Return one button per arrow a person may take from here; a blocked quote has none, because submitting would be refused."""
     after = allowed(quote.state)
-    if QuoteState.PENDING_APPROVAL in after and (decision is None or not decision.blocked):
+    if _asks_again(quote) or (QuoteState.PENDING_APPROVAL in after and (decision is None or not decision.blocked)):
         return [_button(SUBMIT, "Submit", button_value(quote), style="primary")]
     if QuoteState.REJECTED not in after or quote.approval is None or quote.approval.state is not ApprovalState.PENDING:
         return []
@@ -230,11 +241,16 @@ def _buttons(quote: Quote, decision: PolicyDecision | None) -> list[dict[str, An
     ]
 
 
+def _asks_again(quote: Quote) -> bool:
+    lapsed = quote.approval is not None and quote.approval.state is ApprovalState.EXPIRED
+    return lapsed and quote.state is QuoteState.PENDING_APPROVAL
+
+
 def _decided_context(quote: Quote) -> list[dict[str, Any]]:
     approval = quote.approval
     if approval is None or approval.state is ApprovalState.PENDING:
         return []
-    icon = "✅" if approval.state is ApprovalState.APPROVED else "⛔"
+    icon = _DECIDED_ICONS[approval.state]
     sentence = decided_words(approval)
     reason = (
         "" if approval.decision_reason is None else f"\n{words.quoted(clipped(approval.decision_reason, REASONS_CHARACTERS_MAX))}"

@@ -16,11 +16,12 @@ import structlog
 from adapters.failures import AdapterError
 from quotebot import words
 from quotebot.commands import CreateQuote
-from quotebot.domain.approvals import DecidingRole, may_decide
+from quotebot.domain.approvals import Mandate, may_decide
 from quotebot.slack import grammar, intake
 from quotebot.slack.cards import REJECT, ButtonValue, parse_button_value
 from quotebot.slack.modals import REASON, REJECT_CALLBACK, reject_modal
 from quotebot.slack.offers import CREATE_ANOTHER, SHOW
+from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -133,16 +134,19 @@ class Surface:
             await ack(response_action="errors", errors={REASON: answer.text})
 
     async def _open_reject_form(self, body: Body, value: ButtonValue) -> None:
-        quote = await self.ledger.database.read(lambda tx: store.load(tx, value.quote_id))
+        now = self.ledger.clock.now_ms()
+        who = intake.gesture(body)
+        quote, away = await self.ledger.database.read(
+            lambda tx: (store.load(tx, value.quote_id), approval_store.delegations(tx, who.team_id, now))
+        )
         if quote is None or quote.approval is None:
             await self._whisper(body, words.unknown_quote(value.quote_id))
             return
         if value.version != quote.version:
             await self._whisper(body, words.stale(value.version, quote))
             return
-        who = intake.gesture(body)
-        verdict = may_decide(quote.approval, quote, who.user, self.rules.roles_of(who.user), who.team_id)
-        if not isinstance(verdict, DecidingRole):
+        verdict = may_decide(quote.approval, quote, self.rules.person(who.user, who.team_id, away))
+        if not isinstance(verdict, Mandate):
             await self._whisper(body, words.refusal(verdict))
             return
         try:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ledger import keys
 from quotebot.domain import pricing as pricing_rules
 from quotebot.domain.lifecycle import require
-from quotebot.domain.quotes import Approval, ApprovalState, Quote, QuoteState, quote_id_for
+from quotebot.domain.quotes import Quote, QuoteState, quote_id_for
+from quotebot.store import approvals
 
 if TYPE_CHECKING:
-    from ledger.database import Row, Tx
+    from ledger.database import Tx
 
 
 class ConcurrentChangeError(Exception):
@@ -66,7 +67,7 @@ def insert(tx: Tx, quote: Quote, *, operation_key: str, root_effect_key: str, as
         created_at=quote.created_at,
     )
     if quote.approval is not None:
-        _insert_approval(tx, quote.approval)
+        approvals.insert(tx, quote.approval)
 
 
 def load(tx: Tx, quote_id: str) -> Quote | None:
@@ -74,7 +75,6 @@ def load(tx: Tx, quote_id: str) -> Quote | None:
     row = tx.one("load_quote", quote_id=quote_id)
     if row is None:
         return None
-    approval = tx.one("latest_approval", quote_id=quote_id, quote_version=row["version"])
     return Quote(
         quote_id=row["quote_id"],
         version=row["version"],
@@ -87,7 +87,7 @@ def load(tx: Tx, quote_id: str) -> Quote | None:
         created_at=row["created_at"],
         valid_until=row["valid_until"],
         pricing=pricing_rules.from_canonical(json.loads(row["pricing"])),
-        approval=None if approval is None else _approval(approval),
+        approval=approvals.latest(tx, quote_id, row["version"]),
         thread_ts=row["thread_ts"],
     )
 
@@ -174,18 +174,9 @@ def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
     if after.approval is None or after.approval == before.approval:
         return
     if before.approval is None or before.approval.approval_id != after.approval.approval_id:
-        _insert_approval(tx, after.approval)
+        approvals.insert(tx, after.approval)
         return
-    decided = tx.one(
-        "decide_approval",
-        approval_id=after.approval.approval_id,
-        state=after.approval.state.value,
-        decided_by=after.approval.decided_by,
-        decided_role=after.approval.decided_role,
-        decided_at=after.approval.decided_at,
-        decision_reason=after.approval.decision_reason,
-    )
-    if decided is None:
+    if not approvals.save(tx, before.approval, after.approval):
         raise ConcurrentChangeError(after.approval.approval_id)
 
 
@@ -199,38 +190,3 @@ def transport(tx: Tx, operation_id: int) -> dict[str, Any]:
     row = tx.one("transport_of_operation", operation_id=operation_id)
     found: dict[str, Any] = {} if row is None else json.loads(row["transport"])
     return found
-
-
-def _insert_approval(tx: Tx, approval: Approval) -> None:
-    tx.one(
-        "insert_approval",
-        approval_id=approval.approval_id,
-        quote_id=approval.quote_id,
-        quote_version=approval.quote_version,
-        required_roles=json.dumps(approval.required_roles),
-        reasons=json.dumps(approval.reasons),
-        state=approval.state.value,
-        requested_by=approval.requested_by,
-        requested_at=approval.requested_at,
-        decided_by=approval.decided_by,
-        decided_role=approval.decided_role,
-        decided_at=approval.decided_at,
-        decision_reason=approval.decision_reason,
-    )
-
-
-def _approval(row: Row) -> Approval:
-    return Approval(
-        approval_id=row["approval_id"],
-        quote_id=row["quote_id"],
-        quote_version=row["quote_version"],
-        required_roles=tuple(json.loads(row["required_roles"])),
-        reasons=tuple(json.loads(row["reasons"])),
-        state=ApprovalState(row["state"]),
-        requested_by=row["requested_by"],
-        requested_at=row["requested_at"],
-        decided_by=row["decided_by"],
-        decided_role=row["decided_role"],
-        decided_at=row["decided_at"],
-        decision_reason=row["decision_reason"],
-    )

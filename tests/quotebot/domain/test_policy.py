@@ -7,7 +7,8 @@ from importlib.resources import files
 import pytest
 
 from quotebot.domain.catalogue import parse_catalogue
-from quotebot.domain.policy import LADDER, PolicyDecision, PolicyError, evaluate, parse_policy
+from quotebot.domain.policy import LADDER, PolicyDecision, evaluate
+from quotebot.domain.policy_file import PolicyError, parse_policy
 from quotebot.domain.pricing import LineRequest, PricedLine, PriceRequest, Pricing, price
 
 POLICY_TEXT = files("quotebot").joinpath("data/policy.toml").read_text("utf-8")
