@@ -49,9 +49,7 @@ def test_an_approval_is_stored_with_who_under_which_role_and_when() -> None:
     quote = decide(by("U0CFO"), APPROVE, PENDING, ROOT, RULES).quote
     assert quote is not None
     assert quote.state is QuoteState.APPROVED
-    assert quote.approval == replace(
-        example_approval(), state=ApprovalState.APPROVED, decided_by="U0CFO", decided_role="cfo", decided_at=MORNING
-    )
+    assert quote.approval == decided(ApprovalState.APPROVED, decided_by="U0CFO", decided_role="cfo")
 
 
 def test_a_rejection_owes_card_and_notice_with_the_reason_and_nothing_else() -> None:
