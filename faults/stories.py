@@ -62,6 +62,10 @@ def _dead_crm() -> list[Step]:
     ]
 
 
+def _unanswered(hours: float) -> Steps:
+    return lambda: [*_submitted(), Stops(), Waits(hours * 3600)]
+
+
 STORIES: Final = (
     Story("first start", lambda: [Starts(), Stops()]),
     Story("create", lambda: [Types(NEW), Settles()], lambda: [Starts()]),
@@ -79,6 +83,19 @@ STORIES: Final = (
     Story("approve", lambda: [Clicks("approval.approve", MANAGER), Settles()], _submitted),
     Story(
         "reject", lambda: [Rejects(MANAGER, "too cheap"), Settles()], lambda: [*_submitted(), Clicks("approval.reject", MANAGER)]
+    ),
+    Story("remind", lambda: [Operates("remind"), Starts(), Settles()], _unanswered(2)),
+    Story("escalate", lambda: [Operates("escalate"), Starts(), Settles()], _unanswered(4)),
+    Story(
+        "request expired, asked again",
+        lambda: [Operates("expire_request"), Starts(), Settles(), Clicks("quote.submit", REP), Settles()],
+        _unanswered(72),
+    ),
+    Story("request changes", lambda: [Operates("send_back"), Starts(), Settles()], _unanswered(0.1)),
+    Story(
+        "out of office, the delegate approves",
+        lambda: [Operates("delegate"), Starts(), Settles(), Clicks("approval.approve", "U0DEALDESK"), Settles()],
+        lambda: [*_submitted(), Stops()],
     ),
     Story(
         "recovery",

@@ -117,6 +117,7 @@ class Facts:
         self.quotes = rows(self.ledger, _QUOTES)
         self.versions = rows(self.ledger, "SELECT * FROM quote_versions")
         self.approvals = rows(self.ledger, "SELECT * FROM approvals")
+        self.slots_of = grouped(rows(self.ledger, "SELECT * FROM approval_slots ORDER BY approval_id, slot"), "approval_id")
         self.gates = rows(self.ledger, "SELECT * FROM gates")
         self.tombstones = {row["operation_key"]: row for row in rows(self.ledger, "SELECT * FROM tombstones")}
         self.meta = {row["name"]: row["value"] for row in rows(self.ledger, "SELECT name, value FROM meta")}

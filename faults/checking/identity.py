@@ -25,8 +25,17 @@ ENDS: Final = ("operation.applied", "operation.refused")
 CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "quote.create": (frozenset({"quote.created"}),),
     "quote.create_another": (frozenset({"quote.created"}),),
-    "quote.submit": (frozenset({"quote.submitted"}), frozenset({"approval.requested", "approval.automatic"})),
-    "approval.decide": (frozenset({"approval.approved", "approval.rejected"}),),
+    "quote.submit": (
+        frozenset({"quote.submitted"}),
+        frozenset({"approval.requested", "approval.automatic", "approval.reused"}),
+    ),
+    "approval.decide": (
+        frozenset({"approval.approved", "approval.slot_approved", "approval.rejected", "approval.changes_requested"}),
+    ),
+    "approval.remind": (frozenset({"approval.reminded"}),),
+    "approval.escalate": (frozenset({"approval.escalated"}),),
+    "approval.expire": (frozenset({"approval.expired"}),),
+    "approval.delegate": (frozenset({"delegation.set", "delegation.ended"}),),
 }
 CHANGES_NOTHING: Final = frozenset({"approval.refused"})
 
@@ -205,8 +214,14 @@ def _decisions_stand(facts: Facts) -> Iterator[str]:
 _APPROVAL_STATES: Final = {
     "approval.requested": "pending",
     "approval.automatic": "approved",
+    "approval.reused": "approved",
+    "approval.slot_approved": "pending",
+    "approval.reminded": "pending",
+    "approval.escalated": "pending",
     "approval.approved": "approved",
     "approval.rejected": "rejected",
+    "approval.changes_requested": "changes_requested",
+    "approval.expired": "expired",
 }
 
 

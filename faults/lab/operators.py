@@ -6,11 +6,13 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
+from faults.lab import asking
 from faults.lab.database import engine
 from ledger.dead_letters import Filters
 from ledger.retention import purge
 from quotebot.cli import letters, ops
 from quotebot.opening import dead_letters, open_ledger
+from quotebot.sandbox.slack.directory import TEAM_ID
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -95,6 +97,37 @@ async def prune(settings: Settings, clock: LabClock, trap: Trap) -> None:
         await purge(ledger, clock.now_ms(), dry_run=False)
 
 
+async def remind(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """The scheduler's tick for approvals that nobody answered in two hours."""
+    async with terminal(settings, clock, trap) as ledger:
+        await asking.scheduled(ledger, "remind")
+
+
+async def escalate(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """The scheduler's tick for those that nobody answered in four."""
+    async with terminal(settings, clock, trap) as ledger:
+        await asking.scheduled(ledger, "escalate")
+
+
+async def expire_request(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """The scheduler's tick for those whose time is over."""
+    async with terminal(settings, clock, trap) as ledger:
+        await asking.scheduled(ledger, "expire")
+
+
+async def send_back(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """An approver asks for changes, at a terminal."""
+    async with terminal(settings, clock, trap) as ledger:
+        await asking.sent_back(ledger, "U0MANAGER", REASON)
+
+
+async def delegate(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """An approver is away for some weeks, at a terminal."""
+    async with terminal(settings, clock, trap) as ledger:
+        until = ledger.clock.now_ms() // asking.WEEK_MS * asking.WEEK_MS + 4 * asking.WEEK_MS  # the same when given again
+        await asking.out_of_office(ledger, "U0MANAGER", "U0DEALDESK", TEAM_ID, until)
+
+
 async def _resolve(settings: Settings, clock: LabClock, trap: Trap, *, delivered: bool) -> None:
     async with terminal(settings, clock, trap) as ledger:
         found = dead_letters(ledger)
@@ -126,5 +159,10 @@ OPERATORS: Final[Mapping[str, Callable[[Settings, LabClock, Trap], Awaitable[Non
         pause,
         resume,
         prune,
+        remind,
+        escalate,
+        expire_request,
+        send_back,
+        delegate,
     )
 }
