@@ -116,7 +116,7 @@ def _not_what_was_shown(facts: Facts, approval: Row, quote: Row, slot: Row, even
 
 def _tells(event: Row, slot: Row) -> bool:
     """Tell whether an event is of the decision that this slot shows."""
-    told = next((each for each in loaded(event["after"]).get("slots", ()) if each["slot"] == slot["slot"]), {})
+    told: Row = next((each for each in loaded(event["after"]).get("slots", ()) if each["slot"] == slot["slot"]), {})
     shown = {name: slot[name] for name in ("state", "decided_by", "decided_role", "on_behalf_of")}
     return event["actor"] == slot["decided_by"] and shown.items() <= told.items()
 

@@ -17,10 +17,10 @@ from quotebot.store import approvals as store
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
-    from quotebot.commands import Payload
+    from quotebot.commands import Payload, SlotCommand
 
 WEEK_MS: Final = 7 * 86_400_000
-JOBS: Final = {"remind": RemindApprover, "escalate": EscalateApproval, "expire": ExpireApproval}
+JOBS: Final[dict[str, type[SlotCommand]]] = {"remind": RemindApprover, "escalate": EscalateApproval, "expire": ExpireApproval}
 
 
 async def scheduled(ledger: Ledger, job: str) -> None:

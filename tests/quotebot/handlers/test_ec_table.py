@@ -22,12 +22,13 @@ from tests.quotebot.parts import POLICY, RULES
 from tests.quotebot.slack.quote_examples import MORNING, example_quote
 
 if TYPE_CHECKING:
+    from quotebot.commands import SlotCommand
     from quotebot.domain.quotes import Quote
 
 HOUR: Final = 60
 ROOT: Final = "r" * 64
 NEVER: Final = MORNING + 400 * 86_400_000
-SCHEDULED: Final = {"remind": RemindApprover, "escalate": EscalateApproval, "expire": ExpireApproval}
+SCHEDULED: Final[dict[str, type[SlotCommand]]] = {"remind": RemindApprover, "escalate": EscalateApproval, "expire": ExpireApproval}
 INCIDENT: Final = "Outage at the customer, see INC-4711: the discount keeps them."
 
 
