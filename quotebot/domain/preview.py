@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.policy import PolicyDecision, evaluate
+from quotebot.domain.policy import HUNDRED, PolicyDecision, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,12 +59,21 @@ def _free_stretch(reprice: Reprice, policy: Policy, terms: frozenset[str]) -> tu
     def small_enough(step: int) -> bool:
         return not policy.total_over or reprice(_percent(step)).net_total <= policy.total_over[0].limit
 
-    if not shallow_enough(0):
+    bound = _deepest_by_discount_alone(policy)
+    if shallow_enough(bound):  # the usual case: one pricing instead of a search
+        last = bound
+    elif shallow_enough(0):
+        last = _last_true(shallow_enough, 0, bound - 1)
+    else:
         return None
-    last = _last_true(shallow_enough, 0, STEPS)
     if not small_enough(last):
         return None
     return (0 if small_enough(0) else _last_true(lambda step: not small_enough(step), 0, last) + 1), last
+
+
+def _deepest_by_discount_alone(policy: Policy) -> int:
+    limits = [policy.discount_blocked_over, *(row.limit for row in policy.discount_over[:1]), HUNDRED]
+    return int(money.multiply(min(limits), 100))
 
 
 def _last_true(holds: Callable[[int], bool], low: int, high: int) -> int:

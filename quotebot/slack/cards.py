@@ -19,11 +19,14 @@ from quotebot.domain.quotes import ApprovalState, QuoteState, parse_quote_id, st
 from quotebot.domain.slots import SlotState
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from quotebot.domain.policy import PolicyDecision
     from quotebot.domain.pricing import PricedLine, Pricing
     from quotebot.domain.quotes import Approval, Quote
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
+REQUEST_CHANGES = "approval.request_changes"
 
 BUTTON_SCHEMA = 1
 BUTTON_CHARACTERS_MAX = 2_000
@@ -123,13 +126,17 @@ def status_card(
     *,
     approvers: tuple[str, ...] = (),
     decision: PolicyDecision | None = None,
+    free_discount: Decimal | None = None,
 ) -> Card:
-    """Render the card. `approvers` are user ids to name while approval is pending; `decision` previews it before submission."""
+    """Render the card. `approvers` are user ids to name while approval is pending; `decision` previews it before submission.
+
+    `free_discount` is the largest discount in per cent at which nobody would have to approve.
+    """
     pricing = quote.pricing
     net = money.format_amount(pricing.net_total, pricing.currency)
     account = words.one_line(quote.account)
     text = f"Quote {title(quote)} for {words.escape(clipped(account, HEADER_CHARACTERS_MAX))}: {_state(quote.state)}, {net}"
-    approval_text = _approval_text(quote, approvers, decision)
+    approval_text = _approval_text(quote, approvers, decision, free_discount)
     elements = _buttons(quote, decision)
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": _plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
@@ -187,9 +194,12 @@ def _row(line: PricedLine, currency: str) -> str:
     return f"• {line.quantity:,} × *{name}* · {unit_price} {months}: {before}*{money.format_amount(line.net_amount, currency)}*"  # noqa: RUF001 -- a product
 
 
-def _approval_text(quote: Quote, approvers: tuple[str, ...], decision: PolicyDecision | None) -> str | None:
+def _approval_text(
+    quote: Quote, approvers: tuple[str, ...], decision: PolicyDecision | None, free_discount: Decimal | None
+) -> str | None:
     if quote.state is QuoteState.PRICED and decision is not None:
-        return _preview(decision)
+        hint = "" if free_discount is None else f"\n💡 Up to {money.format_percent(free_discount)} discount it needs nobody"
+        return f"{_preview(decision)}{hint}"
     approval = quote.approval
     if quote.state is not QuoteState.PENDING_APPROVAL or approval is None:
         return None
@@ -237,6 +247,7 @@ def _buttons(quote: Quote, decision: PolicyDecision | None) -> list[dict[str, An
     }
     return [
         {**_button(APPROVE, "Approve", value, style="primary"), "confirm": confirm},
+        _button(REQUEST_CHANGES, "Request changes", value),
         _button(REJECT, "Reject", value, style="danger"),
     ]
 
@@ -284,8 +295,9 @@ def _context(lines: list[str]) -> dict[str, Any]:
     return {"type": "context", "elements": [_mrkdwn(line) for line in lines]}
 
 
-def _button(action_id: str, label: str, value: str, *, style: Literal["primary", "danger"]) -> dict[str, Any]:
-    return {"type": "button", "action_id": action_id, "text": _plain(label), "value": value, "style": style}
+def _button(action_id: str, label: str, value: str, *, style: Literal["primary", "danger"] | None = None) -> dict[str, Any]:
+    button = {"type": "button", "action_id": action_id, "text": _plain(label), "value": value}
+    return button if style is None else {**button, "style": style}
 
 
 def _plain(text: str) -> dict[str, Any]:

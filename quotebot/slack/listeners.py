@@ -18,8 +18,8 @@ from quotebot import words
 from quotebot.commands import CreateQuote
 from quotebot.domain.approvals import Mandate, may_decide
 from quotebot.slack import grammar, intake
-from quotebot.slack.cards import REJECT, ButtonValue, parse_button_value
-from quotebot.slack.modals import REASON, REJECT_CALLBACK, reject_modal
+from quotebot.slack.cards import REJECT, REQUEST_CHANGES, ButtonValue, parse_button_value
+from quotebot.slack.modals import CHANGES_CALLBACK, REASON, REJECT_CALLBACK, changes_modal, reject_modal
 from quotebot.slack.offers import CREATE_ANOTHER, SHOW
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from adapters.slack import SlackApi
     from ledger.ledger import Ledger
     from quotebot.commands import Command
+    from quotebot.domain.quotes import Approval, Quote
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import Card
     from quotebot.slack.desk import FrontDesk
@@ -78,14 +79,14 @@ class Surface:
                 await ack(text=message)
 
     async def on_button(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle a click on a card. Opening the reject form is read-only; everything else is recorded first."""
+        """Handle a click on a card. Opening a form is read-only; everything else is recorded first."""
         action_id, value = intake.button(body)
         if value is None:
             await self._whisper(body, words.unreadable_button())
             await ack()
             return
-        if action_id == REJECT:
-            await self._open_reject_form(body, value)
+        if action_id in (REJECT, REQUEST_CHANGES):
+            await self._open_reason_form(body, value, reject_modal if action_id == REJECT else changes_modal)
             await ack()
             return
         await self._click(ack, context, intake.click_command(body, action_id, value, self.ledger.clock.now_ms()))
@@ -118,7 +119,7 @@ class Surface:
         await ack()
 
     async def on_rejection(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle the submitted reject form; what is wrong with it is shown inside it."""
+        """Handle the submitted form of a rejection or of a wish for changes; what is wrong with it is shown inside it."""
         value = parse_button_value(body["view"].get("private_metadata") or "")
         if value is None:
             await ack(response_action="errors", errors={REASON: words.unreadable_button()})
@@ -133,7 +134,7 @@ class Surface:
         else:
             await ack(response_action="errors", errors={REASON: answer.text})
 
-    async def _open_reject_form(self, body: Body, value: ButtonValue) -> None:
+    async def _open_reason_form(self, body: Body, value: ButtonValue, form: Callable[[Quote, Approval], Body]) -> None:
         now = self.ledger.clock.now_ms()
         who = intake.gesture(body)
         quote, away = await self.ledger.database.read(
@@ -151,7 +152,7 @@ class Surface:
             return
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                await self.slack.open_view(trigger_id=body["trigger_id"], view=reject_modal(quote, quote.approval))
+                await self.slack.open_view(trigger_id=body["trigger_id"], view=form(quote, quote.approval))
         except (AdapterError, TimeoutError) as error:
             log.warning("form.not_opened", code=_code(error))
             await self._whisper(body, words.form_not_opened())
@@ -185,3 +186,4 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(SHOW)(surface.on_show)
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
+    app.view(CHANGES_CALLBACK)(surface.on_rejection)
