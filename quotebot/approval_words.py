@@ -25,8 +25,12 @@ def progress(quote: Quote, approval: Approval, approvers: tuple[str, ...]) -> st
     """Tell, in the thread, which yes was given, and ask for those that are missing."""
     given = "; ".join(slot_words(slot) for slot in approval.slots if slot.state is SlotState.APPROVED)
     missing = words.approver_words(tuple(slot.role for slot in approval.slots if slot.is_open))
-    who = words.mentions(approvers) if approvers else "No approver is known yet"
-    return f"{title(quote)}: {given}. It still needs {missing}: {who}, please decide with the buttons on the card above."
+    if not approvers:
+        return (
+            f"{title(quote)}: {given}. It still needs {missing}, which nobody holds now. It stays unapproved until somebody does."
+        )
+    who = words.mentions(approvers)
+    return f"{title(quote)}: {given}. It still needs {missing}: {who}, decide with the buttons on the card above."
 
 
 def changes_requested(quote: Quote, approval: Approval) -> str:

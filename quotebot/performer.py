@@ -21,8 +21,8 @@ from quotebot import effects, words
 from quotebot.documents import Seller, quote_document
 from quotebot.domain import money
 from quotebot.domain.policy import evaluate
-from quotebot.domain.preview import preview
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, PricingProblem, canonical, price
+from quotebot.domain.preview import free_discount
+from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
 from quotebot.slack.cards import Card, OwedEffect, status_card
 from quotebot.slack.offers import offer_blocks
@@ -30,8 +30,6 @@ from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
     from adapters.artefacts import Artefacts
     from adapters.pdf import PdfRenderer
     from adapters.salesforce import Salesforce
@@ -133,24 +131,9 @@ class QuotePerformer:
         quote, owed, away = state
         approvers = () if quote.approval is None else self._rules.who_may_decide(quote.approval, quote.requester, away)
         decision = evaluate(quote.pricing, self._rules.policy)
-        free = None if decision.automatic or quote.state is not QuoteState.PRICED else self._free_discount(quote.pricing)
+        undecided = quote.state is QuoteState.PRICED and not decision.automatic
+        free = free_discount(quote.pricing, self._rules.catalogue, self._rules.policy) if undecided else None
         return status_card(quote, owed, approvers=approvers, decision=decision, free_discount=free)
-
-    def _free_discount(self, pricing: Pricing) -> Decimal | None:
-        """Return the largest discount at which nobody would have to approve; None when none, or the prices changed meanwhile."""
-        lines = tuple(LineRequest(line.sku, line.quantity) for line in pricing.lines)
-
-        def priced(discount: Decimal) -> Pricing | tuple[PricingProblem, ...]:
-            return price(PriceRequest(lines, pricing.term_months, discount), self._rules.catalogue)
-
-        def reprice(discount: Decimal) -> Pricing:
-            found = priced(discount)
-            assert isinstance(found, Pricing)  # noqa: S101 -- what has a price at one discount has it at every one
-            return found
-
-        if priced(pricing.discount_percent) != pricing:
-            return None
-        return preview(pricing, reprice, self._rules.policy).largest_free_discount
 
     def _card_state(self, tx: Tx, quote_id: str) -> tuple[Quote, tuple[OwedEffect, ...], tuple[Delegation, ...]] | None:
         quote = store.load(tx, quote_id)

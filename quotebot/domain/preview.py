@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.policy import HUNDRED, PolicyDecision, evaluate
+from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from quotebot.domain.catalogue import Catalogue
     from quotebot.domain.policy import Policy
-    from quotebot.domain.pricing import Pricing
+    from quotebot.domain.pricing import PricingProblem
 
     Reprice = Callable[[Decimal], Pricing]
 
 STEPS = 10_000  # a discount has two decimals: 0.00 to 100.00 %
 STEP = Decimal("0.01")
+PREVIEWED_LINES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,29 @@ def preview(pricing: Pricing, reprice: Reprice, policy: Policy, terms: frozenset
     first, last = free
     now = int(money.multiply(pricing.discount_percent, 100))
     return Preview(decision, _percent(last), _percent(min(max(now, first), last)))
+
+
+def free_discount(pricing: Pricing, catalogue: Catalogue, policy: Policy) -> Decimal | None:
+    """Return the largest discount in per cent at which this quote needs nobody, by the prices of today's catalogue.
+
+    None when there is none, when the prices have changed since, and for a long quote: the search prices it several times, and it
+    is asked for while somebody waits.
+    """
+    if len(pricing.lines) > PREVIEWED_LINES_MAX:
+        return None
+    lines = tuple(LineRequest(line.sku, line.quantity) for line in pricing.lines)
+
+    def priced(discount: Decimal) -> Pricing | tuple[PricingProblem, ...]:
+        return price(PriceRequest(lines, pricing.term_months, discount), catalogue)
+
+    def reprice(discount: Decimal) -> Pricing:
+        found = priced(discount)
+        assert isinstance(found, Pricing)  # noqa: S101 -- what has a price at one discount has it at every one
+        return found
+
+    if priced(pricing.discount_percent) != pricing:
+        return None
+    return preview(pricing, reprice, policy).largest_free_discount
 
 
 def _free_stretch(reprice: Reprice, policy: Policy, terms: frozenset[str]) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotebot.domain.policy import Policy, Threshold, evaluate
-from quotebot.domain.preview import STEPS, Preview, preview
+from quotebot.domain.preview import PREVIEWED_LINES_MAX, STEPS, Preview, free_discount, preview
 from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
 from tests.quotebot.domain.test_policy import CATALOGUE, POLICY
 
@@ -73,7 +73,6 @@ def test_no_discount_avoids_a_legal_term_or_a_currency_of_no_policy() -> None:
     [
         ({"pro": 140}, "0", SMALL_TOTALS),
         ({"pro": 180, "onboarding": 1}, "12.34", NO_DISCOUNT_RULES),  # only the margin and the total decide
-        ({"sso": 3000}, "60", NO_DISCOUNT_RULES),
     ],
 )
 def test_both_discounts_are_those_of_a_search_through_all_ten_thousand(
@@ -87,6 +86,17 @@ def test_both_discounts_are_those_of_a_search_through_all_ten_thousand(
     assert (found.largest_free_discount, found.nearest_free_discount) == (
         (None, None) if nearest is None else (Decimal(max(free)) / 100, Decimal(nearest) / 100)
     )
+
+
+def test_a_card_is_told_the_largest_free_discount_of_a_quote_at_todays_prices() -> None:
+    reprice = engine({"pro": 150}, 12)
+    assert free_discount(reprice(Decimal(15)), CATALOGUE, POLICY) == 10
+    assert free_discount(replace(reprice(Decimal(15)), net_total=Decimal(1)), CATALOGUE, POLICY) is None
+
+
+def test_a_card_of_a_long_quote_is_not_kept_waiting_for_a_search() -> None:
+    priced = engine({"pro": 150}, 12)(Decimal(15))
+    assert free_discount(replace(priced, lines=priced.lines * (PREVIEWED_LINES_MAX + 1)), CATALOGUE, POLICY) is None
 
 
 percents = st.integers(0, STEPS).map(lambda step: Decimal(step) / 100)

@@ -371,7 +371,7 @@ CASES: Final[dict[str, Case]] = {
         approvers=NO_LEGAL,
         asked=("U0VP",),
         steps=(
-            Step(1, "U0CFO", "approve", "approved_in_part", says="It still needs legal: No approver is known yet"),
+            Step(1, "U0CFO", "approve", "approved_in_part", says="It still needs legal, which nobody holds now."),
             Step(4 * HOUR, "", "escalate", "escalated", slot=2, says="Nobody holds this role now"),
             Step(5 * HOUR, "U0CFO", "approve", "already_decided"),
             Step(6 * HOUR, "U0LEGAL", "approve", "approved", approvers=dict(RULES.approvers)),
