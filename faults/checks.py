@@ -14,7 +14,7 @@ from contextlib import closing
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from faults.checking import business, claims, deeds, identity, life, rest, trail
+from faults.checking import authority, business, claims, deeds, identity, life, rest, trail
 from faults.checking.evidence import NOBODY, Facts, House, Outside, Told
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ ALWAYS: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
     "I10": claims.in_time,
     "I11": identity.one_meaning,
     "I12": identity.one_fire_per_slot,
-    "I13": business.decided_rightly,
+    "I13": authority.decided_rightly,
     "I14": trail.audit_is_whole,
     "I15": deeds.files_match,
     "I16": rest.file_is_sound,

@@ -59,7 +59,7 @@ UNION ALL
 SELECT 'approval ' || p.approval_id || ' is ' || p.state || ' and the audit does not say so' FROM approvals AS p
 WHERE p.state <> 'pending' AND NOT EXISTS (
   SELECT 1 FROM audit_events AS a
-  WHERE a.aggregate_id = p.quote_id AND a.event_type IN ('approval.automatic', 'approval.' || p.state))
+  WHERE a.aggregate_id = p.quote_id AND a.event_type IN ('approval.automatic', 'approval.reused', 'approval.' || p.state))
 """
 UNFINISHED: Final = """
 SELECT 'operation ' || id || ' is still ' || state FROM operations

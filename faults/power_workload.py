@@ -26,7 +26,7 @@ from ledger.ledger import Ledger
 from ledger.records import Bury, Delivered, Doubt, EffectIntent, Hold, Request, Retry, Trouble
 from quotebot import effects
 from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
-from quotebot.domain.policy import parse_policy
+from quotebot.domain.policy_file import parse_policy
 from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.domain.quotes import QuoteState
 from quotebot.domain.rulesets import parse_ruleset_toml

@@ -80,6 +80,10 @@ def _sent() -> list[Step]:
     return [*_approved(), Types(f"finalize {QUOTE}"), Settles(), Types(f"sent {QUOTE} to buyer@acme.example"), Settles()]
 
 
+def _unanswered(hours: float) -> Steps:
+    return lambda: [*_submitted(), Stops(), Waits(hours * 3600)]
+
+
 STORIES: Final = (
     Story("first start", lambda: [Starts(), Stops()]),
     Story("create", lambda: [Types(NEW), Settles()], lambda: [Starts()]),
@@ -117,6 +121,25 @@ STORIES: Final = (
     Story("lose", lambda: [Types(f"lost {QUOTE}: too expensive"), Settles()], _sent),
     Story("from the terminal", lambda: [Operates("cancel_quote"), Starts(), Settles()], lambda: [*_submitted(), Stops()]),
     Story("refused change", lambda: [Types(f"accept {QUOTE}"), Settles()], _created),
+    Story("remind", _day, _unanswered(2)),
+    Story("escalate", _day, _unanswered(4)),
+    Story("request expired, asked again", lambda: [Starts(), Settles(), Clicks("quote.submit", REP), Settles()], _unanswered(73)),
+    Story(
+        "request changes",
+        lambda: [Rejects(MANAGER, "leave the support out"), Settles()],
+        lambda: [*_submitted(), Clicks("approval.request_changes", MANAGER)],
+    ),
+    Story("revise what waits for approval", lambda: [Types(f"revise {QUOTE}: discount 12%"), Settles()], _submitted),
+    Story(
+        "submit what got no worse",
+        lambda: [Clicks("quote.submit", REP), Settles()],
+        lambda: [*_approved(), Types(f"revise {QUOTE}: discount 12%, remove sso"), Settles()],
+    ),
+    Story(
+        "out of office, the delegate approves",
+        lambda: [Operates("delegate"), Starts(), Settles(), Clicks("approval.approve", "U0DEALDESK"), Settles()],
+        lambda: [*_submitted(), Stops()],
+    ),
     Story(
         "recovery",
         lambda: [Starts(), Settles(), Stops()],

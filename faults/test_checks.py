@@ -211,6 +211,16 @@ DAMAGED_ROWS: dict[str, tuple[tuple[str, ...], str]] = {
         "I1 I13",
     ),
     "a decision that nobody took": (("UPDATE approvals SET required_roles = '[\"cfo\"]' WHERE decided_by IS NULL",), "I13"),
+    "a yes of the one who asked": (("UPDATE approval_slots SET decided_by = 'U0REP' WHERE decided_by IS NOT NULL",), "I13"),
+    "a yes in the place of the one who asked": (
+        ("UPDATE approval_slots SET on_behalf_of = 'U0REP' WHERE decided_by IS NOT NULL",),
+        "I13",
+    ),
+    "a yes that was never given": (
+        ("UPDATE approval_slots SET state = 'pending', decided_by = NULL, decided_role = NULL, decided_at = NULL",),
+        "I13",
+    ),
+    "a yes after the request had expired": (("UPDATE approval_slots SET expires_at = 1",), "I13"),
     "a decision after the quote expired": (("UPDATE quotes SET valid_until = 1",), "I13"),
     "an audit event is edited": (("UPDATE audit_events SET actor_type = 'nobody' WHERE id = 20",), "I14"),
     "an audit event is taken out": (("DELETE FROM audit_events WHERE event_type = 'delivery.duplicate'",), "I14"),

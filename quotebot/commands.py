@@ -14,6 +14,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
+from quotebot.approval_commands import (
+    DelegateApprovals,
+    EscalateApproval,
+    ExpireApproval,
+    RemindApprover,
+    SlotCommand,
+)
 from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.price_requests import canonical_request, parse_request
 from quotebot.lifecycle_commands import (
@@ -98,12 +105,12 @@ class SubmitQuote:
 
 @dataclass(frozen=True, slots=True)
 class DecideApproval:
-    """Approve or reject one approval request; a rejection needs a reason."""
+    """Approve, reject or send back one approval request; the latter two need a reason, as an approval under dual control does."""
 
     kind: ClassVar[str] = "approval.decide"
-    schema: ClassVar[int] = 1
+    schema: ClassVar[int] = 2
     approval_id: str
-    decision: Literal["approve", "reject"]
+    decision: Literal["approve", "reject", "request_changes"]
     reason: str | None = None
 
     def canonical(self) -> dict[str, object]:
@@ -114,14 +121,21 @@ class DecideApproval:
     def parse(cls, stored: Stored) -> DecideApproval:
         """Rebuild from the canonical form of this schema version."""
         decision = stored["decision"]
-        if decision not in ("approve", "reject"):
+        if decision not in _DECISIONS:
             raise ValueError(f"unknown decision {decision!r}")
         reason = stored.get("reason")
         return cls(
             approval_id=str(stored["approval_id"]),
-            decision="approve" if decision == "approve" else "reject",
+            decision=_DECISIONS[decision],
             reason=None if reason is None else str(reason),
         )
+
+
+_DECISIONS: Final[Mapping[str, Literal["approve", "reject", "request_changes"]]] = {
+    "approve": "approve",
+    "reject": "reject",
+    "request_changes": "request_changes",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +183,15 @@ def _changes(stored: Stored) -> Changes:
 Creation = CreateQuote | CloneQuote  # what makes a quote of its own content
 LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | AcceptQuote | LoseQuote
 ScheduledPayload = ExpireQuote | NoteStaleDraft  # what the scheduler asks for
-Payload = CreateQuote | CreateAnother | CloneQuote | SubmitQuote | DecideApproval | LifecyclePayload | ScheduledPayload
+ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
+Payload = CreateQuote | CreateAnother | CloneQuote | ApprovalPayload | DelegateApprovals | LifecyclePayload | ScheduledPayload
 
 REGISTRY: Final[Mapping[str, type[Payload]]] = {
     payload.kind: payload
     for payload in (
         *(CreateQuote, CreateAnother, CloneQuote, SubmitQuote, DecideApproval),
         *(ReviseQuote, CancelQuote, FinalizeQuote, MarkSent, AcceptQuote, LoseQuote),
+        *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),
     )
 }
@@ -192,9 +208,15 @@ def _create_3_from_2(stored: Stored) -> Stored:
     return {**stored, "v": 3}
 
 
+def _decide_2_from_1(stored: Stored) -> Stored:
+    """2 knows a third decision, which a build that only reads 1 must leave alone; the others are as they were."""
+    return {**stored, "v": 2}
+
+
 UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
     ("quote.create", 1): _create_2_from_1,
     ("quote.create", 2): _create_3_from_2,
+    ("approval.decide", 1): _decide_2_from_1,
 }
 
 

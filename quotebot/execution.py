@@ -15,23 +15,15 @@ from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError
 from ledger.records import EffectIntent, Operation, Outcome, Trouble
 from ledger.retention import close_aggregate
-from ledger.settlement import QUOTEBOT
 from quotebot import effects, words
-from quotebot.commands import (
-    CreateAnother,
-    CreateQuote,
-    DecideApproval,
-    LifecyclePayload,
-    NeedsNewerBuild,
-    ScheduledPayload,
-    SubmitQuote,
-    parse_stored,
-)
+from quotebot.approval_commands import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
+from quotebot.commands import CreateAnother, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
 from quotebot.domain.lifecycle import is_final
-from quotebot.handlers import approvals, expiry, lifecycle
+from quotebot.handlers import approvals, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
 from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft
 from quotebot.polling import POLL_SECONDS, one_round
+from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store import schedule, versions
 from quotebot.telemetry import hashed
@@ -42,8 +34,10 @@ if TYPE_CHECKING:
     from adapters.policies import Matrix
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from quotebot.commands import Creation
+    from quotebot.commands import ApprovalPayload, Creation, LifecyclePayload, ScheduledPayload
     from quotebot.domain.quotes import Quote
+
+    QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload  # about a quote that exists
 
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
 AT_ONCE: Final = 64  # executions that share a commit
@@ -164,6 +158,7 @@ class Executor:
     def decide(self, tx: Tx, operation: Operation) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read."""
         payload = parse_stored(operation.action_kind, operation.payload)
+        transport = store.transport(tx, operation.id)
         asked = handlers.Asked(
             operation_key=operation.operation_key,
             correlation_id=operation.correlation_id,
@@ -171,12 +166,16 @@ class Executor:
             team_id=operation.team_id,
             received_at=operation.received_at if operation.cycle == 1 else self._now_ms(),  # a replay re-checks expiry
             seen_version=operation.pinned_version if operation.aggregate_version is None else operation.aggregate_version,
-            actor_name=store.transport(tx, operation.id).get("actor_name", ""),
+            actor_name=transport.get("actor_name", ""),
+            actor_type=operation.actor_type,
+            actor_kind=transport.get("actor_kind", "member"),
         )
         if isinstance(payload, CreateQuote | CloneQuote):
             outcome = self._create(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
+        elif isinstance(payload, DelegateApprovals):
+            return _answered_at_terminal(operation, self._delegate(tx, asked, payload))
         else:
             return _answered_at_terminal(operation, self._change(tx, asked, payload, operation.aggregate_id))
         outcome = _answered_at_terminal(operation, outcome)
@@ -232,35 +231,52 @@ class Executor:
             )
         return decision
 
-    def _change(
-        self,
-        tx: Tx,
-        asked: handlers.Asked,
-        payload: SubmitQuote | DecideApproval | LifecyclePayload | ScheduledPayload,
-        quote_id: str,
-    ) -> Outcome:
+    def _delegate(self, tx: Tx, asked: handlers.Asked, payload: DelegateApprovals) -> Outcome:
+        """Remember who stands in for whom. The command is kept as long as it is in force, and thirty days more."""
+        decision = escalation.delegate(asked, payload, self._rules)
+        now = self._now_ms()
+        if decision.kind == "applied":
+            times = {"since": asked.received_at, "until": max(payload.until, asked.received_at)}
+            approval_store.delegate(tx, asked.operation_key, asked.team_id, payload.absent, payload.delegate, **times)
+        return replace(_outcome(decision), retain_until=max(payload.until, now) + KEEP_REFUSED_MS)
+
+    def _change(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote_id: str) -> Outcome:
         quote = store.load(tx, quote_id)
         if quote is None:
             text = words.unknown_quote(quote_id)
-            answers = () if asked.actor == QUOTEBOT else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
+            answers = () if asked.actor_type == "system" else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
             response = {"code": "unknown_quote", "quote_id": quote_id, "text": text}
             return Outcome("refused", response, answers, retain_until=self._now_ms() + KEEP_REFUSED_MS)
         root = store.root_effect_key(tx, quote_id)
-        if isinstance(payload, SubmitQuote):
-            decision = approvals.submit(asked, quote, root, store.approval_count(tx, quote_id, quote.version), self._rules)
-        elif isinstance(payload, DecideApproval):
-            decision = approvals.decide(asked, payload, quote, root, self._rules)
-        elif isinstance(payload, ExpireQuote):
-            decision = expiry.expire(asked, payload, quote, root)
-        elif isinstance(payload, NoteStaleDraft):
-            decision = expiry.note_stale(asked, payload, quote, root, schedule.touched_at(tx, quote_id))
-        else:
-            decision = lifecycle.change(asked, payload, quote, root, self._rules)
+        decision = self._decide_about(tx, asked, payload, quote, root)
         if decision.quote is not None:
             versions.save(tx, quote, decision.quote, asked.received_at)
         elif decision.response["code"] in _CARD_WAS_STALE:
             decision = replace(decision, effects=(*decision.effects, effects.card(quote_id, root)))
         return self._kept(tx, decision.quote or quote, _outcome(decision))
+
+    def _decide_about(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote: Quote, root: str) -> handlers.Decision:
+        match payload:
+            case SubmitQuote() | DecideApproval() | RemindApprover() | EscalateApproval() | ExpireApproval():
+                return self._decide_approval(tx, asked, payload, quote, root)
+            case ExpireQuote():
+                return expiry.expire(asked, payload, quote, root)
+            case NoteStaleDraft():
+                return expiry.note_stale(asked, payload, quote, root, schedule.touched_at(tx, quote.quote_id))
+            case _:
+                return lifecycle.change(asked, payload, quote, root, self._rules)
+
+    def _decide_approval(
+        self, tx: Tx, asked: handlers.Asked, payload: ApprovalPayload, quote: Quote, root: str
+    ) -> handlers.Decision:
+        away = approval_store.delegations(tx, quote.team_id, asked.received_at)
+        if isinstance(payload, SubmitQuote):
+            requests = store.approval_count(tx, quote.quote_id, quote.version)
+            earlier = approval_store.last_decided(tx, quote.quote_id)
+            return approvals.submit(asked, quote, root, requests, self._rules, earlier=earlier, delegations=away)
+        if isinstance(payload, DecideApproval):
+            return approvals.decide(asked, payload, quote, root, self._rules, delegations=away)
+        return escalation.follow_up(asked, payload, quote, root, self._rules, delegations=away)
 
     def _kept(self, tx: Tx, quote: Quote, outcome: Outcome) -> Outcome:
         """Of a quote that has ended, everything may be purged when it is old: what was done before, and this command itself."""
@@ -292,7 +308,8 @@ def _readable(tx: Tx, quote_id: str) -> Quote | None:
         return None
 
 
-_CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending"})  # refresh what the person looked at
+# Refresh what the person looked at.
+_CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
 
 
 def _original(tx: Tx, payload: CloneQuote) -> Quote | None:

@@ -6,8 +6,9 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
+from quotebot.approval_commands import EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.domain.cron import parse_cron
-from quotebot.domain.schedule import DAY_MS, MINUTE_MS, Misfire, Once
+from quotebot.domain.schedule import DAY_MS, HOUR_MS, MINUTE_MS, Misfire, Once
 from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
 from quotebot.scheduler import Order, ScheduledJob
 from quotebot.store import schedule as store
@@ -20,13 +21,21 @@ if TYPE_CHECKING:
     from quotebot.domain.schedule import Candidate
     from quotebot.settings import Settings
 
-GRACE_MS: Final = MINUTE_MS  # what arrived while the quote was valid is in the ledger by then: an ack's budget is 2.5 s at most
+# What arrived while the quote, or the request, was valid is in the ledger by then: an ack's budget is 2.5 s at most.
+GRACE_MS: Final = MINUTE_MS
+REMINDER_LATENESS_MS: Final = 6 * HOUR_MS  # later than that nobody is reminded any more
 NOTICES_AT: Final = "0 9 * * mon-fri"  # a person's notices come when they work
 
 
 def jobs(settings: Settings) -> tuple[ScheduledJob, ...]:
     """Return all jobs, as this installation has them."""
-    return (quote_expiry(), stale_draft(settings.stale_draft_days, zone_named(settings.time_zone)))
+    return (
+        quote_expiry(),
+        approval_expiry(),
+        approval_escalation(),
+        approval_reminder(),
+        stale_draft(settings.stale_draft_days, zone_named(settings.time_zone)),
+    )
 
 
 def zone_named(name: str) -> tzinfo:
@@ -45,6 +54,45 @@ def quote_expiry() -> ScheduledJob:
         return ExpireQuote(valid_until=candidate.anchor)
 
     return ScheduledJob("quote_expiry", Order.EXPIRY, Once(GRACE_MS), find, payload, Misfire.COALESCE)
+
+
+def approval_expiry() -> ScheduledJob:
+    """End an approval request that nobody decided in time. It is never too late for that."""
+
+    def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
+        return store.slots_due(tx, "expire", job, now, now - GRACE_MS, limit)
+
+    def payload(candidate: Candidate, slot: int) -> ExpireApproval:
+        del slot
+        return ExpireApproval(candidate.aggregate_id, int(candidate.part))
+
+    return ScheduledJob("approval_expiry", Order.EXPIRY, Once(GRACE_MS), find, payload, Misfire.COALESCE)
+
+
+def approval_escalation() -> ScheduledJob:
+    """Ask a higher authority too; again as long as there is one. However late it is, the request still waits."""
+
+    def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
+        return store.slots_due(tx, "escalate", job, now, now, limit)
+
+    def payload(candidate: Candidate, slot: int) -> EscalateApproval:
+        del slot
+        return EscalateApproval(candidate.aggregate_id, int(candidate.part))
+
+    return ScheduledJob("approval_escalation", Order.ESCALATION, Once(), find, payload, Misfire.COALESCE)
+
+
+def approval_reminder() -> ScheduledJob:
+    """Remind, once, whom a slot asks."""
+
+    def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
+        return store.slots_due(tx, "remind", job, now, now, limit)
+
+    def payload(candidate: Candidate, slot: int) -> RemindApprover:
+        del slot
+        return RemindApprover(candidate.aggregate_id, int(candidate.part))
+
+    return ScheduledJob("approval_reminder", Order.REMINDER, Once(), find, payload, Misfire.COALESCE, REMINDER_LATENESS_MS)
 
 
 def stale_draft(days: int, zone: tzinfo) -> ScheduledJob:

@@ -39,7 +39,7 @@ def differences(before: Pricing, after: Pricing) -> str:
 
 def revised(before: Quote, after: Quote, actor: str) -> str:
     """Tell what the new version changes and what became of the one before it."""
-    lapsed = "" if before.approval is None else f" Its approval does not carry over: submit v{after.version} again."
+    lapsed = "" if before.approval is None else f" Its approval does not carry over by itself: submit v{after.version} again."
     return (
         f"{words.mention(actor)} made {version_name(after)}. v{before.version}, which was {state_words(before.state)}, "
         f"is superseded.{lapsed}\n{differences(before.pricing, after.pricing)}"

@@ -23,7 +23,7 @@ from ledger.migrations import Migration
 from ledger.sqlite import SqliteDatabase
 from ledger.statements import load_statements
 from quotebot import __version__
-from quotebot.domain.policy import parse_policy
+from quotebot.domain.policy_file import parse_policy
 from quotebot.domain.rulesets import parse_ruleset_toml
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
 from quotebot.polling import POLL_SECONDS

@@ -21,9 +21,12 @@ from quotebot import effects, words
 from quotebot.documents import Seller, quote_document
 from quotebot.domain import money
 from quotebot.domain.policy import evaluate
+from quotebot.domain.preview import free_discount
 from quotebot.domain.pricing import canonical
+from quotebot.domain.quotes import QuoteState
 from quotebot.slack.cards import Card, OwedEffect, status_card
 from quotebot.slack.offers import offer_blocks
+from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from adapters.slack import SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
+    from quotebot.domain.people import Delegation
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
 
@@ -124,11 +128,14 @@ class QuotePerformer:
         state = await self._ledger.database.read(lambda tx: self._card_state(tx, quote_id))
         if state is None:
             return None
-        quote, owed = state
-        approvers = () if quote.approval is None else self._rules.who_may_decide(quote.approval, quote.requester)
-        return status_card(quote, owed, approvers=approvers, decision=evaluate(quote.pricing, self._rules.policy))
+        quote, owed, away = state
+        approvers = () if quote.approval is None else self._rules.who_may_decide(quote.approval, quote.makers, away)
+        decision = evaluate(quote.pricing, self._rules.policy)
+        undecided = quote.state is QuoteState.PRICED and not decision.automatic
+        free = free_discount(quote.pricing, self._rules.ruleset, self._rules.policy) if undecided else None
+        return status_card(quote, owed, approvers=approvers, decision=decision, free_discount=free)
 
-    def _card_state(self, tx: Tx, quote_id: str) -> tuple[Quote, tuple[OwedEffect, ...]] | None:
+    def _card_state(self, tx: Tx, quote_id: str) -> tuple[Quote, tuple[OwedEffect, ...], tuple[Delegation, ...]] | None:
         quote = store.load(tx, quote_id)
         if quote is None:
             return None
@@ -136,7 +143,7 @@ class QuotePerformer:
         rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]  # a superseded one owes apart
         gates = [Gate.of(row) for row in tx.all("all_gates")]
         paused = {gate.name: gate.reason or "" for gate in gates if gate.state == "held" and gate.until_at is None}
-        return quote, _owed(rows, paused)
+        return quote, _owed(rows, paused), approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
 
     async def _post(self, effect: Effect) -> Delivered:
         quote = await self._quote(effect)

@@ -117,6 +117,11 @@ class Facts:
         self.quotes = rows(self.ledger, _QUOTES)
         self.versions = rows(self.ledger, "SELECT * FROM quote_versions")
         self.approvals = rows(self.ledger, "SELECT * FROM approvals")
+        self.slots_of = grouped(rows(self.ledger, "SELECT * FROM approval_slots ORDER BY approval_id, slot"), "approval_id")
+        self.reviser_of = {  # who made a version out of the one before it
+            (row["quote_id"], row["version"] + 1): row["superseded_by"]
+            for row in rows(self.ledger, "SELECT * FROM superseded_versions")
+        }
         self.gates = rows(self.ledger, "SELECT * FROM gates")
         self.tombstones = {row["operation_key"]: row for row in rows(self.ledger, "SELECT * FROM tombstones")}
         self.meta = {row["name"]: row["value"] for row in rows(self.ledger, "SELECT name, value FROM meta")}

@@ -25,8 +25,6 @@ ENDS: Final = ("operation.applied", "operation.refused")
 CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "quote.create": (frozenset({"quote.created"}),),
     "quote.create_another": (frozenset({"quote.created"}),),
-    "quote.submit": (frozenset({"quote.submitted"}), frozenset({"approval.requested", "approval.automatic"})),
-    "approval.decide": (frozenset({"approval.approved", "approval.rejected"}),),
     "quote.clone": (frozenset({"quote.created"}),),
     "quote.revise": (frozenset({"quote.revised"}),),
     "quote.cancel": (frozenset({"quote.cancelled"}),),
@@ -36,6 +34,17 @@ CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "quote.lose": (frozenset({"quote.lost"}),),
     "quote.expire": (frozenset({"quote.expired"}),),
     "quote.note_stale": (frozenset({"quote.stale_noted"}),),
+    "quote.submit": (
+        frozenset({"quote.submitted"}),
+        frozenset({"approval.requested", "approval.automatic", "approval.reused"}),
+    ),
+    "approval.decide": (
+        frozenset({"approval.approved", "approval.slot_approved", "approval.rejected", "approval.changes_requested"}),
+    ),
+    "approval.remind": (frozenset({"approval.reminded"}),),
+    "approval.escalate": (frozenset({"approval.escalated"}),),
+    "approval.expire": (frozenset({"approval.expired"}),),
+    "approval.delegate": (frozenset({"delegation.set", "delegation.ended"}),),
 }
 CHANGES_NOTHING: Final = frozenset({"approval.refused"})
 
@@ -214,8 +223,15 @@ def _decisions_stand(facts: Facts) -> Iterator[str]:
 _APPROVAL_STATES: Final = {
     "approval.requested": "pending",
     "approval.automatic": "approved",
+    "approval.reused": "approved",
+    "approval.slot_approved": "pending",
+    "approval.reminded": "pending",
+    "approval.escalated": "pending",
     "approval.approved": "approved",
     "approval.rejected": "rejected",
+    "approval.changes_requested": "changes_requested",
+    "approval.expired": "expired",
+    "approval.invalidated": "invalidated",
 }
 
 

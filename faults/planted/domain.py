@@ -6,6 +6,7 @@ from typing import Any
 
 from faults.planted.tools import both, of, put, sql
 from quotebot.domain import approvals, money
+from quotebot.domain.slots import Slot
 from quotebot.handlers.quotes import Rules
 from quotebot.store import quotes as store
 
@@ -22,6 +23,7 @@ def own_request_approved() -> None:
 
 def _decides_again() -> None:
     put(approvals, "_decided", lambda _approval, _quote: None)
+    put(Slot, "is_open", property(lambda _slot: True))
     put(store, "require", lambda _before, _after: None)
 
 
@@ -34,6 +36,7 @@ second_decision_stands = both(
 def expiry_not_looked_at() -> None:
     """A quote may be approved long after it has expired."""
     put(approvals, "_expired", lambda _quote, _received_at: None)
+    put(approvals, "_request_expired", lambda _approval, _quote, _received_at: None)
 
 
 def offer_works_twice() -> None:

@@ -5,11 +5,9 @@ A blocked quote never looks like one that needs nobody: whatever blocks also ask
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from quotebot.domain import money
 
@@ -21,18 +19,32 @@ if TYPE_CHECKING:
 LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first
 ORTHOGONAL = ("legal",)  # beside the ladder: neither replaces nor is replaced by a commercial role
 HUNDRED = Decimal(100)
-
-
-class PolicyError(ValueError):
-    """The policy text cannot be used; the message names the place and the remedy."""
+HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Past `limit`, `role` must approve."""
+    """Past `limit` a rule asks for approval by `role`.
+
+    With `more` roles beside it, `roles_needed` says whether one of them all decides or each has to. `people` says how many of the
+    group that holds a role have to: one, or every one. A `dual_control` rule takes two people and a written reason each.
+    """
 
     limit: Decimal
     role: str
+    more: tuple[str, ...] = ()
+    roles_needed: Literal["any", "all"] = "all"
+    people: Literal["any", "all"] = "any"
+    dual_control: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long an approver may take, in milliseconds from when they could first decide."""
+
+    remind_ms: int = 2 * HOUR_MS
+    escalate_ms: int = 4 * HOUR_MS
+    expire_ms: int = 72 * HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +58,38 @@ class Policy:
     discount_over: tuple[Threshold, ...]  # ascending
     total_over: tuple[Threshold, ...]  # ascending
     margin_under: Mapping[str, Threshold]  # by product family
+    legal_terms: frozenset[str] = frozenset()  # a quote with one of these also needs legal
+    full_ladder: bool = False  # every rung up to the highest one asked for, each by another person
+    order: Literal["parallel", "sequential"] = "parallel"
+    timing: Timing = field(default_factory=Timing)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One approval that has to be given: by a holder of any of `roles` (on the ladder: or of a higher one).
+
+    Needs of a later `stage` are asked for only when those of the earlier ones are given.
+    """
+
+    roles: tuple[str, ...]
+    people: Literal["any", "all"] = "any"
+    dual_control: bool = False
+    stage: int = 1
+
+    @property
+    def role(self) -> str:
+        """Return the roles as people read them: "cfo", "deal_desk or legal"."""
+        return " or ".join(self.roles)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyDecision:
-    """What the policy says: the highest commercial role asked for plus orthogonal ones, every hit in words, blocked or not."""
+    """What the policy says: the roles asked for, every hit in words, blocked or not. `needs` has one entry per required role."""
 
     required_roles: tuple[str, ...]
     hits: tuple[str, ...]
     blocked: bool
+    needs: tuple[Need, ...] = ()
 
     @property
     def automatic(self) -> bool:
@@ -64,132 +99,138 @@ class PolicyDecision:
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    role: str
+    rule: Threshold
     words: str
     blocks: bool = False
 
 
-def evaluate(pricing: Pricing, policy: Policy) -> PolicyDecision:
-    """Apply every rule to a pricing and keep the highest commercial role."""
+_TOP = Threshold(Decimal(0), LADDER[-1])
+_LEGAL = Threshold(Decimal(0), "legal")
+
+
+def evaluate(pricing: Pricing, policy: Policy, terms: frozenset[str] = frozenset()) -> PolicyDecision:
+    """Apply every rule to a pricing and the contract's special terms.
+
+    Of the commercial roles the highest one is asked (or, with `full_ladder`, every rung up to it), beside every orthogonal one.
+    """
     if pricing.currency != policy.currency:
         words = f"the quote is in {pricing.currency}, the policy in {policy.currency}: no rule compares them"
-        return PolicyDecision((LADDER[-1],), (words,), blocked=True)
-    hits = [*_discount_hits(pricing, policy), *_total_hits(pricing, policy), *_margin_hits(pricing, policy)]
-    roles = {hit.role for hit in hits}
-    commercial = [role for role in LADDER if role in roles]
-    orthogonal = [role for role in ORTHOGONAL if role in roles]
-    return PolicyDecision(
-        required_roles=(*commercial[-1:], *orthogonal),
-        hits=tuple(hit.words for hit in hits),
-        blocked=any(hit.blocks for hit in hits),
+        return _decision([_Hit(_TOP, words, blocks=True)], policy)
+    return _decision(
+        [
+            *_discount_hits(pricing, policy),
+            *_total_hits(pricing, policy),
+            *_margin_hits(pricing, policy),
+            *(_Hit(_LEGAL, f"the term {term} needs legal") for term in sorted(terms & policy.legal_terms)),
+        ],
+        policy,
     )
 
 
-def _discount_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
-    shown = money.format_percent(pricing.discount_percent)
-    if pricing.discount_percent > policy.discount_blocked_over:
-        limit = money.format_percent(policy.discount_blocked_over)
-        yield _Hit(LADDER[-1], f"discount {shown} is over {limit}, which nobody can approve", blocks=True)
+def sufficient_roles(required: str) -> tuple[str, ...]:
+    """Return the roles that may stand in for `required`, lowest first; an orthogonal role is only itself."""
+    if required in LADDER:
+        return LADDER[LADDER.index(required) :]
+    return (required,) if required in ORTHOGONAL else ()
+
+
+def _decision(hits: list[_Hit], policy: Policy) -> PolicyDecision:
+    needs = [*_commercial(hits, full_ladder=policy.full_ladder), *_orthogonal(hits)]
+    needs += [need for need in _alternatives(hits) if not any(_covers(kept, need) for kept in needs)]
+    if policy.order == "sequential":
+        needs = [replace(need, stage=stage) for stage, need in enumerate(needs, start=1)]
+    return PolicyDecision(
+        required_roles=tuple(need.role for need in needs),
+        hits=tuple(hit.words for hit in hits),
+        blocked=any(hit.blocks for hit in hits),
+        needs=tuple(needs),
+    )
+
+
+def _commercial(hits: list[_Hit], *, full_ladder: bool) -> Iterator[Need]:
+    """Yield the highest rung, and those below it that a rule names beside it. Dual control of a lower rung moves up to it."""
+    rules = [hit.rule for hit in hits if not _offers_a_choice(hit.rule)]
+    asked = {role for rule in rules for role in (rule.role, *rule.more) if role in LADDER}
+    if not asked:
         return
-    passed = [row for row in policy.discount_over if pricing.discount_percent > row.limit]
+    top = max(asked, key=LADDER.index)
+    together = {role for rule in rules if rule.more for role in (rule.role, *rule.more)}
+    dual = any(rule.dual_control and {rule.role, *rule.more} & set(LADDER) for rule in rules)
+    for role in LADDER[: LADDER.index(top) + 1]:
+        if full_ladder or role == top or role in together:
+            yield Need((role,), _people(rules, role), dual_control=dual and role == top)
+
+
+def _orthogonal(hits: list[_Hit]) -> Iterator[Need]:
+    rules = [hit.rule for hit in hits if not _offers_a_choice(hit.rule)]
+    for role in ORTHOGONAL:
+        naming = [rule for rule in rules if role in (rule.role, *rule.more)]
+        if naming:
+            dual = any(rule.dual_control and not {rule.role, *rule.more} & set(LADDER) for rule in naming)
+            yield Need((role,), _people(naming, role), dual_control=dual)
+
+
+def _alternatives(hits: list[_Hit]) -> Iterator[Need]:
+    chosen = [hit.rule for hit in hits if _offers_a_choice(hit.rule)]
+    yield from dict.fromkeys(Need((rule.role, *rule.more), rule.people, rule.dual_control) for rule in chosen)
+
+
+def _offers_a_choice(rule: Threshold) -> bool:
+    return bool(rule.more) and rule.roles_needed == "any"
+
+
+def _people(rules: list[Threshold], role: str) -> Literal["any", "all"]:
+    return "all" if any(rule.people == "all" for rule in rules if role in (rule.role, *rule.more)) else "any"
+
+
+def _covers(kept: Need, choice: Need) -> bool:
+    """Tell whether whoever decides `kept` may also decide `choice`, so that asking for it once more would be idle."""
+    if choice.dual_control or choice.people == "all":
+        return False
+    return any(role in sufficient_roles(wanted) for role in kept.roles for wanted in choice.roles)
+
+
+def _discount_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
+    discount = pricing.deepest_discount_percent  # a line's own discount counts like one on the whole quote
+    shown = money.format_percent(discount)
+    if discount > policy.discount_blocked_over:
+        limit = money.format_percent(policy.discount_blocked_over)
+        yield _Hit(_TOP, f"discount {shown} is over {limit}, which nobody can approve", blocks=True)
+        return
+    passed = [row for row in policy.discount_over if discount > row.limit]
     if passed:
-        yield _Hit(passed[-1].role, f"discount {shown} is over {money.format_percent(passed[-1].limit)}")
+        yield _Hit(passed[-1], f"discount {shown} is over {money.format_percent(passed[-1].limit)}")
 
 
 def _total_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
     passed = [row for row in policy.total_over if pricing.net_total > row.limit]
     if passed:
         shown = money.format_amount(pricing.net_total, pricing.currency)
-        yield _Hit(passed[-1].role, f"total {shown} is over {money.format_amount(passed[-1].limit, policy.currency)}")
+        yield _Hit(passed[-1], f"total {shown} is over {money.format_amount(passed[-1].limit, policy.currency)}")
 
 
 def _margin_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
-    for family in dict.fromkeys(line.family for line in pricing.lines):
-        lines = [line for line in pricing.lines if line.family == family]
-        net = money.total(tuple(line.net_amount for line in lines), pricing.currency)
-        cost = money.total(tuple(line.cost_amount for line in lines), pricing.currency)
+    for family, (net, cost) in family_totals(pricing).items():
         floor = policy.margin_under.get(family)
         if floor is None:
-            yield _Hit(LADDER[-1], f"{family} has no margin floor in policy {policy.name} {policy.version}")
+            yield _Hit(_TOP, f"{family} has no margin floor in policy {policy.name} {policy.version}")
             continue
         # (net - cost) / net < floor %, without the division: exact, and defined when net is 0.
         scaled = money.multiply(money.EXACT.subtract(net, cost), HUNDRED)
         if scaled < money.multiply(floor.limit, net):
             limit = money.format_percent(floor.limit)
             if net == 0:
-                yield _Hit(floor.role, f"{family} is given away, so its margin is under {limit}")
+                yield _Hit(floor, f"{family} is given away, so its margin is under {limit}")
                 continue
             margin = money.format_percent(money.floor_hundredths(money.EXACT.divide(scaled, net)))
-            yield _Hit(floor.role, f"{family} margin {margin} is under {limit}")
+            yield _Hit(floor, f"{family} margin {margin} is under {limit}")
 
 
-def parse_policy(toml_text: str) -> Policy:
-    """Build a policy from TOML. Raises PolicyError naming the first bad place."""
-    try:
-        data = tomllib.loads(toml_text, parse_float=Decimal)
-    except ValueError as error:
-        raise PolicyError(f"the policy is not valid TOML: {error}") from error
-    currency = _text(data, "currency")
-    try:
-        money.exponent(currency)
-    except ValueError as error:
-        raise PolicyError(f"currency: {error}") from error
-    discount, totals, margins = (_table(data, key) for key in ("discount", "total", "margin"))
-    rungs = _ascending(discount, "discount", "percent")
-    blocked_over = _number(discount.get("blocked_over"), "discount.blocked_over")
-    if rungs and blocked_over < rungs[-1].limit:
-        raise PolicyError("discount.blocked_over: must not be below the last discount.over, or that row could never apply")
-    return Policy(
-        name=_text(data, "name"),
-        version=_text(data, "version"),
-        currency=currency,
-        discount_blocked_over=blocked_over,
-        discount_over=rungs,
-        total_over=_ascending(totals, "total", "amount"),
-        margin_under={family: _threshold(row, f"margin.{family}", "under") for family, row in margins.items()},
-    )
-
-
-def _ascending(table: dict[str, Any], place: str, key: str) -> tuple[Threshold, ...]:
-    rows = table.get("over")
-    if not isinstance(rows, list):
-        raise PolicyError(f"{place}.over: must be a list of {{ {key}, role }}")
-    found = tuple(_threshold(row, f"{place}.over[{number}]", key) for number, row in enumerate(rows, start=1))
-    for number, (low, high) in enumerate(pairwise(found), start=2):
-        if not low.limit < high.limit:
-            raise PolicyError(f"{place}.over[{number}].{key}: must be larger than the row before it")
-        if low.role in LADDER and high.role in LADDER and LADDER.index(low.role) > LADDER.index(high.role):
-            raise PolicyError(f"{place}.over[{number}].role: a larger {key} must not need a lower role")
+def family_totals(pricing: Pricing) -> dict[str, tuple[Decimal, Decimal]]:
+    """Return (net, cost) of each product family, in the order of the lines."""
+    found: dict[str, tuple[Decimal, Decimal]] = {}
+    for family in dict.fromkeys(line.family for line in pricing.lines):
+        lines = [line for line in pricing.lines if line.family == family]
+        net = money.total(tuple(line.net_amount for line in lines), pricing.currency)
+        found[family] = (net, money.total(tuple(line.cost_amount for line in lines), pricing.currency))
     return found
-
-
-def _threshold(row: Any, place: str, key: str) -> Threshold:
-    if not isinstance(row, dict) or set(row) != {key, "role"}:
-        raise PolicyError(f"{place}: must be {{ {key}, role }}")
-    if row["role"] not in (*LADDER, *ORTHOGONAL):
-        raise PolicyError(f"{place}.role: {row['role']!r} must be one of {', '.join((*LADDER, *ORTHOGONAL))}")
-    return Threshold(_number(row[key], f"{place}.{key}"), row["role"])
-
-
-def _number(value: Any, place: str) -> Decimal:
-    try:
-        number = money.exact(value)
-    except (TypeError, ValueError) as error:
-        raise PolicyError(f"{place}: {value!r} must be a number") from error
-    if number < 0:
-        raise PolicyError(f"{place}: {value!r} must not be negative")
-    return number
-
-
-def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
-    table = data.get(key)
-    if not isinstance(table, dict):
-        raise PolicyError(f"{key}: a [{key}] table is needed")
-    return table
-
-
-def _text(data: dict[str, Any], key: str) -> str:
-    value = data.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise PolicyError(f"{key}: {value!r} must be a non-empty text")
-    return value

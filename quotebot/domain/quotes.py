@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from quotebot.domain.pricing import Pricing
+    from quotebot.domain.slots import Slot
 
 
 class QuoteState(StrEnum):
@@ -35,14 +36,18 @@ class ApprovalState(StrEnum):
     PENDING = "pending"
     APPROVED = "approved"
     REJECTED = "rejected"
+    CHANGES_REQUESTED = "changes_requested"  # not as it is: the quote is a draft again
+    EXPIRED = "expired"  # nobody decided in time; it has to be asked for again
+    INVALIDATED = "invalidated"  # the quote was changed, or ended, while it was asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
     """One request for approval of one quote version. Times are Unix milliseconds, UTC.
 
-    `required_roles` holds every role that must say yes (this release: exactly one decision by someone who holds the highest
-    commercial role asked for, or a higher one). `reasons` are the policy hits in words. An automatic approval has no roles.
+    `required_roles` holds every role that must say yes, `slots` where each of these yeses is: the request is approved when all are
+    given, and over when one is refused. `reasons` are the policy hits in words. An automatic approval has neither roles nor slots.
+    `decided_by` is whoever took the last decision.
     """
 
     approval_id: str  # "A-2026-0042-v1-1": quote number, version, running number
@@ -57,6 +62,8 @@ class Approval:
     decided_role: str | None = None  # the approver's role at the time
     decided_at: int | None = None
     decision_reason: str | None = None
+    slots: tuple[Slot, ...] = ()
+    earlier: str | None = None  # the approval whose decisions still hold, so that nobody was asked again
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,11 @@ class Quote:
     sent: Sending | None = None  # of this version
     closing: Closing | None = None
     superseded: bool = False  # there is a newer version; `state` is the one this version ended in
+
+    @property
+    def makers(self) -> tuple[str, ...]:
+        """Who made the quote and this version of it: they do not approve it."""
+        return (self.requester,) if self.revised_by in (None, self.requester) else (self.requester, str(self.revised_by))
 
     @property
     def issued_at(self) -> int:

@@ -2,89 +2,183 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.records import AuditEvent
-from quotebot import effects, words
-from quotebot.domain.approvals import DecidingRole, may_decide
+from quotebot import approval_words, effects, words
+from quotebot.domain.approval_requests import answered, invalidated, open_request, slot_of
+from quotebot.domain.approvals import Mandate, may_decide
 from quotebot.domain.policy import evaluate
 from quotebot.domain.quotes import Approval, ApprovalState, Quote, QuoteState, approval_id_for
+from quotebot.domain.reapproval import reused
 from quotebot.handlers.quotes import Decision, facts, foreign, refused, seen_another_version
 
 if TYPE_CHECKING:
     from quotebot.commands import DecideApproval
+    from quotebot.domain.approvals import Refusal
+    from quotebot.domain.people import Delegation
+    from quotebot.domain.policy import PolicyDecision
+    from quotebot.domain.pricing import Pricing
     from quotebot.handlers.quotes import Asked, Rules
 
+Earlier = tuple[Approval, "Pricing"]
+INCIDENT = re.compile(r"\b[A-Z]{2,10}-[0-9]{1,10}\b")
+WRITTEN_CHARACTERS_MIN = 10  # of a reason, beside the incident's number
+_AFTER = {
+    ApprovalState.PENDING: QuoteState.PENDING_APPROVAL,
+    ApprovalState.APPROVED: QuoteState.APPROVED,
+    ApprovalState.REJECTED: QuoteState.REJECTED,
+    ApprovalState.CHANGES_REQUESTED: QuoteState.DRAFT,
+}
 
-def submit(asked: Asked, quote: Quote, root: str, requests: int, rules: Rules) -> Decision:
-    """Ask for the approval the policy wants; a quote that needs nobody is approved at once. `requests`: earlier requests."""
+
+def submit(
+    asked: Asked,
+    quote: Quote,
+    root: str,
+    requests: int,
+    rules: Rules,
+    *,
+    earlier: Earlier | None = None,
+    delegations: tuple[Delegation, ...] = (),
+) -> Decision:
+    """Ask for the approval the policy wants, unless it needs nobody, or an earlier decision still holds. `requests`: earlier ones.
+
+    `earlier` is what people last decided about the quote, with the price they saw.
+    """
     if refusal := foreign(asked, quote) or seen_another_version(asked, quote):
         return refusal
-    if quote.state is not QuoteState.PRICED:
+    if not may_be_submitted(quote):
         return refused(asked, quote.quote_id, quote.channel, "wrong_state", words.wrong_state(quote, "submit"))
     if asked.received_at >= quote.valid_until:
         return refused(asked, quote.quote_id, quote.channel, "expired", words.expired(quote, "submit"))
     policy = evaluate(quote.pricing, rules.policy)
     if policy.blocked:
         return refused(asked, quote.quote_id, quote.channel, "blocked", words.blocked(quote, policy))
-    approval = Approval(
-        approval_id=approval_id_for(quote.quote_id, quote.version, requests + 1),
-        quote_id=quote.quote_id,
-        quote_version=quote.version,
-        required_roles=policy.required_roles,
-        reasons=policy.hits,
-        state=ApprovalState.PENDING,
-        requested_by=asked.actor,
-        requested_at=asked.received_at,
+    approval_id = approval_id_for(quote.quote_id, quote.version, requests + 1)
+    submitted = AuditEvent("quote.submitted", quote.quote_id, before=facts(quote), after={"approval_id": approval_id})
+    settled = _settled(asked, approval_id, quote, policy, earlier)
+    if settled is not None:
+        after = replace(quote, state=QuoteState.APPROVED, approval=settled)
+        kind = "approval.automatic" if settled.earlier is None else "approval.reused"
+        return _approved(asked, after, root, (submitted, AuditEvent(kind, quote.quote_id, after=approval_facts(after))))
+    approval = open_request(
+        approval_id, quote, policy, rules.approvers, asked_by=asked.actor, at=asked.received_at, timing=rules.policy.timing
     )
-    submitted = AuditEvent("quote.submitted", quote.quote_id, before=facts(quote), after={"approval_id": approval.approval_id})
-    if policy.automatic:
-        approved = replace(approval, state=ApprovalState.APPROVED, decided_at=asked.received_at)
-        after = replace(quote, state=QuoteState.APPROVED, approval=approved)
-        return _approved(asked, after, root, (submitted, AuditEvent("approval.automatic", quote.quote_id, after=facts(after))))
     after = replace(quote, state=QuoteState.PENDING_APPROVAL, approval=approval)
-    text = words.approval_notice(after, approval, rules.who_may_decide(approval, quote.requester))
+    text = words.approval_notice(after, approval, rules.who_may_decide(approval, quote.makers, delegations))
     return Decision(
         "applied",
         {"code": "submitted", "quote_id": quote.quote_id, "text": words.submitted(after, approval)},
         after,
         (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, text)),
-        (submitted, AuditEvent("approval.requested", quote.quote_id, after=facts(after))),
+        (submitted, AuditEvent("approval.requested", quote.quote_id, after=approval_facts(after))),
     )
 
 
-def decide(asked: Asked, command: DecideApproval, quote: Quote, root: str, rules: Rules) -> Decision:
-    """Approve or reject, if this person may, now, on the version they saw. The first valid decision wins."""
-    verdict = _verdict(asked, command, quote, rules)
+def may_be_submitted(quote: Quote) -> bool:
+    """Tell whether approval may be asked for: of a priced quote, and again when a request expired undecided."""
+    if quote.state is QuoteState.PRICED:
+        return True
+    lapsed = quote.approval is not None and quote.approval.state is ApprovalState.EXPIRED
+    return quote.state is QuoteState.PENDING_APPROVAL and lapsed
+
+
+def decide(
+    asked: Asked, command: DecideApproval, quote: Quote, root: str, rules: Rules, *, delegations: tuple[Delegation, ...] = ()
+) -> Decision:
+    """Give one person's answer, if they may, now, on the version they saw. The first valid decision of a slot wins."""
+    verdict = _verdict(asked, command, quote, rules, delegations)
     if isinstance(verdict, Decision):
         return verdict
     approval = quote.approval
     assert approval is not None  # noqa: S101 -- nobody may decide where nothing is asked
-    rejecting = command.decision == "reject"
-    decided = replace(
-        approval,
-        state=ApprovalState.REJECTED if rejecting else ApprovalState.APPROVED,
-        decided_by=asked.actor,
-        decided_role=verdict.role,
-        decided_at=asked.received_at,
-        decision_reason=command.reason,
+    decided = answered(
+        approval, verdict, asked.actor, command.decision, command.reason, at=asked.received_at, timing=rules.policy.timing
     )
-    after = replace(quote, state=QuoteState.REJECTED if rejecting else QuoteState.APPROVED, approval=decided)
-    if not rejecting:
-        return _approved(asked, after, root, (AuditEvent("approval.approved", quote.quote_id, facts(quote), facts(after)),))
-    notice = words.decided_notice(after, decided)
+    after = replace(quote, state=_AFTER[decided.state], approval=decided)
+    before, now = approval_facts(quote), approval_facts(after)
+    if decided.state is ApprovalState.APPROVED:
+        return _approved(asked, after, root, (AuditEvent("approval.approved", quote.quote_id, before, now),))
+    if decided.state is ApprovalState.PENDING:
+        waiting = rules.who_may_decide(decided, quote.makers, delegations)
+        code, kind, text = "approved_in_part", "slot_approved", approval_words.progress(after, decided, waiting)
+    elif decided.state is ApprovalState.REJECTED:
+        code, kind, text = "rejected", "rejected", words.decided_notice(after, decided)
+    else:
+        code, kind, text = "changes_requested", "changes_requested", approval_words.changes_requested(after, decided)
     return Decision(
         "applied",
-        {"code": "rejected", "quote_id": quote.quote_id, "text": notice},
+        {"code": code, "quote_id": quote.quote_id, "text": text},
         after,
-        (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, notice)),
-        (AuditEvent("approval.rejected", quote.quote_id, facts(quote), facts(after)),),
+        (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, text)),
+        (AuditEvent(f"approval.{kind}", quote.quote_id, before, now),),
     )
 
 
-def _verdict(asked: Asked, command: DecideApproval, quote: Quote, rules: Rules) -> DecidingRole | Decision:
-    """Return the role that lets the person decide, or the refusal. Strangers learn nothing of the quote, not even its version."""
+def withdrawn(quote: Quote, at: int) -> Quote:
+    """Return a quote that nobody is asked about any more: a new version, or its end (at `at`, Unix ms), ends a pending request."""
+    return quote if quote.approval is None else replace(quote, approval=invalidated(quote.approval, at))
+
+
+def withdrawal_events(quote: Quote, at: int) -> tuple[AuditEvent, ...]:
+    """Return what the audit keeps of it: nothing when no request was pending."""
+    after = withdrawn(quote, at)
+    if after == quote:
+        return ()
+    return (AuditEvent("approval.invalidated", quote.quote_id, approval_facts(quote), approval_facts(after)),)
+
+
+def approval_facts(quote: Quote) -> dict[str, Any]:
+    """Return what the audit keeps of a quote and its request: figures, ids, who decided what for whom; no free text."""
+    approval = quote.approval
+    if approval is None:
+        return facts(quote)
+    kept = {} if approval.earlier is None else {"earlier": approval.earlier}
+    return {**facts(quote), **kept, "slots": [_slot_facts(approval, slot.number) for slot in approval.slots]}
+
+
+def _slot_facts(approval: Approval, number: int) -> dict[str, Any]:
+    slot = slot_of(approval, number)
+    assert slot is not None  # noqa: S101 -- the numbers are its own
+    incident = INCIDENT.search(slot.reason or "") if slot.dual_control else None
+    return {
+        "slot": slot.number,
+        "role": slot.role,
+        "state": slot.state.value,
+        "asked": list(slot.asked),
+        "decided_by": slot.decided_by,
+        "decided_role": slot.decided_role,
+        "on_behalf_of": slot.on_behalf_of,
+        **({} if incident is None else {"incident": incident.group()}),
+    }
+
+
+def _settled(asked: Asked, approval_id: str, quote: Quote, policy: PolicyDecision, earlier: Earlier | None) -> Approval | None:
+    """Return the approval that needs nobody now: automatic, or by an earlier decision that still holds; None to ask."""
+    if policy.automatic:
+        return Approval(
+            approval_id=approval_id,
+            quote_id=quote.quote_id,
+            quote_version=quote.version,
+            required_roles=(),
+            reasons=policy.hits,
+            state=ApprovalState.APPROVED,
+            requested_by=asked.actor,
+            requested_at=asked.received_at,
+            decided_at=asked.received_at,
+        )
+    if earlier is None:
+        return None
+    return reused(approval_id, quote, policy, *earlier, asked_by=asked.actor, at=asked.received_at)
+
+
+def _verdict(
+    asked: Asked, command: DecideApproval, quote: Quote, rules: Rules, delegations: tuple[Delegation, ...]
+) -> Mandate | Decision:
+    """Return what the person's decision covers, or the refusal. Strangers learn nothing of the quote, not even its version."""
     if refusal := foreign(asked, quote):
         return replace(refusal, events=(_refused_event(asked, quote, "foreign_team"),))
     if refusal := seen_another_version(asked, quote):
@@ -92,24 +186,44 @@ def _verdict(asked: Asked, command: DecideApproval, quote: Quote, rules: Rules) 
     approval = quote.approval
     if approval is None or approval.approval_id != command.approval_id:
         return _stale_request(asked, command, quote)
-    roles = rules.roles_of(asked.actor)
-    verdict = may_decide(approval, quote, asked.actor, roles, asked.team_id, received_at=asked.received_at)
-    if not isinstance(verdict, DecidingRole):
-        refusal = refused(asked, quote.quote_id, quote.channel, verdict.code, words.refusal(verdict))
-        return replace(refusal, events=(_refused_event(asked, quote, verdict.code),))
-    if command.decision == "reject" and not (command.reason or "").strip():
-        return refused(asked, quote.quote_id, quote.channel, "reason_needed", words.reason_needed())
-    return verdict
+    kind = "bot" if asked.actor_type == "system" else asked.actor_kind
+    person = rules.person(asked.actor, asked.team_id, delegations, kind)
+    verdict = may_decide(approval, quote, person, received_at=asked.received_at)
+    if not isinstance(verdict, Mandate):
+        return _no_authority(asked, quote, verdict)
+    return _unreasoned(asked, command, quote, approval, verdict) or verdict
+
+
+def _unreasoned(asked: Asked, command: DecideApproval, quote: Quote, approval: Approval, mandate: Mandate) -> Decision | None:
+    """Refuse a no without a reason, and a yes under dual control without one that names its incident."""
+    reason = (command.reason or "").strip()
+    if command.decision != "approve":
+        return None if reason else refused(asked, quote.quote_id, quote.channel, "reason_needed", words.reason_needed())
+    taken = {one.number for one in mandate.taken}
+    if not any(slot.dual_control for slot in approval.slots if slot.number in taken) or _names_an_incident(reason):
+        return None
+    return refused(asked, quote.quote_id, quote.channel, "incident_needed", approval_words.incident_needed())
+
+
+def _no_authority(asked: Asked, quote: Quote, verdict: Refusal) -> Decision:
+    refusal = refused(asked, quote.quote_id, quote.channel, verdict.code, words.refusal(verdict))
+    return replace(refusal, events=(_refused_event(asked, quote, verdict.code),))
+
+
+def _names_an_incident(reason: str) -> bool:
+    return bool(INCIDENT.search(reason)) and len(INCIDENT.sub("", reason).strip()) >= WRITTEN_CHARACTERS_MIN
 
 
 def _stale_request(asked: Asked, command: DecideApproval, quote: Quote) -> Decision:
-    return refused(asked, quote.quote_id, quote.channel, "stale", words.wrong_state(quote, command.decision))
+    verb = command.decision.replace("_", " ")
+    return refused(asked, quote.quote_id, quote.channel, "stale", words.wrong_state(quote, verb))
 
 
 def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, ...]) -> Decision:
     """An approved quote owes its PDF in the thread and its record in Salesforce, whoever approved it."""
-    assert quote.approval is not None  # noqa: S101 -- both callers set it
-    notice = words.decided_notice(quote, quote.approval)
+    approval = quote.approval
+    assert approval is not None  # noqa: S101 -- both callers set it
+    notice = words.decided_notice(quote, approval) if approval.earlier is None else approval_words.reused(quote, approval)
     return Decision(
         "applied",
         {"code": "approved", "quote_id": quote.quote_id, "ref": asked.correlation_id, "text": notice},

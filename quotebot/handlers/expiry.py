@@ -12,6 +12,7 @@ from ledger.records import AuditEvent
 from quotebot import effects, words
 from quotebot.domain.lifecycle import allowed
 from quotebot.domain.quotes import QuoteState, state_words, utc_text
+from quotebot.handlers.approvals import withdrawal_events, withdrawn
 from quotebot.handlers.quotes import Decision
 
 if TYPE_CHECKING:
@@ -28,14 +29,17 @@ def expire(asked: Asked, command: ExpireQuote, quote: Quote, root: str) -> Decis
         return _refused("final", quote, words.not_expired(quote, f"it is {state_words(quote.state)}, which is final"))
     if quote.valid_until != command.valid_until or asked.received_at < quote.valid_until:
         return _refused("still_valid", quote, words.not_expired(quote, f"it is valid until {utc_text(quote.valid_until)}"))
-    after = replace(quote, state=QuoteState.EXPIRED)
+    after = replace(withdrawn(quote, asked.received_at), state=QuoteState.EXPIRED)
     notice = words.expired_notice(after)
     return Decision(
         "applied",
         {"code": "expired", "quote_id": quote.quote_id, "text": notice},
         after,
         (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, notice)),
-        (AuditEvent("quote.expired", quote.quote_id, _facts(quote), _facts(after)),),
+        (
+            *withdrawal_events(quote, asked.received_at),
+            AuditEvent("quote.expired", quote.quote_id, _facts(quote), _facts(after)),
+        ),
     )
 
 

@@ -18,6 +18,7 @@ from quotebot.domain.price_requests import as_of
 from quotebot.domain.pricing import Pricing, price, renewed, request_of
 from quotebot.domain.quotes import Closing, Quote, QuoteState, Sending
 from quotebot.domain.versions import difference
+from quotebot.handlers.approvals import withdrawal_events, withdrawn
 from quotebot.handlers.quotes import DAY_MS, Decision, facts, foreign, refused
 from quotebot.lifecycle_commands import (
     REASON_CHARACTERS_MAX,
@@ -120,7 +121,8 @@ def cancel(asked: Asked, command: CancelQuote, quote: Quote, root: str) -> Decis
     reason = (command.reason or "").strip() or None
     if reason is not None and len(reason) > REASON_CHARACTERS_MAX:
         return _refused(asked, quote, "too_long", lifecycle_words.too_long("reason", REASON_CHARACTERS_MAX))
-    after = replace(quote, state=QuoteState.CANCELLED, closing=Closing(reason, asked.actor, asked.received_at))
+    closed = Closing(reason, asked.actor, asked.received_at)
+    after = replace(withdrawn(quote, asked.received_at), state=QuoteState.CANCELLED, closing=closed)
     return _applied(asked, quote, after, root, ("cancelled", "quote.cancelled", lifecycle_words.cancelled(after, asked.actor)))
 
 
@@ -213,7 +215,7 @@ def _applied(asked: Asked, before: Quote, after: Quote, root: str, end: tuple[st
         },
         after,
         (effects.card(after.quote_id, root), effects.notice(after.quote_id, root, notice)),
-        (AuditEvent(event, after.quote_id, facts(before), facts(after)),),
+        (*withdrawal_events(before, asked.received_at), AuditEvent(event, after.quote_id, facts(before), facts(after))),
     )
 
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from ledger.keys import effect_key
 from ledger.records import AuditEvent, EffectIntent
 from quotebot import effects, words
-from quotebot.domain import money
-from quotebot.domain.approvals import sufficient_roles
+from quotebot.domain import money, people
+from quotebot.domain.people import StandIn
 from quotebot.domain.pricing import Pricing, dated, price
 from quotebot.domain.quotes import Quote, QuoteState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from quotebot.commands import CreateQuote, Creation
     from quotebot.domain.catalogue import Catalogue
+    from quotebot.domain.people import Delegation, Person
     from quotebot.domain.policy import Policy
     from quotebot.domain.quotes import Approval
     from quotebot.domain.rulesets import Ruleset
@@ -36,9 +37,18 @@ DOMAIN_EVENTS = frozenset(
         "quote.stale_noted",
         "approval.requested",
         "approval.automatic",
+        "approval.reused",
+        "approval.slot_approved",
         "approval.approved",
         "approval.rejected",
+        "approval.changes_requested",
         "approval.refused",
+        "approval.reminded",
+        "approval.escalated",
+        "approval.expired",
+        "approval.invalidated",
+        "delegation.set",
+        "delegation.ended",
     }
 )
 DAY_MS = 86_400_000
@@ -62,17 +72,24 @@ class Rules:
 
     def roles_of(self, user: str) -> frozenset[str]:
         """Return every role the person holds now."""
-        return frozenset(role for role, users in self.approvers.items() if user in users)
+        return people.roles_of(user, self.approvers)
 
-    def who_may_decide(self, approval: Approval, requester: str) -> tuple[str, ...]:
-        """Return whom to ask: the holders of each required role, or of the next higher one when nobody else is there."""
-        asked: list[str] = []
-        for required in approval.required_roles:
-            for role in sufficient_roles(required):
-                holders = [user for user in self.approvers.get(role, ()) if user != requester]
-                if holders:
-                    asked += holders
-                    break
+    def person(self, user: str, team: str, delegations: Iterable[Delegation] = (), kind: str = "member") -> Person:
+        """Return somebody as they act now, with the absent people they stand in for."""
+        absent = [each.absent for each in delegations if each.delegate == user]
+        stands_in_for = [StandIn(each, self.roles_of(each)) for each in absent]
+        return people.person(user, team, self.roles_of(user), stands_in_for, kind)
+
+    def who_may_decide(
+        self, approval: Approval, makers: tuple[str, ...], delegations: Iterable[Delegation] = ()
+    ) -> tuple[str, ...]:
+        """Return whom to ask now: the holders of each role asked, or of the next higher one, or who stands in for them.
+
+        `makers` are those of the quote, who are not asked, like who asks.
+        """
+        askers, away = (approval.requested_by, *makers), tuple(delegations)
+        open_slots = [slot for slot in approval.slots if slot.is_open]
+        asked = [user for slot in open_slots for user in people.asked_people(slot, self.approvers, away, askers)]
         return tuple(dict.fromkeys(asked))
 
 
@@ -87,6 +104,8 @@ class Asked:
     received_at: int
     seen_version: int | None
     actor_name: str = ""
+    actor_type: str = "user"  # "system" is the scheduler: no person, who is answered nothing
+    actor_kind: str = "member"  # "guest" or "bot", as far as the surface it came through knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +189,10 @@ def foreign(asked: Asked, quote: Quote) -> Decision | None:
 
 def refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str) -> Decision:
     """Change nothing, and answer the person who asked with `text`."""
-    answer = effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at)
-    return Decision(
-        "refused", {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}, None, (answer,)
-    )
+    response = {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}
+    if asked.actor_type == "system":
+        return Decision("refused", response)
+    return Decision("refused", response, None, (effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at),))
 
 
 def facts(quote: Quote) -> dict[str, Any]:

@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot import words
 from quotebot.domain import money
-from quotebot.domain.approvals import decided_words
+from quotebot.domain.approvals import decided_words, slot_words
 from quotebot.domain.lifecycle import allowed
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import ApprovalState, QuoteState, parse_quote_id, state_words, title, utc_text
+from quotebot.domain.slots import SlotState
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from quotebot.domain.policy import PolicyDecision
     from quotebot.domain.pricing import PricedLine, Pricing
     from quotebot.domain.quotes import Approval, Quote
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
+REQUEST_CHANGES = "approval.request_changes"
 
 BUTTON_SCHEMA = 1
 BUTTON_CHARACTERS_MAX = 2_000
@@ -48,6 +52,13 @@ _ICONS = {
     QuoteState.LOST: "📕",
     QuoteState.CANCELLED: "🚫",
     QuoteState.EXPIRED: "⌛",
+}
+_DECIDED_ICONS = {
+    ApprovalState.APPROVED: "✅",
+    ApprovalState.REJECTED: "⛔",
+    ApprovalState.CHANGES_REQUESTED: "✏️",
+    ApprovalState.EXPIRED: "⌛",
+    ApprovalState.INVALIDATED: "🚫",
 }
 _OWED_ICONS = {"pending": "⏳", "failed": "⚠️", "paused": "⏸️"}
 
@@ -115,13 +126,17 @@ def status_card(
     *,
     approvers: tuple[str, ...] = (),
     decision: PolicyDecision | None = None,
+    free_discount: Decimal | None = None,
 ) -> Card:
-    """Render the card. `approvers` are user ids to name while approval is pending; `decision` previews it before submission."""
+    """Render the card. `approvers` are user ids to name while approval is pending; `decision` previews it before submission.
+
+    `free_discount` is the largest discount in per cent at which nobody would have to approve.
+    """
     pricing = quote.pricing
     net = money.format_amount(pricing.net_total, pricing.currency)
     account = words.one_line(quote.account)
     text = f"Quote {title(quote)} for {words.escape(clipped(account, HEADER_CHARACTERS_MAX))}: {_state(quote.state)}, {net}"
-    approval_text = _approval_text(quote, approvers, decision)
+    approval_text = _approval_text(quote, approvers, decision, free_discount)
     elements = _buttons(quote, decision)
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": _plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
@@ -180,15 +195,21 @@ def _row(line: PricedLine, currency: str) -> str:
     return f"• {line.quantity:,} × *{name}* · {unit_price} {months}: {before}*{money.format_amount(line.net_amount, currency)}*"  # noqa: RUF001 -- a product
 
 
-def _approval_text(quote: Quote, approvers: tuple[str, ...], decision: PolicyDecision | None) -> str | None:
+def _approval_text(
+    quote: Quote, approvers: tuple[str, ...], decision: PolicyDecision | None, free_discount: Decimal | None
+) -> str | None:
     if quote.state is QuoteState.PRICED and decision is not None:
-        return _preview(decision)
+        hint = "" if free_discount is None else f"\n💡 Up to {money.format_percent(free_discount)} discount it needs nobody"
+        return f"{_preview(decision)}{hint}"
     approval = quote.approval
     if quote.state is not QuoteState.PENDING_APPROVAL or approval is None:
         return None
+    if approval.state is not ApprovalState.PENDING:
+        return "⌛ Nobody decided in time. Submit it to ask again"
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
     waiting = f"\nWaiting for {words.mentions(asked)}" if asked else ""
-    return f"⏳ {_needs(approval.required_roles, approval.reasons)}{waiting}"
+    given = "".join(f"\n✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED)
+    return f"⏳ {_needs(approval.required_roles, approval.reasons)}{given}{waiting}"
 
 
 def _preview(decision: PolicyDecision) -> str:
@@ -211,7 +232,7 @@ def _reasons(reasons: tuple[str, ...]) -> str:
 def _buttons(quote: Quote, decision: PolicyDecision | None) -> list[dict[str, Any]]:
     """Return one button per arrow a person may take from here; a blocked quote has none, because submitting would be refused."""
     after = allowed(quote.state)
-    if QuoteState.PENDING_APPROVAL in after and (decision is None or not decision.blocked):
+    if _asks_again(quote) or (QuoteState.PENDING_APPROVAL in after and (decision is None or not decision.blocked)):
         return [_button(SUBMIT, "Submit", button_value(quote), style="primary")]
     if QuoteState.REJECTED not in after or quote.approval is None or quote.approval.state is not ApprovalState.PENDING:
         return []
@@ -227,15 +248,21 @@ def _buttons(quote: Quote, decision: PolicyDecision | None) -> list[dict[str, An
     }
     return [
         {**_button(APPROVE, "Approve", value, style="primary"), "confirm": confirm},
+        _button(REQUEST_CHANGES, "Request changes", value),
         _button(REJECT, "Reject", value, style="danger"),
     ]
+
+
+def _asks_again(quote: Quote) -> bool:
+    lapsed = quote.approval is not None and quote.approval.state is ApprovalState.EXPIRED
+    return lapsed and quote.state is QuoteState.PENDING_APPROVAL
 
 
 def _decided_context(quote: Quote) -> list[dict[str, Any]]:
     approval = quote.approval
     if approval is None or approval.state is ApprovalState.PENDING:
         return []
-    icon = "✅" if approval.state is ApprovalState.APPROVED else "⛔"
+    icon = _DECIDED_ICONS[approval.state]
     sentence = decided_words(approval)
     reason = (
         "" if approval.decision_reason is None else f"\n{words.quoted(clipped(approval.decision_reason, REASONS_CHARACTERS_MAX))}"
@@ -282,8 +309,9 @@ def _context(lines: list[str]) -> dict[str, Any]:
     return {"type": "context", "elements": [_mrkdwn(line) for line in lines]}
 
 
-def _button(action_id: str, label: str, value: str, *, style: Literal["primary", "danger"]) -> dict[str, Any]:
-    return {"type": "button", "action_id": action_id, "text": _plain(label), "value": value, "style": style}
+def _button(action_id: str, label: str, value: str, *, style: Literal["primary", "danger"] | None = None) -> dict[str, Any]:
+    button = {"type": "button", "action_id": action_id, "text": _plain(label), "value": value}
+    return button if style is None else {**button, "style": style}
 
 
 def _plain(text: str) -> dict[str, Any]:

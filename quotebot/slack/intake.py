@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ledger import keys
 from quotebot.commands import Command, CreateAnother, DecideApproval, SubmitQuote
 from quotebot.slack.cards import APPROVE, SUBMIT, ButtonValue, parse_button_value
-from quotebot.slack.modals import parse_rejection
+from quotebot.slack.modals import CHANGES_CALLBACK, parse_rejection
 from quotebot.slack.offers import parse_token
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def create_another_command(body: Mapping[str, Any], received_at: int) -> Command
 
 
 def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: int) -> Command | None:
-    """Build the command of a submitted reject form, or None when the reason is missing.
+    """Build the command of a submitted reject or request-changes form, or None when the reason is missing.
 
     The view's id and hash survive a person pressing Submit twice; other values are another request.
     """
@@ -122,7 +122,8 @@ def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: 
     who = gesture(body)
     fingerprint = [view["callback_id"], view["private_metadata"], view["state"]["values"], who.user]
     request_id = f"{body['team']['id']}:{view['id']}:{view['hash']}:{_fingerprint(fingerprint)[:16]}"
-    payload = DecideApproval(approval_id=value.approval_id or "", decision="reject", reason=reason)
+    decision: Literal["reject", "request_changes"] = "request_changes" if view["callback_id"] == CHANGES_CALLBACK else "reject"
+    payload = DecideApproval(approval_id=value.approval_id or "", decision=decision, reason=reason)
     return _interactive(who, request_id, value.quote_id, value.version, payload, fingerprint, received_at)
 
 

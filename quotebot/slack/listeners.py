@@ -16,13 +16,14 @@ import structlog
 from adapters.failures import AdapterError
 from quotebot import words
 from quotebot.commands import CreateQuote
-from quotebot.domain.approvals import DecidingRole, may_decide
+from quotebot.domain.approvals import Mandate, may_decide
 from quotebot.lifecycle_commands import CloneQuote
 from quotebot.slack import grammar, intake, verbs
-from quotebot.slack.cards import REJECT, ButtonValue, parse_button_value
-from quotebot.slack.modals import REASON, REJECT_CALLBACK, reject_modal
+from quotebot.slack.cards import REJECT, REQUEST_CHANGES, ButtonValue, parse_button_value
+from quotebot.slack.modals import CHANGES_CALLBACK, REASON, REJECT_CALLBACK, changes_modal, reject_modal
 from quotebot.slack.offers import CREATE_ANOTHER, SHOW
 from quotebot.slack.reads import Reads
+from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from adapters.slack import SlackApi
     from ledger.ledger import Ledger
     from quotebot.commands import Command
+    from quotebot.domain.quotes import Approval, Quote
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import Card
     from quotebot.slack.desk import FrontDesk
@@ -87,14 +89,14 @@ class Surface:
         await ack(text=answer.text, blocks=list(answer.blocks) or None)
 
     async def on_button(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle a click on a card. Opening the reject form is read-only; everything else is recorded first."""
+        """Handle a click on a card. Opening a form is read-only; everything else is recorded first."""
         action_id, value = intake.button(body)
         if value is None:
             await self._whisper(body, words.unreadable_button())
             await ack()
             return
-        if action_id == REJECT:
-            await self._open_reject_form(body, value)
+        if action_id in (REJECT, REQUEST_CHANGES):
+            await self._open_reason_form(body, value, reject_modal if action_id == REJECT else changes_modal)
             await ack()
             return
         await self._click(ack, context, intake.click_command(body, action_id, value, self.ledger.clock.now_ms()))
@@ -127,7 +129,7 @@ class Surface:
         await ack()
 
     async def on_rejection(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle the submitted reject form; what is wrong with it is shown inside it."""
+        """Handle the submitted form of a rejection or of a wish for changes; what is wrong with it is shown inside it."""
         value = parse_button_value(body["view"].get("private_metadata") or "")
         if value is None:
             await ack(response_action="errors", errors={REASON: words.unreadable_button()})
@@ -142,22 +144,25 @@ class Surface:
         else:
             await ack(response_action="errors", errors={REASON: answer.text})
 
-    async def _open_reject_form(self, body: Body, value: ButtonValue) -> None:
-        quote = await self.ledger.database.read(lambda tx: store.load(tx, value.quote_id))
+    async def _open_reason_form(self, body: Body, value: ButtonValue, form: Callable[[Quote, Approval], Body]) -> None:
+        now = self.ledger.clock.now_ms()
+        who = intake.gesture(body)
+        quote, away = await self.ledger.database.read(
+            lambda tx: (store.load(tx, value.quote_id), approval_store.delegations(tx, who.team_id, now))
+        )
         if quote is None or quote.approval is None:
             await self._whisper(body, words.unknown_quote(value.quote_id))
             return
         if value.version != quote.version:
             await self._whisper(body, words.stale(value.version, quote))
             return
-        who = intake.gesture(body)
-        verdict = may_decide(quote.approval, quote, who.user, self.rules.roles_of(who.user), who.team_id)
-        if not isinstance(verdict, DecidingRole):
+        verdict = may_decide(quote.approval, quote, self.rules.person(who.user, who.team_id, away))
+        if not isinstance(verdict, Mandate):
             await self._whisper(body, words.refusal(verdict))
             return
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                await self.slack.open_view(trigger_id=body["trigger_id"], view=reject_modal(quote, quote.approval))
+                await self.slack.open_view(trigger_id=body["trigger_id"], view=form(quote, quote.approval))
         except (AdapterError, TimeoutError) as error:
             log.warning("form.not_opened", code=_code(error))
             await self._whisper(body, words.form_not_opened())
@@ -191,3 +196,4 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(SHOW)(surface.on_show)
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
+    app.view(CHANGES_CALLBACK)(surface.on_rejection)

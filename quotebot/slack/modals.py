@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes import Approval, Quote
 
 REJECT_CALLBACK = "approval.reject"
+CHANGES_CALLBACK = "approval.request_changes"
 REASON = "reason"  # block_id and action_id of the one input
 REASON_CHARACTERS_MAX = 500
 ACCOUNT_CHARACTERS_MAX = 100
@@ -21,22 +22,33 @@ ACCOUNT_CHARACTERS_MAX = 100
 
 def reject_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
     """Return the view that asks why an approval is rejected."""
+    return _reason_modal(REJECT_CALLBACK, "Reject quote", "Reject", "Why? The requester reads this.", quote, approval)
+
+
+def changes_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
+    """Return the view that asks what has to change before the quote can be approved."""
+    return _reason_modal(
+        CHANGES_CALLBACK, "Request changes", "Send back", "What should change? The requester reads this.", quote, approval
+    )
+
+
+def _reason_modal(callback_id: str, head: str, submit: str, question: str, quote: Quote, approval: Approval) -> dict[str, Any]:
     net = money.format_amount(quote.pricing.net_total, quote.pricing.currency)
     account = words.escape(clipped(words.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
     summary = f"*{title(quote)}* for {account}, {net}, asked for by {words.mention(approval.requested_by)}"
     return {
         "type": "modal",
-        "callback_id": REJECT_CALLBACK,
+        "callback_id": callback_id,
         "private_metadata": button_value(quote, approval),
-        "title": _plain("Reject quote"),
-        "submit": _plain("Reject"),
+        "title": _plain(head),
+        "submit": _plain(submit),
         "close": _plain("Cancel"),
         "blocks": [
             {"type": "section", "text": {"type": "mrkdwn", "text": summary, "verbatim": True}},
             {
                 "type": "input",
                 "block_id": REASON,
-                "label": _plain("Why? The requester reads this."),
+                "label": _plain(question),
                 "optional": False,
                 "element": {
                     "type": "plain_text_input",

@@ -114,10 +114,10 @@ ORDER BY requested_at DESC, approval_id DESC LIMIT 1;
 -- name: insert_approval
 INSERT INTO approvals (
   approval_id, quote_id, quote_version, required_roles, reasons, state, requested_by, requested_at, decided_by, decided_role,
-  decided_at, decision_reason)
+  decided_at, decision_reason, earlier)
 VALUES (
   :approval_id, :quote_id, :quote_version, :required_roles, :reasons, :state, :requested_by, :requested_at, :decided_by,
-  :decided_role, :decided_at, :decision_reason);
+  :decided_role, :decided_at, :decision_reason, :earlier);
 
 -- name: decide_approval
 UPDATE approvals
@@ -125,6 +125,44 @@ SET state = :state, decided_by = :decided_by, decided_role = :decided_role, deci
   decision_reason = :decision_reason
 WHERE approval_id = :approval_id AND state = 'pending'
 RETURNING approval_id;
+
+-- name: last_decided_approval
+-- What people last decided about any version of the quote, with the price they saw. Nobody decided an automatic approval.
+SELECT a.*, v.pricing FROM approvals AS a
+JOIN quote_versions AS v ON v.quote_id = a.quote_id AND v.version = a.quote_version
+WHERE a.quote_id = :quote_id AND a.state IN ('approved', 'rejected', 'changes_requested') AND a.decided_role IS NOT NULL
+ORDER BY a.decided_at DESC, a.approval_id DESC LIMIT 1;
+
+-- name: approval_slots
+SELECT * FROM approval_slots WHERE approval_id = :approval_id ORDER BY slot;
+
+-- name: insert_approval_slot
+INSERT INTO approval_slots (
+  approval_id, slot, stage, roles, asked, assignee, dual_control, state, opened_at, remind_at, escalate_at, expires_at,
+  reminded_at, escalated_at, decided_by, decided_role, on_behalf_of, decided_at, reason)
+VALUES (
+  :approval_id, :slot, :stage, :roles, :asked, :assignee, :dual_control, :state, :opened_at, :remind_at, :escalate_at, :expires_at,
+  :reminded_at, :escalated_at, :decided_by, :decided_role, :on_behalf_of, :decided_at, :reason);
+
+-- name: move_approval_slot
+UPDATE approval_slots
+SET state = :state, asked = :asked, assignee = :assignee, opened_at = :opened_at, remind_at = :remind_at,
+  escalate_at = :escalate_at, expires_at = :expires_at, reminded_at = :reminded_at, escalated_at = :escalated_at,
+  decided_by = :decided_by, decided_role = :decided_role, on_behalf_of = :on_behalf_of, decided_at = :decided_at, reason = :reason
+WHERE approval_id = :approval_id AND slot = :slot AND state = :old_state
+RETURNING slot;
+
+-- name: insert_delegation
+INSERT INTO delegations (operation_key, team_id, absent, delegate, since, until)
+VALUES (:operation_key, :team_id, :absent, :delegate, :since, :until);
+
+-- name: delegations_at
+-- The newest of each person, if it is in force and names somebody.
+SELECT d.absent, d.delegate, d.since, d.until FROM delegations AS d
+WHERE d.team_id = :team_id AND d.since <= :now AND :now < d.until AND d.delegate IS NOT NULL AND NOT EXISTS (
+  SELECT 1 FROM delegations AS n WHERE n.team_id = d.team_id AND n.absent = d.absent AND n.since <= :now
+    AND (n.since, n.operation_key) > (d.since, d.operation_key))
+ORDER BY d.absent;
 
 -- name: transport_of_operation
 -- By the request id that the operation was first seen under: deliveries have no index of their operations.
@@ -151,6 +189,41 @@ WHERE q.updated_at <= :until AND q.state IN ('draft', 'validated', 'priced') AND
     SELECT 1 FROM schedule_marks AS m
     WHERE m.job = :job AND m.name = q.quote_id AND m.anchor = q.updated_at AND m.marked_at <= :now)
 ORDER BY q.updated_at, q.quote_id LIMIT :limit;
+
+-- name: slots_to_remind
+-- Each of the three has an index of the open slots by its time; the CROSS JOIN makes SQLite begin there. A request ends with
+-- its version and with its quote; were one left open, it would be due for nothing all the same.
+SELECT s.approval_id, s.slot, s.remind_at AS due_at, a.quote_id, q.team_id
+FROM approval_slots AS s CROSS JOIN approvals AS a USING (approval_id) CROSS JOIN quotes AS q USING (quote_id)
+WHERE s.state = 'pending' AND s.reminded_at IS NULL AND s.remind_at <= :until
+  AND a.state = 'pending' AND a.quote_version = q.version AND q.state = 'pending_approval' AND q.valid_until > :now
+  AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.lane = q.quote_id AND o.aggregate_id <> 'new' AND o.finished_at IS NULL)
+  AND NOT EXISTS (
+    SELECT 1 FROM schedule_marks AS m
+    WHERE m.job = :job AND m.name = s.approval_id || '/' || s.slot AND m.anchor = s.remind_at AND m.marked_at <= :now)
+ORDER BY s.remind_at, s.approval_id, s.slot LIMIT :limit;
+
+-- name: slots_to_escalate
+SELECT s.approval_id, s.slot, s.escalate_at AS due_at, a.quote_id, q.team_id
+FROM approval_slots AS s CROSS JOIN approvals AS a USING (approval_id) CROSS JOIN quotes AS q USING (quote_id)
+WHERE (s.state = 'pending' OR s.state = 'escalated') AND s.escalate_at <= :until
+  AND a.state = 'pending' AND a.quote_version = q.version AND q.state = 'pending_approval' AND q.valid_until > :now
+  AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.lane = q.quote_id AND o.aggregate_id <> 'new' AND o.finished_at IS NULL)
+  AND NOT EXISTS (
+    SELECT 1 FROM schedule_marks AS m
+    WHERE m.job = :job AND m.name = s.approval_id || '/' || s.slot AND m.anchor = s.escalate_at AND m.marked_at <= :now)
+ORDER BY s.escalate_at, s.approval_id, s.slot LIMIT :limit;
+
+-- name: slots_to_expire
+SELECT s.approval_id, s.slot, s.expires_at AS due_at, a.quote_id, q.team_id
+FROM approval_slots AS s CROSS JOIN approvals AS a USING (approval_id) CROSS JOIN quotes AS q USING (quote_id)
+WHERE (s.state = 'pending' OR s.state = 'escalated') AND s.expires_at <= :until
+  AND a.state = 'pending' AND a.quote_version = q.version AND q.state = 'pending_approval' AND q.valid_until > :now
+  AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.lane = q.quote_id AND o.aggregate_id <> 'new' AND o.finished_at IS NULL)
+  AND NOT EXISTS (
+    SELECT 1 FROM schedule_marks AS m
+    WHERE m.job = :job AND m.name = s.approval_id || '/' || s.slot AND m.anchor = s.expires_at AND m.marked_at <= :now)
+ORDER BY s.expires_at, s.approval_id, s.slot LIMIT :limit;
 
 -- name: touched_at
 SELECT updated_at FROM quotes WHERE quote_id = :quote_id;

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ledger import keys
 from quotebot.domain import pricing as pricing_rules
 from quotebot.domain.lifecycle import require
-from quotebot.domain.quotes import Approval, ApprovalState, Closing, Quote, QuoteState, Sending, quote_id_for
+from quotebot.domain.quotes import Closing, Quote, QuoteState, Sending, quote_id_for
+from quotebot.store import approvals
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
@@ -57,7 +58,7 @@ def insert(tx: Tx, quote: Quote, *, operation_key: str, root_effect_key: str, as
     )
     insert_version(tx, quote)
     if quote.approval is not None:
-        _insert_approval(tx, quote.approval)
+        approvals.insert(tx, quote.approval)
 
 
 def insert_version(tx: Tx, quote: Quote) -> None:
@@ -173,18 +174,9 @@ def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
     if after.approval is None or after.approval == before.approval:
         return
     if before.approval is None or before.approval.approval_id != after.approval.approval_id:
-        _insert_approval(tx, after.approval)
+        approvals.insert(tx, after.approval)
         return
-    decided = tx.one(
-        "decide_approval",
-        approval_id=after.approval.approval_id,
-        state=after.approval.state.value,
-        decided_by=after.approval.decided_by,
-        decided_role=after.approval.decided_role,
-        decided_at=after.approval.decided_at,
-        decision_reason=after.approval.decision_reason,
-    )
-    if decided is None:
+    if not approvals.save(tx, before.approval, after.approval):
         raise ConcurrentChangeError(after.approval.approval_id)
 
 
@@ -200,26 +192,7 @@ def transport(tx: Tx, operation_id: int) -> dict[str, Any]:
     return found
 
 
-def _insert_approval(tx: Tx, approval: Approval) -> None:
-    tx.one(
-        "insert_approval",
-        approval_id=approval.approval_id,
-        quote_id=approval.quote_id,
-        quote_version=approval.quote_version,
-        required_roles=json.dumps(approval.required_roles),
-        reasons=json.dumps(approval.reasons),
-        state=approval.state.value,
-        requested_by=approval.requested_by,
-        requested_at=approval.requested_at,
-        decided_by=approval.decided_by,
-        decided_role=approval.decided_role,
-        decided_at=approval.decided_at,
-        decision_reason=approval.decision_reason,
-    )
-
-
 def _quote(tx: Tx, row: Row) -> Quote:
-    approval = tx.one("latest_approval", quote_id=row["quote_id"], quote_version=row["version"])
     closed_by = row["closed_by"]
     return Quote(
         quote_id=row["quote_id"],
@@ -233,28 +206,11 @@ def _quote(tx: Tx, row: Row) -> Quote:
         created_at=row["created_at"],
         valid_until=row["valid_until"],
         pricing=pricing_rules.from_canonical(json.loads(row["pricing"])),
-        approval=None if approval is None else _approval(approval),
+        approval=approvals.latest(tx, row["quote_id"], row["version"]),
         thread_ts=row["thread_ts"],
         revised_by=row["revised_by"],
         revised_at=row["revised_at"],
         sent=None if row["sent_by"] is None else Sending(row["recipient"], row["sent_by"], row["sent_at"]),
         closing=None if closed_by is None else Closing(row["closing_reason"], closed_by, row["closed_at"]),
         superseded=bool(row["superseded"]),
-    )
-
-
-def _approval(row: Row) -> Approval:
-    return Approval(
-        approval_id=row["approval_id"],
-        quote_id=row["quote_id"],
-        quote_version=row["quote_version"],
-        required_roles=tuple(json.loads(row["required_roles"])),
-        reasons=tuple(json.loads(row["reasons"])),
-        state=ApprovalState(row["state"]),
-        requested_by=row["requested_by"],
-        requested_at=row["requested_at"],
-        decided_by=row["decided_by"],
-        decided_role=row["decided_role"],
-        decided_at=row["decided_at"],
-        decision_reason=row["decision_reason"],
     )

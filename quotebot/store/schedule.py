@@ -35,6 +35,15 @@ def stale_drafts(tx: Tx, job: str, now: int, until: int, limit: int) -> list[Can
     return [Candidate(row["quote_id"], row["updated_at"], row["quote_id"], row["team_id"]) for row in rows]
 
 
+def slots_due(tx: Tx, step: Literal["remind", "escalate", "expire"], job: str, now: int, until: int, limit: int) -> list[Candidate]:
+    """Return the open slots of approval requests that a step is due for since `until` or longer, the longest due first.
+
+    The anchor is since when. A slot whose quote has a command under way waits for its end: what was decided in time counts.
+    """
+    rows = tx.all(f"slots_to_{step}", job=job, now=now, until=until, limit=limit)
+    return [Candidate(row["approval_id"], row["due_at"], row["quote_id"], row["team_id"], str(row["slot"])) for row in rows]
+
+
 def touched_at(tx: Tx, quote_id: str) -> int:
     """Return when the quote's row changed last (Unix ms). Raises LookupError when there is none."""
     row = tx.one("touched_at", quote_id=quote_id)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
+from quotebot.domain.approval_requests import invalidated
 from quotebot.domain.lifecycle import require_change
 from quotebot.domain.quotes import QuoteState
+from quotebot.store import approvals
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -119,6 +121,8 @@ def _supersede(tx: Tx, before: Quote, after: Quote, now: int) -> None:
     require_change(before.state)
     assert (after.version, after.state) == (before.version + 1, QuoteState.PRICED)  # noqa: S101 -- what revise decides
     assert after.revised_by is not None  # noqa: S101 -- likewise
+    if before.approval is not None and not approvals.save(tx, before.approval, invalidated(before.approval, after.issued_at)):
+        raise store.ConcurrentChangeError(before.approval.approval_id)
     store.insert_version(tx, after)
     tx.one(
         "supersede_version",

@@ -19,7 +19,7 @@ from ledger.keyring import load_keyring
 from ledger.ledger import Ledger
 from ledger.records import Request
 from quotebot.commands import CreateQuote
-from quotebot.domain.policy import parse_policy
+from quotebot.domain.policy_file import parse_policy
 from quotebot.domain.pricing import PriceRequest
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
 from quotebot.opening import open_database

@@ -13,6 +13,7 @@ import pytest
 
 from ledger import keys
 from ledger.records import Sighting
+from quotebot.approval_commands import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.commands import (
     REGISTRY,
     UPCASTERS,
@@ -88,6 +89,31 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "afbf9d0f3560b0fd7795e81c42a0a79ee6b6fc67e064f77826aee642cad28d91",
         "b817424acc7f6a0446e32768836c7043dfef8f5f346ba00433d5707dde03a745",
     ),
+    ("approval.delegate", 1): (
+        '{"from":"U0VP","to":"U0CFO","until":1795257060000,"v":1}',
+        "4867cc842d730abd0cf4b5864046be80f37b4023671dc70444313208e0aaa160",
+        "cb16bf52fb94c5aa5c45f976f97c0264257d5e467ddc6cebb234cee921511bb5",
+    ),
+    ("approval.remind", 1): (
+        '{"approval_id":"A-2026-0042-v1-1","slot":1,"v":1}',
+        "c33f4cc751b5a0c3f63d017902dade9ddceb05497b2918781b4a0087b0e06235",
+        "3d456d3519ea64237efa20a3f3bed7d87544b948b73d20e8959188972582aceb",
+    ),
+    ("approval.escalate", 1): (
+        '{"approval_id":"A-2026-0042-v1-1","slot":1,"v":1}',
+        "c33f4cc751b5a0c3f63d017902dade9ddceb05497b2918781b4a0087b0e06235",
+        "0e82891adc449d5a9680723248a08c7a6daec9227f33e96bb07a1a1b16f93b7c",
+    ),
+    ("approval.expire", 1): (
+        '{"approval_id":"A-2026-0042-v1-1","slot":1,"v":1}',
+        "c33f4cc751b5a0c3f63d017902dade9ddceb05497b2918781b4a0087b0e06235",
+        "9f549f411f8dd499171628239061cc00b4ebf7a01a1b8cd6f0bb58845c9dc9b3",
+    ),
+    ("approval.decide", 2): (
+        '{"approval_id":"A-2026-0042-v1-1","decision":"approve","reason":null,"v":2}',
+        "f0efe427361b4cfccf2d5a0a7d569d4050953419d48720847a2aa06a2b04c675",
+        "5914121279dae23f85279690fda5c972ec9978d263ddc79ff1950ea736232a99",
+    ),
     ("approval.decide", 1): (
         '{"approval_id":"A-2026-0042-v1-1","decision":"approve","reason":null,"v":1}',
         "9fdb2611ff025998e4feeddda00047553f767cbd8a97a71c5bc694c9c5818269",
@@ -149,6 +175,10 @@ CURRENT: dict[str, Payload] = {
     **LIFECYCLE,
     "quote.expire": ExpireQuote(MORNING),
     "quote.note_stale": NoteStaleDraft(MORNING),
+    "approval.delegate": DelegateApprovals("U0VP", "U0CFO", 1_795_257_060_000),
+    "approval.remind": RemindApprover("A-2026-0042-v1-1", 1),
+    "approval.escalate": EscalateApproval("A-2026-0042-v1-1", 1),
+    "approval.expire": ExpireApproval("A-2026-0042-v1-1", 1),
 }
 
 

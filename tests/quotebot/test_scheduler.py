@@ -189,7 +189,7 @@ async def test_an_expired_quote_cannot_be_submitted_or_approved(expiring: Runnin
     assert [row["outcome"] for row in (approved, submitted)] == ["refused", "refused"]
     assert "Q-2026-0001 is expired and awaits no approval. Nothing was changed." in json.loads(approved["response"])["text"]
     assert "You cannot submit Q-2026-0002: it is expired. Nothing was changed." in json.loads(submitted["response"])["text"]
-    assert expiring.bench.rows("SELECT 1 FROM approvals WHERE decided_at IS NOT NULL") == []
+    assert [row["state"] for row in expiring.bench.rows("SELECT state FROM approvals")] == ["invalidated"]
 
 
 async def test_many_quotes_expire_in_one_look_each_once(expiring: Running) -> None:
@@ -263,8 +263,14 @@ async def test_nobody_is_reminded_of_what_expired_while_the_bot_was_down(bench: 
 
 def test_jobs_are_made_of_the_settings() -> None:
     table = jobs(Settings(stale_draft_days=3, time_zone="Europe/Berlin"))
-    assert [job.name for job in table] == ["quote_expiry", "stale_draft"]
-    assert table[1].schedule == Once(3 * DAY_MS, parse_cron("0 9 * * mon-fri", BERLIN))
+    assert [job.name for job in table] == [
+        "quote_expiry",
+        "approval_expiry",
+        "approval_escalation",
+        "approval_reminder",
+        "stale_draft",
+    ]
+    assert table[-1].schedule == Once(3 * DAY_MS, parse_cron("0 9 * * mon-fri", BERLIN))
     assert zone_named("UTC") is UTC
 
 
@@ -532,7 +538,16 @@ def test_wherever_the_clock_goes_no_slot_is_fired_early_or_twice_and_none_is_los
 # ------------------------------------------------------------------------------------------------------------- its reads
 
 
-@pytest.mark.parametrize(("statement", "index"), [("quotes_to_expire", "quotes_open"), ("stale_drafts", "quotes_drafts")])
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        ("quotes_to_expire", "quotes_open"),
+        ("stale_drafts", "quotes_drafts"),
+        ("slots_to_remind", "approval_slots_to_remind"),
+        ("slots_to_escalate", "approval_slots_to_escalate"),
+        ("slots_to_expire", "approval_slots_to_expire"),
+    ],
+)
 async def test_a_look_finds_what_is_due_by_an_index(bench: Bench, statement: str, index: str) -> None:
     text = load_statements([files("quotebot.store").joinpath("queries.sql").read_text("utf-8")])[statement]
     with contextlib.closing(sqlite3.connect(bench.path)) as connection:

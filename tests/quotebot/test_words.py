@@ -7,6 +7,7 @@ import pytest
 from quotebot import words
 from quotebot.commands import CreateQuote
 from quotebot.domain.approvals import Refusal, may_decide
+from quotebot.domain.people import Person
 from quotebot.domain.policy import PolicyDecision
 from quotebot.domain.pricing import PricingProblem
 from quotebot.domain.quotes import ApprovalState, QuoteState
@@ -23,7 +24,7 @@ def every_sentence(account: str = "Acme", typed: str = "too deep") -> dict[str, 
     pending = example_quote(QuoteState.PENDING_APPROVAL, account=account, approval=example_approval(reasons=(typed,)))
     approval = pending.approval
     assert approval is not None
-    own = may_decide(approval, pending, "U0REP", frozenset({"cfo"}), "T0HOME")
+    own = may_decide(approval, pending, Person("U0REP", "T0HOME", frozenset({"cfo"})))
     assert isinstance(own, Refusal)
     return {
         "working": words.working("c-7f91"),

@@ -7,8 +7,9 @@ from itertools import product
 
 import pytest
 
-from quotebot.domain.approvals import DecidingRole, Refusal, may_decide, sufficient_roles
-from quotebot.domain.policy import LADDER
+from quotebot.domain.approvals import Mandate, Refusal, may_decide
+from quotebot.domain.people import Person
+from quotebot.domain.policy import LADDER, sufficient_roles
 from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
 from quotebot.domain.quotes import (
     Approval,
@@ -22,6 +23,7 @@ from quotebot.domain.quotes import (
     utc_text,
 )
 from quotebot.domain.rulesets import parse_ruleset_toml
+from quotebot.domain.slots import Slot
 
 NOON = 1_795_170_660_000  # 20 Nov 2026 10:31 UTC
 PRICING = price(
@@ -39,6 +41,14 @@ APPROVAL = Approval(
     requested_by="U0REP",
     requested_at=NOON,
 )
+
+
+def needing(*required: str) -> Approval:
+    slots = tuple(Slot(number, (role,), asked=(role,), opened_at=NOON) for number, role in enumerate(required, start=1))
+    return replace(APPROVAL, required_roles=required, slots=slots)
+
+
+APPROVAL = needing("deal_desk")
 QUOTE = Quote(
     quote_id="Q-2026-0042",
     version=1,
@@ -61,11 +71,16 @@ def decide(
     actor: str = "U0BOSS",
     team: str = "T0HOME",
     at: int | None = None,
-) -> Refusal | DecidingRole:
-    return may_decide(approval, quote, actor, frozenset(roles), team, received_at=at)
+) -> Refusal | Mandate:
+    return may_decide(approval, quote, Person(actor, team, frozenset(roles)), received_at=at)
 
 
-def code(answer: Refusal | DecidingRole) -> str:
+def role(answer: Refusal | Mandate) -> str:
+    assert isinstance(answer, Mandate)
+    return answer.role
+
+
+def code(answer: Refusal | Mandate) -> str:
     assert isinstance(answer, Refusal)
     assert answer.sentence.endswith(".")
     return answer.code
@@ -73,23 +88,23 @@ def code(answer: Refusal | DecidingRole) -> str:
 
 @pytest.mark.parametrize(("required", "held"), list(product((*LADDER, "legal"), (*LADDER, "legal"))))
 def test_the_required_role_or_a_higher_one_decides_and_legal_stands_alone(required: str, held: str) -> None:
-    answer = decide(held, approval=replace(APPROVAL, required_roles=(required,)))
+    answer = decide(held, approval=needing(required))
     both_commercial = required in LADDER and held in LADDER
     if held == required or (both_commercial and LADDER.index(held) > LADDER.index(required)):
-        assert answer == DecidingRole(held)
+        assert role(answer) == held
     else:
         assert code(answer) == "missing_role"
 
 
 def test_the_lowest_sufficient_role_of_several_is_recorded() -> None:
-    assert decide("cfo", "sales_manager", "vp_sales") == DecidingRole("vp_sales")
+    assert role(decide("cfo", "sales_manager", "vp_sales")) == "vp_sales"
 
 
-def test_one_person_alone_decides_for_legal_and_sales_only_when_holding_both() -> None:  # EC-16: legal is never dropped
-    both = replace(APPROVAL, required_roles=("vp_sales", "legal"))
-    assert code(decide("cfo", approval=both)) == "missing_role"
-    assert code(decide("legal", approval=both)) == "missing_role"
-    assert decide("cfo", "legal", approval=both) == DecidingRole("cfo + legal")
+def test_one_decision_covers_legal_and_sales_only_of_somebody_who_holds_both() -> None:  # EC-16: legal is never dropped
+    both = needing("vp_sales", "legal")
+    assert role(decide("cfo", approval=both)) == "cfo"
+    assert role(decide("legal", approval=both)) == "legal"
+    assert role(decide("cfo", "legal", approval=both)) == "cfo + legal"
 
 
 @pytest.mark.parametrize("approval", [APPROVAL, replace(APPROVAL, requested_by="U0OTHER")])
@@ -129,13 +144,13 @@ def test_a_pending_request_of_a_quote_that_awaits_none_is_refused(state: QuoteSt
 
 
 def test_a_decision_that_arrives_when_the_quote_has_expired_is_refused() -> None:
-    assert decide("cfo", at=QUOTE.valid_until - 1) == DecidingRole("cfo")
+    assert role(decide("cfo", at=QUOTE.valid_until - 1)) == "cfo"
     assert code(decide("cfo", at=QUOTE.valid_until)) == "expired"
 
 
 def test_a_request_that_names_no_or_an_unknown_role_is_decided_by_nobody() -> None:
-    assert code(decide("cfo", "legal", approval=replace(APPROVAL, required_roles=()))) == "missing_role"
-    assert code(decide("cfo", "ceo", approval=replace(APPROVAL, required_roles=("ceo",)))) == "missing_role"
+    assert code(decide("cfo", "legal", approval=needing())) == "missing_role"
+    assert code(decide("cfo", "ceo", approval=needing("ceo"))) == "missing_role"
     assert sufficient_roles("ceo") == ()
 
 

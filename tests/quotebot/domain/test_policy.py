@@ -6,7 +6,8 @@ from importlib.resources import files
 
 import pytest
 
-from quotebot.domain.policy import LADDER, PolicyDecision, PolicyError, evaluate, parse_policy
+from quotebot.domain.policy import LADDER, Need, Policy, PolicyDecision, Timing, evaluate
+from quotebot.domain.policy_file import PolicyError, parse_policy
 from quotebot.domain.pricing import LineRequest, PricedLine, PriceRequest, Pricing, price
 from quotebot.domain.rulesets import parse_ruleset_toml
 
@@ -88,7 +89,9 @@ def test_each_margin_floor_is_exact_and_a_family_without_one_goes_to_the_top(
 
 def test_a_margin_is_that_of_the_whole_family_and_a_rich_family_does_not_hide_a_poor_one() -> None:
     poor, rich = line("services", "100", "70"), line("saas", "10000", "0")
-    assert evaluate(pricing(rich, poor), POLICY) == PolicyDecision(("cfo",), ("services margin 30 % is under 40 %",), blocked=False)
+    assert evaluate(pricing(rich, poor), POLICY) == PolicyDecision(
+        ("cfo",), ("services margin 30 % is under 40 %",), blocked=False, needs=(Need(("cfo",)),)
+    )
     assert evaluate(pricing(line("saas", "100", "70"), rich), POLICY).automatic
 
 
@@ -109,6 +112,61 @@ def test_legal_is_asked_beside_the_commercial_role_and_never_dropped() -> None: 
     assert evaluate(pricing(line("saas", "600000", "0")), policy).required_roles == ("legal",)
 
 
+SADDLED = pricing(line("saas", "600000", "0"), discount="25")  # over a discount's and over a total's limit
+
+
+def routed(over: str = "", routing: str = "") -> Policy:
+    """The sample policy with another rule for discounts over 20 %, or another [routing]."""
+    text = POLICY_TEXT.replace('{ percent = 20, role = "vp_sales" }', over or '{ percent = 20, role = "vp_sales" }')
+    head, _, _ = text.partition("[routing]")
+    return parse_policy(f"{head}[routing]\n{routing}" if routing else text)
+
+
+@pytest.mark.parametrize(
+    ("terms", "roles"),
+    [
+        ({"liability_cap"}, ("vp_sales", "legal")),
+        ({"liability_cap", "exclusivity"}, ("vp_sales", "legal")),
+        ({"net_60"}, ("vp_sales",)),
+        (set(), ("vp_sales",)),
+    ],
+)
+def test_each_listed_term_adds_legal_once_and_no_other_does(terms: set[str], roles: tuple[str, ...]) -> None:
+    decision = evaluate(SADDLED, POLICY, frozenset(terms))
+    assert decision.required_roles == roles
+    assert sum("needs legal" in hit for hit in decision.hits) == len(terms & POLICY.legal_terms)
+
+
+@pytest.mark.parametrize(
+    ("over", "routing", "needs"),
+    [
+        ("", "full_ladder = true", (Need(("sales_manager",)), Need(("deal_desk",)), Need(("vp_sales",)))),
+        ("", 'order = "sequential"', (Need(("vp_sales",)),)),
+        ("", 'full_ladder = true\norder = "sequential"', tuple(Need((role,), stage=n) for n, role in enumerate(LADDER[:3], 1))),
+        ('{ percent = 20, roles = ["deal_desk", "legal"], roles_needed = "all" }', "", (("deal_desk",), ("vp_sales",), ("legal",))),
+        ('{ percent = 20, roles = ["cfo", "legal"], roles_needed = "any" }', "", (("vp_sales",), ("cfo", "legal"))),
+        ('{ percent = 20, roles = ["deal_desk", "legal"], roles_needed = "any" }', "", (("vp_sales",),)),  # vp_sales suffices
+        ('{ percent = 20, role = "vp_sales", people = "all" }', "", (Need(("vp_sales",), people="all"),)),
+        ('{ percent = 20, role = "vp_sales", dual_control = true }', "", (Need(("vp_sales",), dual_control=True),)),
+        ('{ percent = 20, role = "deal_desk", dual_control = true }', "", (Need(("vp_sales",), dual_control=True),)),
+    ],
+)
+def test_what_a_rule_may_ask_for_beside_one_role(over: str, routing: str, needs: tuple[Need | tuple[str, ...], ...]) -> None:
+    wanted = tuple(need if isinstance(need, Need) else Need(need) for need in needs)
+    assert evaluate(SADDLED, routed(over, routing)).needs == wanted
+
+
+def test_legal_is_asked_after_the_ladder_when_one_is_asked_after_the_other() -> None:
+    decision = evaluate(SADDLED, routed(routing='order = "sequential"'), frozenset({"exclusivity"}))
+    assert [(need.role, need.stage) for need in decision.needs] == [("vp_sales", 1), ("legal", 2)]
+
+
+def test_the_hours_of_the_routing_are_the_requests_deadlines() -> None:
+    timing = routed(routing="remind_hours = 1\nescalate_hours = 3\nexpire_hours = 24").timing
+    assert timing == Timing(3_600_000, 3 * 3_600_000, 24 * 3_600_000)
+    assert POLICY.timing == Timing() == Timing(2 * 3_600_000, 4 * 3_600_000, 72 * 3_600_000)
+
+
 def test_a_quote_in_another_currency_is_blocked_rather_than_compared() -> None:
     decision = evaluate(pricing(line("saas", "1", "0"), currency="EUR"), POLICY)
     assert decision.blocked
@@ -121,7 +179,9 @@ def test_the_golden_quote_at_15_percent_needs_the_sales_manager() -> None:
         PriceRequest((LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1)), 12, Decimal(15)), RULESET
     )
     assert isinstance(result, Pricing)
-    assert evaluate(result, POLICY) == PolicyDecision(("sales_manager",), ("discount 15 % is over 10 %",), blocked=False)
+    assert evaluate(result, POLICY) == PolicyDecision(
+        ("sales_manager",), ("discount 15 % is over 10 %",), blocked=False, needs=(Need(("sales_manager",)),)
+    )
     assert evaluate(replace(result, discount_percent=Decimal(10)), POLICY).automatic
 
 
@@ -144,6 +204,21 @@ def test_the_golden_quote_at_15_percent_needs_the_sales_manager() -> None:
         ('currency = "USD"', 'currency = "ZZZ"', "currency"),
         ('name = "sample"', "name = 3", "name"),
         ('version = "1"', "version = ", "not valid TOML"),
+        ("full_ladder = false", "full_ladder = 1", "routing.full_ladder"),
+        ('order = "parallel"', 'order = "both"', "routing.order"),
+        ("remind_hours = 2", "remind_hours = 4", "routing: remind_hours"),
+        ("remind_hours = 2", "remind_hours = 0", "routing.remind_hours"),
+        ("remind_hours = 2", "hours = 2", "routing: may only have"),
+        ('legal = ["liability_cap"', 'legal = [1, "liability_cap"', "terms.legal"),
+        ("saas = { under = 60", "saas = { under = 100.01", "margin.saas.under"),
+        ('percent = 20, role = "vp_sales"', 'percent = 20, roles = ["cfo", "cfo"]', r"discount.over\[2\].roles"),
+        ('percent = 20, role = "vp_sales"', 'percent = 20, role = "vp_sales", people = "some"', r"discount.over\[2\].people"),
+        (
+            'percent = 20, role = "vp_sales"',
+            'percent = 20, role = "vp_sales", dual_control = 1',
+            r"dual_control",
+        ),
+        ('percent = 20, role = "vp_sales"', 'percent = 20, roles = ["cfo"], role = "cfo"', r"discount.over\[2\]: must"),
         ("over = [\n    { amount", "under = [\n    { amount", "total.over"),
     ],
 )

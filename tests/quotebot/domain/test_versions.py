@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.policy import parse_policy
+from quotebot.domain.policy_file import parse_policy
 from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, dated, price
 from quotebot.domain.versions import Simulation, difference, difference_words, simulate
 from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, MORNING, RULESET, example_pricing

@@ -7,7 +7,7 @@ import pytest
 
 from quotebot.domain.lifecycle import ARROWS
 from quotebot.domain.quotes import QuoteState
-from quotebot.handlers.approvals import submit
+from quotebot.handlers.approvals import submit, withdrawn
 from quotebot.handlers.expiry import expire, note_stale
 from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
 from tests.quotebot.handlers.test_create_and_submit import ROOT, asked, check_refused, owed
@@ -41,12 +41,13 @@ def check_left(decision: Decision, code: str) -> None:
 def test_an_open_quote_expires_and_owes_its_card_and_a_notice(state: QuoteState) -> None:
     decision = expire(tick(), EXPIRE, over(state), ROOT)
     assert decision.kind == "applied"
-    assert decision.quote == replace(over(state), state=QuoteState.EXPIRED)
+    assert decision.quote == replace(withdrawn(over(state), MORNING), state=QuoteState.EXPIRED)
     assert owed(decision) == [("slack.card", "Q-2026-0042"), ("slack.post", "Q-2026-0042")]
     assert [effect.after for effect in decision.effects] == [ROOT, ROOT]
     assert decision.effects[1].payload["text"] == decision.response["text"]
     assert "expired: it was valid until 21 Nov 2026 10:31 UTC" in decision.response["text"]
-    (event,) = decision.events
+    *withdrawals, event = decision.events
+    assert [each.event_type for each in withdrawals] == ["approval.invalidated"] * (state is QuoteState.PENDING_APPROVAL)
     assert event.before is not None
     assert event.after is not None
     assert (event.event_type, event.before["state"], event.after["state"]) == ("quote.expired", state, "expired")

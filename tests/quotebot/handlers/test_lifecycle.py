@@ -204,7 +204,8 @@ def test_a_revision_is_a_new_version_without_an_approval_from_every_state_that_i
     assert f"v1, which was {state.value.replace('_', ' ')}, is superseded." in notice
     assert ("submit v2 again" in notice) == (before.approval is not None)
     assert "• discount 15 % → 8 %" in notice
-    (event,) = decision.events
+    *withdrawals, event = decision.events
+    assert [each.event_type for each in withdrawals] == ["approval.invalidated"] * (state is QuoteState.PENDING_APPROVAL)
     assert (event.event_type, event.before["version"], event.after["version"]) == ("quote.revised", 1, 2)  # type: ignore[index] # both are there
 
 

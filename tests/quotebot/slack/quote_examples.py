@@ -7,9 +7,11 @@ from decimal import Decimal
 from importlib.resources import files
 from typing import Any
 
+from quotebot.domain.policy import Timing
 from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, dated, price
 from quotebot.domain.quotes import Approval, ApprovalState, Quote, QuoteState
 from quotebot.domain.rulesets import parse_ruleset_toml
+from quotebot.domain.slots import Slot, SlotState
 
 MORNING = 1_795_257_060_000  # 21 Nov 2026 10:31 UTC
 RULESET = parse_ruleset_toml(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
@@ -34,7 +36,33 @@ def example_approval(**changes: Any) -> Approval:
         requested_by="U0REP",
         requested_at=MORNING - 60_000,
     )
-    return replace(pending, **changes)
+    wanted = replace(pending, **changes)
+    return wanted if "slots" in changes else replace(wanted, slots=example_slots(wanted))
+
+
+def example_slots(approval: Approval) -> tuple[Slot, ...]:
+    """Return one slot per required role, where the request's own state says they are."""
+    opened = approval.requested_at
+    timing = Timing()
+    state = SlotState(approval.state.value) if approval.state.value in set(SlotState) else SlotState.CLOSED
+    by_person = state in (SlotState.APPROVED, SlotState.REJECTED) and approval.decided_by is not None
+    return tuple(
+        Slot(
+            number=number,
+            roles=(role,),
+            asked=(role,),
+            state=state if by_person or state is SlotState.PENDING else SlotState.CLOSED,
+            opened_at=opened,
+            remind_at=opened + timing.remind_ms,
+            escalate_at=opened + timing.escalate_ms,
+            expires_at=opened + timing.expire_ms,
+            decided_by=approval.decided_by,
+            decided_role=approval.decided_role if by_person else None,
+            decided_at=approval.decided_at,
+            reason=approval.decision_reason,
+        )
+        for number, role in enumerate(approval.required_roles, start=1)
+    )
 
 
 def decided(state: ApprovalState, **changes: Any) -> Approval:

@@ -12,6 +12,7 @@ from slack_sdk.models.blocks import Block
 
 from quotebot.domain.policy import PolicyDecision
 from quotebot.domain.quotes import ApprovalState, Quote, QuoteState
+from quotebot.domain.slots import SlotState
 from quotebot.slack.cards import ButtonValue, Card, OwedEffect, button_value, parse_button_value, status_card
 from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
 
@@ -80,13 +81,42 @@ def test_the_card_of_each_state_reads_like_this(state: QuoteState, snapshot: Sna
 
 @pytest.mark.parametrize("state", list(QuoteState))
 def test_buttons_are_exactly_the_transitions_a_person_may_make_now(state: QuoteState) -> None:
-    expected = {QuoteState.PRICED: ["quote.submit"], QuoteState.PENDING_APPROVAL: ["approval.approve", "approval.reject"]}
+    expected = {
+        QuoteState.PRICED: ["quote.submit"],
+        QuoteState.PENDING_APPROVAL: ["approval.approve", "approval.request_changes", "approval.reject"],
+    }
     assert action_ids(status_card(quote_in(state), ())) == expected.get(state, [])
 
 
 def test_before_submission_the_card_says_who_would_have_to_approve_and_why() -> None:
     card = status_card(example_quote(), (), decision=NEEDS_MANAGER)
     assert "Needs approval by *sales_manager*: discount 15 % is over 10 %" in spoken(card)
+
+
+def test_before_submission_the_card_names_the_largest_discount_that_needs_nobody() -> None:
+    card = status_card(example_quote(), (), decision=NEEDS_MANAGER, free_discount=Decimal("10.00"))
+    assert "Up to 10 % discount it needs nobody" in spoken(card)
+
+
+def test_a_pending_card_says_which_yes_was_given_and_what_is_missing() -> None:
+    both = example_approval(required_roles=("vp_sales", "legal"))
+    given = replace(both.slots[1], state=SlotState.APPROVED, decided_by="U0LEGAL", decided_role="legal", decided_at=MORNING)
+    approval = replace(both, slots=(both.slots[0], given))
+    card = status_card(replace(quote_in(QuoteState.PENDING_APPROVAL), approval=approval), (), approvers=("U0VP",))
+    assert "✅ legal: approved by <@U0LEGAL> (legal) on 21 Nov 2026 10:31 UTC\nWaiting for <@U0VP>" in spoken(card)
+
+
+def test_a_request_that_expired_can_be_asked_for_again() -> None:
+    expired = decided(ApprovalState.EXPIRED, decided_by=None, decided_role=None)
+    card = status_card(replace(quote_in(QuoteState.PENDING_APPROVAL), approval=expired), ())
+    assert action_ids(card) == ["quote.submit"]
+    assert "Nobody decided in time. Submit it to ask again" in spoken(card)
+
+
+@pytest.mark.parametrize("state", sorted(set(ApprovalState) - {ApprovalState.PENDING}))
+def test_every_end_of_a_request_is_told_on_the_card(state: ApprovalState) -> None:
+    card = status_card(example_quote(QuoteState.DRAFT, approval=decided(state)), ())
+    assert "on 21 Nov 2026 10:31 UTC" in spoken(card)
 
 
 def test_a_quote_that_needs_nobody_says_so_and_can_be_submitted() -> None:
@@ -105,7 +135,7 @@ def test_approve_asks_to_confirm_the_amount_and_every_button_carries_the_version
     quote = replace(quote_in(QuoteState.PENDING_APPROVAL), version=3, approval=example_approval(quote_version=3))
     buttons = [button for block in status_card(quote, ()).blocks if block["type"] == "actions" for button in block["elements"]]
     assert "17,340.00 USD" in buttons[0]["confirm"]["text"]["text"]
-    assert [button["style"] for button in buttons] == ["primary", "danger"]
+    assert [button.get("style") for button in buttons] == ["primary", None, "danger"]
     assert {parse_button_value(button["value"]) for button in buttons} == {ButtonValue("Q-2026-0042", 3, "A-2026-0042-v1-1")}
 
 

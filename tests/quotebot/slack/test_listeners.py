@@ -8,7 +8,7 @@ import pytest
 
 from quotebot import words
 from quotebot.sandbox.world import World
-from quotebot.slack.cards import APPROVE, REJECT, SUBMIT
+from quotebot.slack.cards import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
 from quotebot.slack.offers import CREATE_ANOTHER, SHOW
 from tests.quotebot.parts import gate_held
 from tests.rig import FIRST_QUOTE, GOLDEN, Deal, bot_in, eventually
@@ -226,6 +226,22 @@ async def test_a_reason_rejects_the_quote_and_closes_the_form(deal: Deal) -> Non
     assert "> Too deep for this size." in card
     assert '"type": "actions"' not in card
     assert (await deal.replies())[-1]["text"].endswith("> Too deep for this size.")
+    assert (await deal.crm(), await deal.files()) == ([], [])
+
+
+async def test_a_wish_for_changes_sends_the_quote_back_with_its_reason(deal: Deal) -> None:
+    await deal.submitted_deal()
+    before = await deal.rows(EMPTY)
+    await deal.click(REQUEST_CHANGES, user="U0MANAGER")
+    assert (await form(deal))["view"]["callback_id"] == "approval.request_changes"
+    assert await deal.rows(EMPTY) == before
+    sent = await send_form(deal, "Leave SSO out.")
+    assert sent["ack"] == {}
+    await deal.settled()
+    card = await deal.card_text()
+    assert "Sent back for changes by <@U0MANAGER> (sales_manager)" in card
+    assert "Draft" in card
+    assert (await deal.replies())[-1]["text"].endswith("It is a draft again.\n> Leave SSO out.")
     assert (await deal.crm(), await deal.files()) == ([], [])
 
 

@@ -10,7 +10,7 @@ from slack_sdk.models.views import View
 
 from quotebot.domain.quotes import QuoteState
 from quotebot.slack.cards import ButtonValue, parse_button_value
-from quotebot.slack.modals import parse_rejection, reject_modal
+from quotebot.slack.modals import changes_modal, parse_rejection, reject_modal
 from tests.quotebot.slack.quote_examples import example_approval, example_quote
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ def check_limits(view: dict[str, Any]) -> None:
 
 def test_the_reject_form_reads_like_this(snapshot: SnapshotAssertion) -> None:
     view = reject_modal(PENDING, example_approval())
+    check_limits(view)
+    assert view == snapshot
+
+
+def test_the_form_that_asks_for_changes_reads_like_this(snapshot: SnapshotAssertion) -> None:
+    view = changes_modal(PENDING, example_approval())
     check_limits(view)
     assert view == snapshot
 

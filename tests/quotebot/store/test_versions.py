@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quotebot.domain.approval_requests import invalidated
 from quotebot.domain.lifecycle import IllegalTransitionError, allowed, is_final
 from quotebot.domain.quotes import Closing, QuoteState, Sending
 from quotebot.store import quotes as store
@@ -86,7 +87,8 @@ async def test_a_new_version_follows_what_is_not_final_and_nothing_else(bench: B
         return
     await saved(bench, found, next_version(found))
     assert await loaded(bench) == next_version(found)
-    assert await loaded(bench, 1) == replace(found, superseded=True)
+    closed = None if found.approval is None else invalidated(found.approval, LATER)
+    assert await loaded(bench, 1) == replace(found, approval=closed, superseded=True)
     assert await loaded(bench, 3) is None
 
 
@@ -185,14 +187,14 @@ async def test_what_moved_meanwhile_is_not_superseded_from_its_old_state(bench: 
     assert bench.rows("SELECT 1 FROM superseded_versions") == []
 
 
-async def test_the_request_about_an_older_version_stays_with_it(bench: Bench) -> None:
+async def test_the_request_about_an_older_version_stays_with_it_and_is_closed(bench: Bench) -> None:
     waiting = replace(example_quote(QuoteState.PENDING_APPROVAL), approval=example_approval())
     await inserted(bench, waiting)
     await saved(bench, waiting, next_version(waiting))
     head, old = await loaded(bench), await loaded(bench, 1)
     assert head is not None
     assert old is not None
-    assert (head.approval, old.approval) == (None, example_approval())
+    assert (head.approval, old.approval) == (None, invalidated(example_approval(), LATER))
 
 
 # --------------------------------------------------------------------------------------------------------------- the list

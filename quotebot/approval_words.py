@@ -1,0 +1,110 @@
+"""What the bot says while an approval is under way: progress, reminders, escalations, stand-ins. Text is Slack mrkdwn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quotebot import words
+from quotebot.domain.approvals import decided_words, slot_words
+from quotebot.domain.quotes import title, utc_text
+from quotebot.domain.slots import SlotState
+
+if TYPE_CHECKING:
+    from quotebot.domain.quotes import Approval, Quote
+    from quotebot.domain.slots import Slot
+
+INCIDENT_EXAMPLE = "INC-4711"
+
+
+def progress(quote: Quote, approval: Approval, approvers: tuple[str, ...]) -> str:
+    """Tell, in the thread, which yes was given, and ask for those that are missing."""
+    given = "; ".join(slot_words(slot) for slot in approval.slots if slot.state is SlotState.APPROVED)
+    missing = words.approver_words(tuple(slot.role for slot in approval.slots if slot.is_open))
+    if not approvers:
+        return (
+            f"{title(quote)}: {given}. It still needs {missing}, which nobody holds now. It stays unapproved until somebody does."
+        )
+    who = words.mentions(approvers)
+    return f"{title(quote)}: {given}. It still needs {missing}: {who}, decide with the buttons on the card above."
+
+
+def changes_requested(quote: Quote, approval: Approval) -> str:
+    """Tell the requester, in the thread, who wants what changed."""
+    head = f"{words.mention(approval.requested_by)}: {title(quote)} was {decided_words(approval)}. It is a draft again."
+    return head if approval.decision_reason is None else f"{head}\n{words.quoted(approval.decision_reason)}"
+
+
+def reused(quote: Quote, approval: Approval) -> str:
+    """Tell, in the thread, that nobody was asked again."""
+    head = f"{words.mention(approval.requested_by)}: {title(quote)} was {decided_words(approval)}"
+    return f"{head}: nothing that was approved got worse. The PDF follows in this thread."
+
+
+def reminder(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:
+    """Remind, in the thread, whom a slot asks."""
+    who = words.mentions(approvers) if approvers else "No approver is known yet"
+    waited = "" if slot.opened_at is None else f" for {_hours(now - slot.opened_at)}"
+    until = "" if slot.expires_at is None else f" The request expires on {utc_text(slot.expires_at)}."
+    return f"⏰ {who}: {title(quote)} has waited{waited} for {slot.role}. Decide with the buttons on the card above.{until}"
+
+
+def escalation(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:
+    """Ask a wider circle, in the thread; or say that there is nobody else to ask."""
+    waited = "" if slot.opened_at is None else f" for {_hours(now - slot.opened_at)}"
+    head = f"⏫ {title(quote)} has waited{waited} for {slot.role}."
+    if not approvers:
+        return f"{head} Nobody holds this role now, and no other may stand in for it. It stays unapproved until somebody is named."
+    return f"{head} Asked now: {words.mentions(approvers)}. Nothing was decided; decide with the buttons on the card above."
+
+
+def request_expired(quote: Quote, approval: Approval) -> str:
+    """Tell, in the thread, that nobody decided in time, and how to ask again."""
+    open_roles = words.approver_words(tuple(slot.role for slot in approval.slots if slot.state is SlotState.EXPIRED))
+    return (
+        f"⌛ {words.mention(approval.requested_by)}: nobody decided about {title(quote)} in time ({open_roles}). "
+        "It is not approved. Ask again with Submit on the card above."
+    )
+
+
+def not_due(quote: Quote) -> str:
+    """Answer to a scheduled step whose slot was decided, escalated or not yet due: kept with the command, said to nobody."""
+    return f"{title(quote)}: the slot is decided, or this is not due. Nothing was changed."
+
+
+def scheduled_only() -> str:
+    """Refuse a person who sends what only the scheduler does."""
+    return "Reminders, escalations and expiries come by themselves. Nothing was changed."
+
+
+def incident_needed() -> str:
+    """Refuse an approval under dual control without its reason."""
+    return (
+        f"This approval is under dual control: write why, with the incident's number (such as {INCIDENT_EXAMPLE}). It stays open."
+    )
+
+
+def delegated(delegate: str, until: int) -> str:
+    """Answer to a delegation that is now in force."""
+    return f"Until {utc_text(until)} {words.mention(delegate)} is asked instead of you. Decisions name both of you."
+
+
+def back_in_office() -> str:
+    """Answer to the end of a delegation."""
+    return "You are asked yourself again. Nobody stands in for you."
+
+
+def delegation_refused(code: str, delegate: str | None) -> str:
+    """Say why a delegation was not set."""
+    who = "that person" if delegate is None else words.mention(delegate)
+    return {
+        "not_yours": "Only you yourself can say who stands in for you. Nothing was changed.",
+        "no_authority": "You hold no approver's role, so there is nothing to stand in for. Nothing was changed.",
+        "to_oneself": "Somebody else has to stand in for you. Nothing was changed. Name a colleague.",
+        "until_past": "The end of an absence has to be later than now, and within a year. Nothing was changed. Name a later time.",
+        "lower_scope": f"{who} lacks an equal or higher role for one of yours. Nothing was changed. Name somebody who holds it.",
+    }[code]
+
+
+def _hours(ms: int) -> str:
+    hours = max(ms, 0) // 3_600_000
+    return "less than an hour" if hours == 0 else "an hour" if hours == 1 else f"{hours} hours"

@@ -1,0 +1,106 @@
+"""What the scheduler's commands about an open approval come to, and who stands in for whom. Pure, as everything in this package.
+
+Each is valid only while its slot still waits, tested against when the command was received; none of them ever decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ledger.records import AuditEvent
+from quotebot import approval_words, effects
+from quotebot.approval_commands import EscalateApproval, RemindApprover
+from quotebot.domain.approval_requests import escalated, expired, reminded, slot_of
+from quotebot.domain.people import asked_people, covers
+from quotebot.domain.quotes import ApprovalState, QuoteState
+from quotebot.handlers.approvals import approval_facts
+from quotebot.handlers.quotes import DAY_MS, Decision, refused
+
+if TYPE_CHECKING:
+    from quotebot.approval_commands import DelegateApprovals, SlotCommand
+    from quotebot.domain.people import Delegation
+    from quotebot.domain.quotes import Approval, Quote
+    from quotebot.handlers.quotes import Asked, Rules
+
+ABSENCE_MS_MAX = 366 * DAY_MS
+
+
+def follow_up(
+    asked: Asked, command: SlotCommand, quote: Quote, root: str, rules: Rules, *, delegations: tuple[Delegation, ...] = ()
+) -> Decision:
+    """Remind of, escalate or end what a slot still waits for."""
+    if asked.actor_type != "system":
+        return refused(asked, quote.quote_id, quote.channel, "scheduled_only", approval_words.scheduled_only())
+    after = _moved(asked, command, quote, rules)
+    if after is None:
+        return refused(asked, quote.quote_id, quote.channel, "slot_not_due", approval_words.not_due(quote))
+    moved = replace(quote, approval=after)
+    slot = slot_of(after, command.slot)
+    assert slot is not None  # noqa: S101 -- it moved
+    who = asked_people(slot, rules.approvers, delegations, (after.requested_by, *quote.makers))
+    if isinstance(command, RemindApprover):
+        kind, text = "reminded", approval_words.reminder(moved, slot, who, asked.received_at)
+    elif isinstance(command, EscalateApproval):
+        kind, text = "escalated", approval_words.escalation(moved, slot, who, asked.received_at)
+    else:
+        kind, text = "expired", approval_words.request_expired(moved, after)
+    card = () if kind == "reminded" else (effects.card(quote.quote_id, root),)
+    return Decision(
+        "applied",
+        {"code": kind, "quote_id": quote.quote_id, "text": text},
+        moved,
+        (*card, effects.notice(quote.quote_id, root, text)),
+        (AuditEvent(f"approval.{kind}", quote.quote_id, approval_facts(quote), approval_facts(moved)),),
+    )
+
+
+def delegate(asked: Asked, command: DelegateApprovals, rules: Rules) -> Decision:
+    """Let somebody of equal or higher authority decide instead of the person who asks, until they are back."""
+    where = f"delegation:{command.absent}"
+    code = _objection(asked, command, rules)
+    if code is not None:
+        text = approval_words.delegation_refused(code, command.delegate)
+        answer = effects.reply(where, asked.actor, None, text, asked.received_at)
+        return Decision("refused", {"code": code, "quote_id": None, "text": text}, None, (answer,))
+    ended = command.delegate is None
+    text = (
+        approval_words.back_in_office() if command.delegate is None else approval_words.delegated(command.delegate, command.until)
+    )
+    after = {"absent": command.absent, "delegate": command.delegate, "until": command.until}
+    return Decision(
+        "applied",
+        {"code": "delegation_ended" if ended else "delegated", "quote_id": None, "text": text},
+        None,
+        (effects.reply(where, asked.actor, None, text, asked.received_at),),
+        (AuditEvent("delegation.ended" if ended else "delegation.set", where, after=after),),
+    )
+
+
+def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Approval | None:
+    approval, at = quote.approval, asked.received_at
+    if approval is None or approval.approval_id != command.approval_id or approval.state is not ApprovalState.PENDING:
+        return None
+    if quote.state is not QuoteState.PENDING_APPROVAL or asked.team_id != quote.team_id or at >= quote.valid_until:
+        return None
+    if isinstance(command, RemindApprover):
+        return reminded(approval, command.slot, at)
+    if isinstance(command, EscalateApproval):
+        return escalated(approval, command.slot, rules.approvers, quote.makers, at=at, timing=rules.policy.timing)
+    return expired(approval, command.slot, at)
+
+
+def _objection(asked: Asked, command: DelegateApprovals, rules: Rules) -> str | None:
+    """Return the code of what speaks against a delegation, or None."""
+    if asked.actor != command.absent:
+        return "not_yours"
+    if command.delegate is None:
+        return None
+    scope = rules.roles_of(command.absent)
+    if not scope:
+        return "no_authority"
+    if command.delegate == command.absent:
+        return "to_oneself"
+    if not asked.received_at < command.until <= asked.received_at + ABSENCE_MS_MAX:
+        return "until_past"
+    return None if covers(rules.roles_of(command.delegate), scope) else "lower_scope"

@@ -1,0 +1,123 @@
+"""Loads and saves approval requests, their slots and who stands in for whom, inside an open ledger transaction."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from quotebot.domain import pricing as pricing_rules
+from quotebot.domain.people import Delegation
+from quotebot.domain.quotes import Approval, ApprovalState
+from quotebot.domain.slots import Slot, SlotState
+
+if TYPE_CHECKING:
+    from ledger.database import Row, Tx
+    from quotebot.domain.pricing import Pricing
+
+
+def latest(tx: Tx, quote_id: str, version: int) -> Approval | None:
+    """Return the latest request about a version, or None."""
+    row = tx.one("latest_approval", quote_id=quote_id, quote_version=version)
+    return None if row is None else _approval(tx, row)
+
+
+def last_decided(tx: Tx, quote_id: str) -> tuple[Approval, Pricing] | None:
+    """Return what people last decided about any version of the quote, and the price they saw; None when they never did."""
+    row = tx.one("last_decided_approval", quote_id=quote_id)
+    return None if row is None else (_approval(tx, row), pricing_rules.from_canonical(json.loads(row["pricing"])))
+
+
+def insert(tx: Tx, approval: Approval) -> None:
+    """Store a new request with its slots."""
+    tx.one(
+        "insert_approval",
+        **_ending(approval),
+        quote_id=approval.quote_id,
+        quote_version=approval.quote_version,
+        required_roles=json.dumps(approval.required_roles),
+        reasons=json.dumps(approval.reasons),
+        requested_by=approval.requested_by,
+        requested_at=approval.requested_at,
+        earlier=approval.earlier,
+    )
+    for slot in approval.slots:
+        fixed = {"stage": slot.stage, "roles": json.dumps(slot.roles), "dual_control": int(slot.dual_control)}
+        tx.one("insert_approval_slot", **fixed, **_moving(approval, slot))
+
+
+def save(tx: Tx, before: Approval, after: Approval) -> bool:
+    """Store what happened to a request and its slots. False when `before` is no longer true: the transaction must roll back."""
+    for old, new in zip(before.slots, after.slots, strict=True):
+        if new != old and tx.one("move_approval_slot", **_moving(after, new), old_state=old.state.value) is None:
+            return False
+    return after.state is before.state or tx.one("decide_approval", **_ending(after)) is not None
+
+
+def delegate(tx: Tx, operation_key: str, team_id: str, absent: str, instead: str | None, *, since: int, until: int) -> None:
+    """Store that `absent` is away and who decides instead, or with None that they are back. Times are Unix ms."""
+    times = {"since": since, "until": until}
+    tx.one("insert_delegation", operation_key=operation_key, team_id=team_id, absent=absent, delegate=instead, **times)
+
+
+def delegations(tx: Tx, team_id: str, at: int) -> tuple[Delegation, ...]:
+    """Return who of a workspace is away at a moment (Unix ms), and who decides instead."""
+    rows = tx.all("delegations_at", team_id=team_id, now=at)
+    return tuple(Delegation(row["absent"], row["delegate"], row["since"], row["until"]) for row in rows)
+
+
+def _ending(approval: Approval) -> dict[str, Any]:
+    return {
+        "approval_id": approval.approval_id,
+        "state": approval.state.value,
+        "decided_by": approval.decided_by,
+        "decided_role": approval.decided_role,
+        "decided_at": approval.decided_at,
+        "decision_reason": approval.decision_reason,
+    }
+
+
+def _moving(approval: Approval, slot: Slot) -> dict[str, Any]:
+    return {
+        "approval_id": approval.approval_id,
+        "slot": slot.number,
+        "state": slot.state.value,
+        "asked": json.dumps(slot.asked),
+        **{name: getattr(slot, name) for name in _AS_THEY_ARE},
+    }
+
+
+_AS_THEY_ARE = (
+    *("assignee", "opened_at", "remind_at", "escalate_at", "expires_at", "reminded_at", "escalated_at"),
+    *("decided_by", "decided_role", "on_behalf_of", "decided_at", "reason"),
+)
+
+
+def _approval(tx: Tx, row: Row) -> Approval:
+    return Approval(
+        approval_id=row["approval_id"],
+        quote_id=row["quote_id"],
+        quote_version=row["quote_version"],
+        required_roles=tuple(json.loads(row["required_roles"])),
+        reasons=tuple(json.loads(row["reasons"])),
+        state=ApprovalState(row["state"]),
+        requested_by=row["requested_by"],
+        requested_at=row["requested_at"],
+        decided_by=row["decided_by"],
+        decided_role=row["decided_role"],
+        decided_at=row["decided_at"],
+        decision_reason=row["decision_reason"],
+        slots=tuple(_slot(slot) for slot in tx.all("approval_slots", approval_id=row["approval_id"])),
+        earlier=row["earlier"],
+    )
+
+
+def _slot(row: Row) -> Slot:
+    return Slot(
+        number=row["slot"],
+        roles=tuple(json.loads(row["roles"])),
+        stage=row["stage"],
+        state=SlotState(row["state"]),
+        asked=tuple(json.loads(row["asked"])),
+        dual_control=bool(row["dual_control"]),
+        **{name: row[name] for name in _AS_THEY_ARE},
+    )

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quotebot import approval_words
+from quotebot.domain.approvals import decided_words
+from quotebot.domain.quotes import ApprovalState, QuoteState
+from quotebot.domain.slots import SlotState
+from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_quote
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
+
+HOUR = 3_600_000
+HOSTILE = "<!channel> & <@U0CFO>\n✅ done\u202e"
+
+
+def every_sentence(typed: str = "too deep") -> dict[str, str]:
+    quote = example_quote(QuoteState.PENDING_APPROVAL, version=2)
+    both = example_approval(required_roles=("vp_sales", "legal"))
+    vp, legal = both.slots
+    given = replace(vp, state=SlotState.APPROVED, decided_by="U0CFO", decided_role="cfo", on_behalf_of="U0VP", decided_at=MORNING)
+    changes = decided(ApprovalState.CHANGES_REQUESTED, decision_reason=typed)
+    refused = replace(vp, state=SlotState.REJECTED, decided_by="U0VP", decided_role="vp_sales", decided_at=MORNING)
+    changes = replace(changes, slots=(refused, replace(legal, state=SlotState.CLOSED)))
+    expired = replace(both, state=ApprovalState.EXPIRED, slots=(replace(vp, state=SlotState.EXPIRED), given))
+    earlier = replace(decided(ApprovalState.APPROVED, earlier="A-2026-0042-v1-1", decided_by=None), slots=(given,))
+    return {
+        "progress": approval_words.progress(quote, replace(both, slots=(given, legal)), ("U0LEGAL",)),
+        "progress, nobody known": approval_words.progress(quote, replace(both, slots=(given, legal)), ()),
+        "changes requested": approval_words.changes_requested(quote, changes),
+        "reused": approval_words.reused(quote, earlier),
+        "reminder": approval_words.reminder(quote, vp, ("U0VP",), MORNING + 2 * HOUR),
+        "reminder, nobody known": approval_words.reminder(quote, vp, (), MORNING + HOUR),
+        "escalation": approval_words.escalation(quote, vp, ("U0VP", "U0CFO"), MORNING + 4 * HOUR),
+        "escalation, nobody known": approval_words.escalation(quote, legal, (), MORNING + 4 * HOUR),
+        "request expired": approval_words.request_expired(quote, expired),
+        "not due": approval_words.not_due(quote),
+        "scheduled only": approval_words.scheduled_only(),
+        "incident needed": approval_words.incident_needed(),
+        "delegated": approval_words.delegated("U0CFO", MORNING),
+        "back in office": approval_words.back_in_office(),
+        **{code: approval_words.delegation_refused(code, "U0CFO") for code in REFUSALS},
+        **{f"end: {state}": decided_words(replace(decided(state), slots=())) for state in END_STATES},
+    }
+
+
+REFUSALS = ("not_yours", "no_authority", "to_oneself", "until_past", "lower_scope")
+END_STATES = tuple(state for state in ApprovalState if state is not ApprovalState.PENDING)
+
+
+def test_every_sentence_reads_like_this(snapshot: SnapshotAssertion) -> None:
+    assert every_sentence() == snapshot
+
+
+@pytest.mark.parametrize("name", sorted(every_sentence()))
+def test_nothing_a_person_typed_becomes_a_mention_or_passes_for_the_bots_own_words(name: str) -> None:
+    text = every_sentence(typed=HOSTILE)[name]
+    assert "<!channel>" not in text
+    assert "\u202e" not in text
+    assert "<@U0CFO>\n✅" not in text
+    assert all(line.startswith(">") for line in text.splitlines()[1:])
