@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, letters, opened, tables
+from quotebot.cli import exits, letters, opened
+from quotebot.cli.quote_print import facts, priced, print_lines, print_page
 from quotebot.cli.quote_work import plain
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
-    from quotebot.domain.pricing import PricedLine, PriceRequest, Pricing
+    from quotebot.domain.pricing import PriceRequest
     from quotebot.domain.quotes import Quote
     from quotebot.domain.versions import Simulation
     from quotebot.slack.verbs import Meaning
@@ -40,15 +41,15 @@ async def show(quote: str, *, version: Version = None, json_output: Json = False
         found = await find(ledger, quote, version)
     if found is None:
         return no_such_quote(quote, version)
-    facts = _facts(found)
+    told = facts(found)
     if json_output:
-        letters.print_json({"schema_version": 1, "quote": facts, **_priced(found.pricing)})
+        letters.print_json({"schema_version": 1, "quote": told, **priced(found.pricing)})
         return exits.OK
-    for name, value in facts.items():
+    for name, value in told.items():
         if value is not None and value != []:
             print(f"{name:16} {', '.join(value) if isinstance(value, list) else letters.for_people(name, value)}")
     print()
-    _print_lines(found.pricing)
+    print_lines(found.pricing)
     return exits.OK
 
 
@@ -98,7 +99,7 @@ async def list_quotes(
             exits.complain("No quotes, or of several workspaces: say which with --team T....")
             return exits.NOTHING_MATCHED
         found = await _page(ledger, Filter(team_id, owner, states, account), page, limit)
-    return _print_page(found, json_output=json_output)
+    return print_page(found, json_output=json_output)
 
 
 async def price(*text: str, json_output: Json = False) -> int:
@@ -115,9 +116,9 @@ async def price(*text: str, json_output: Json = False) -> int:
     if isinstance(simulation, int):
         return simulation
     if json_output:
-        letters.print_json({"schema_version": 1, **_priced(simulation.pricing)})
+        letters.print_json({"schema_version": 1, **priced(simulation.pricing)})
     else:
-        _print_lines(simulation.pricing)
+        print_lines(simulation.pricing)
     return exits.OK
 
 
@@ -139,9 +140,9 @@ async def preview(*text: str, json_output: Json = False) -> int:
         return simulation
     decision = simulation.decision
     if json_output:
-        facts = {"automatic": decision.automatic, "blocked": decision.blocked, "hits": list(decision.hits)}
+        ruling = {"automatic": decision.automatic, "blocked": decision.blocked, "hits": list(decision.hits)}
         roles = list(decision.required_roles)
-        letters.print_json({"schema_version": 1, **facts, "required_roles": roles, **_priced(simulation.pricing)})
+        letters.print_json({"schema_version": 1, **ruling, "required_roles": roles, **priced(simulation.pricing)})
     else:
         print(plain(in_words(decision)).replace("*", "") + ".")
     return exits.OK
@@ -174,7 +175,7 @@ async def compare(quote: str, before: Version = None, after: Version = None, /, 
         return exits.NOTHING_MATCHED
     said = difference_words(old.pricing, new.pricing)
     if json_output:
-        versions = {"before": _facts(old), "after": _facts(new)}
+        versions = {"before": facts(old), "after": facts(new)}
         letters.print_json({"schema_version": 1, "quote_id": head.quote_id, **versions, "differences": list(said)})
     else:
         print("\n".join(said) or "Nothing differs.")
@@ -312,123 +313,3 @@ async def _page(ledger: Ledger, chosen: Filter, page: int, limit: int) -> Page:
     from quotebot.store import versions  # noqa: PLC0415 -- see root.py
 
     return await ledger.database.read(lambda tx: versions.list_quotes(tx, chosen, page=page, rows=limit))
-
-
-def _print_page(page: Page, *, json_output: bool) -> int:
-    from dataclasses import asdict  # noqa: PLC0415 -- see root.py
-
-    from quotebot.domain import money  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.quotes import state_words  # noqa: PLC0415 -- see root.py
-
-    if json_output:
-        quotes = [asdict(quote) for quote in page.quotes]
-        letters.print_json({"schema_version": 1, "quotes": quotes, "page": page.number, "more": page.more})
-        return exits.OK
-    if not page.quotes:
-        exits.complain("No quotes.")
-        return exits.OK
-    tables.print_table(
-        ("Quote", "Version", "State", "Total", "Owner", "Created", "Valid until", "Customer"),
-        [
-            (
-                quote.quote_id,
-                f"v{quote.version}",
-                state_words(quote.state),
-                money.format_amount(quote.net_total, quote.currency),
-                quote.requester_name or quote.requester,
-                letters.time_words(quote.created_at),
-                letters.time_words(quote.valid_until),
-                quote.account,
-            )
-            for quote in page.quotes
-        ],
-    )
-    if page.more:
-        exits.complain(f"There are more: --page {page.number + 1}.")
-    return exits.OK
-
-
-def _facts(quote: Quote) -> dict[str, Any]:
-    approval, sent, closing = quote.approval, quote.sent, quote.closing
-    return {
-        "quote_id": quote.quote_id,
-        "version": quote.version,
-        "state": quote.state.value,
-        "superseded": "yes" if quote.superseded else None,
-        "account": quote.account,
-        "requester": quote.requester,
-        "channel": quote.channel,
-        "created_at": quote.created_at,
-        "revised_by": quote.revised_by,
-        "revised_at": quote.revised_at,
-        "valid_until_at": quote.valid_until,
-        "approval_id": None if approval is None else approval.approval_id,
-        "approval_state": None if approval is None else approval.state.value,
-        "required_roles": [] if approval is None else list(approval.required_roles),
-        "reasons": [] if approval is None else list(approval.reasons),
-        "decided_by": None if approval is None else approval.decided_by,
-        "decided_role": None if approval is None else approval.decided_role,
-        "decided_at": None if approval is None else approval.decided_at,
-        "decision_reason": None if approval is None else approval.decision_reason,
-        "sent_to": None if sent is None else sent.recipient,
-        "sent_by": None if sent is None else sent.sent_by,
-        "sent_at": None if sent is None else sent.sent_at,
-        "closing_reason": None if closing is None else closing.reason,
-        "closed_by": None if closing is None else closing.closed_by,
-        "closed_at": None if closing is None else closing.closed_at,
-    }
-
-
-def _priced(pricing: Pricing) -> dict[str, Any]:
-    """Return a price as JSON prints it: amounts as text, never what a product costs the seller."""
-    return {
-        "currency": pricing.currency,
-        "term_months": pricing.term_months,
-        "discount_percent": str(pricing.discount_percent),
-        "list_total": str(pricing.list_total),
-        "discount_total": str(pricing.discount_total),
-        "net_total": str(pricing.net_total),
-        "lines": [_line(line) for line in pricing.lines],
-    }
-
-
-def _line(line: PricedLine) -> dict[str, Any]:
-    return {
-        "position": line.position,
-        "sku": line.sku,
-        "name": line.name,
-        "quantity": line.quantity,
-        "months": line.months,
-        "unit_price": str(line.unit_price),
-        "tier": line.tier,
-        "list_amount": str(line.list_amount),
-        "discount_amount": str(line.discount_amount),
-        "net_amount": str(line.net_amount),
-    }
-
-
-def _print_lines(pricing: Pricing) -> None:
-    from quotebot.domain import money  # noqa: PLC0415 -- see root.py
-
-    currency = pricing.currency
-    totals = (
-        ("", "", "", "", f"list {money.format_number(pricing.list_total, currency)}", f"Total in {currency}"),
-        ("", "", "", "", f"net {money.format_number(pricing.net_total, currency)}", money.format_percent(pricing.discount_percent)),
-    )
-    tables.print_table(
-        ("Line", "Quantity", "Unit price", "Months", "Net", "Product"),
-        [
-            *(
-                (
-                    str(line.position),
-                    f"{line.quantity:,}",
-                    money.format_unit_price(line.unit_price, currency),
-                    "once" if line.billing == "one_time" else str(line.months),
-                    money.format_number(line.net_amount, currency),
-                    f"{line.name} ({line.sku})",
-                )
-                for line in pricing.lines
-            ),
-            *totals,
-        ],
-    )

@@ -1,0 +1,135 @@
+"""How `quotebot quote` prints: a list, a version's facts, a price with its lines. Never what a product costs the seller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quotebot.cli import exits, letters, tables
+
+if TYPE_CHECKING:
+    from quotebot.domain.pricing import PricedLine, Pricing
+    from quotebot.domain.quotes import Quote
+    from quotebot.store.versions import Page
+
+
+def print_page(page: Page, *, json_output: bool) -> int:
+    """Print one page of a list, as a table or as JSON; returns the exit status."""
+    from dataclasses import asdict  # noqa: PLC0415 -- see root.py
+
+    from quotebot.domain import money  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.quotes import state_words  # noqa: PLC0415 -- see root.py
+
+    if json_output:
+        quotes = [asdict(quote) for quote in page.quotes]
+        letters.print_json({"schema_version": 1, "quotes": quotes, "page": page.number, "more": page.more})
+        return exits.OK
+    if not page.quotes:
+        exits.complain("No quotes.")
+        return exits.OK
+    tables.print_table(
+        ("Quote", "Version", "State", "Total", "Owner", "Created", "Valid until", "Customer"),
+        [
+            (
+                quote.quote_id,
+                f"v{quote.version}",
+                state_words(quote.state),
+                money.format_amount(quote.net_total, quote.currency),
+                quote.requester_name or quote.requester,
+                letters.time_words(quote.created_at),
+                letters.time_words(quote.valid_until),
+                quote.account,
+            )
+            for quote in page.quotes
+        ],
+    )
+    if page.more:
+        exits.complain(f"There are more: --page {page.number + 1}.")
+    return exits.OK
+
+
+def facts(quote: Quote) -> dict[str, Any]:
+    """Return what is known of a version besides its price, None where there is nothing; times are Unix milliseconds."""
+    approval, sent, closing = quote.approval, quote.sent, quote.closing
+    return {
+        "quote_id": quote.quote_id,
+        "version": quote.version,
+        "state": quote.state.value,
+        "superseded": "yes" if quote.superseded else None,
+        "account": quote.account,
+        "requester": quote.requester,
+        "channel": quote.channel,
+        "created_at": quote.created_at,
+        "revised_by": quote.revised_by,
+        "revised_at": quote.revised_at,
+        "valid_until_at": quote.valid_until,
+        "approval_id": None if approval is None else approval.approval_id,
+        "approval_state": None if approval is None else approval.state.value,
+        "required_roles": [] if approval is None else list(approval.required_roles),
+        "reasons": [] if approval is None else list(approval.reasons),
+        "decided_by": None if approval is None else approval.decided_by,
+        "decided_role": None if approval is None else approval.decided_role,
+        "decided_at": None if approval is None else approval.decided_at,
+        "decision_reason": None if approval is None else approval.decision_reason,
+        "sent_to": None if sent is None else sent.recipient,
+        "sent_by": None if sent is None else sent.sent_by,
+        "sent_at": None if sent is None else sent.sent_at,
+        "closing_reason": None if closing is None else closing.reason,
+        "closed_by": None if closing is None else closing.closed_by,
+        "closed_at": None if closing is None else closing.closed_at,
+    }
+
+
+def priced(pricing: Pricing) -> dict[str, Any]:
+    """Return a price as JSON prints it: amounts as text, never what a product costs the seller."""
+    return {
+        "currency": pricing.currency,
+        "term_months": pricing.term_months,
+        "discount_percent": str(pricing.discount_percent),
+        "list_total": str(pricing.list_total),
+        "discount_total": str(pricing.discount_total),
+        "net_total": str(pricing.net_total),
+        "lines": [_line(line) for line in pricing.lines],
+    }
+
+
+def _line(line: PricedLine) -> dict[str, Any]:
+    return {
+        "position": line.position,
+        "sku": line.sku,
+        "name": line.name,
+        "quantity": line.quantity,
+        "months": line.months,
+        "unit_price": str(line.unit_price),
+        "tier": line.tier,
+        "list_amount": str(line.list_amount),
+        "discount_amount": str(line.discount_amount),
+        "net_amount": str(line.net_amount),
+    }
+
+
+def print_lines(pricing: Pricing) -> None:
+    """Print the lines of a price and its totals as a table."""
+    from quotebot.domain import money  # noqa: PLC0415 -- see root.py
+
+    currency = pricing.currency
+    totals = (
+        ("", "", "", "", f"list {money.format_number(pricing.list_total, currency)}", f"Total in {currency}"),
+        ("", "", "", "", f"net {money.format_number(pricing.net_total, currency)}", money.format_percent(pricing.discount_percent)),
+    )
+    tables.print_table(
+        ("Line", "Quantity", "Unit price", "Months", "Net", "Product"),
+        [
+            *(
+                (
+                    str(line.position),
+                    f"{line.quantity:,}",
+                    money.format_unit_price(line.unit_price, currency),
+                    "once" if line.billing == "one_time" else str(line.months),
+                    money.format_number(line.net_amount, currency),
+                    f"{line.name} ({line.sku})",
+                )
+                for line in pricing.lines
+            ),
+            *totals,
+        ],
+    )
