@@ -57,8 +57,13 @@ def approver_words(roles: tuple[str, ...]) -> str:
 
 
 def working(ref: str) -> str:
-    """Answer of a recorded command that is still running."""
+    """Answer of a recorded creation that is still running."""
     return f"On it: the quote's card follows in this channel. Ref {ref}"
+
+
+def changing(quote_id: str, ref: str) -> str:
+    """Answer of a recorded command about a quote that is still running."""
+    return f"On it: the card of {quote_id} and its thread show what comes of it. Ref {ref}"
 
 
 def operation_pending(ref: str) -> str:

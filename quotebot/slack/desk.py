@@ -105,7 +105,7 @@ def answer_for(reservation: Reservation) -> Answer:
     if reservation.sighting is Sighting.CONFLICT:
         return Answer(recorded=True, text=words.conflict(operation.correlation_id))
     if reservation.sighting is Sighting.NEW:
-        return Answer(recorded=True, text=words.working(operation.correlation_id))
+        return Answer(recorded=True, text=_working(operation))
     if reservation.sighting is Sighting.TOMBSTONE:
         finished_at = operation.received_at if reservation.finished_at is None else reservation.finished_at
         return Answer(recorded=True, text=words.finished_long_ago(operation.outcome, finished_at))
@@ -116,6 +116,12 @@ def answer_for(reservation: Reservation) -> Answer:
 def _too_large(payload: Mapping[str, Any]) -> bool:
     """Tell whether the canonical form is over the limit. ASCII JSON is never shorter and much quicker to make."""
     return len(json.dumps(payload)) > PAYLOAD_BYTES_MAX and len(keys.canonical_json(payload)) > PAYLOAD_BYTES_MAX
+
+
+def _working(operation: Operation) -> str:
+    if operation.aggregate_id == "new":
+        return words.working(operation.correlation_id)
+    return words.changing(operation.aggregate_id, operation.correlation_id)
 
 
 def _duplicate(operation: Operation) -> str:

@@ -28,6 +28,7 @@ def every_sentence(account: str = "Acme", typed: str = "too deep") -> dict[str, 
     assert isinstance(own, Refusal)
     return {
         "working": words.working("c-7f91"),
+        "changing": words.changing("Q-2026-0042", "c-7f91"),
         "operation pending": words.operation_pending("c-7f91"),
         "retry pending": words.retry_pending("c-7f91"),
         "retry pending, due": words.retry_pending("c-7f91", MORNING),

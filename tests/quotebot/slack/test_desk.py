@@ -10,7 +10,7 @@ import pytest
 
 from ledger.records import Outcome, Reservation, Sighting, Trouble
 from quotebot import words
-from quotebot.commands import Command
+from quotebot.commands import Command, SubmitQuote
 from quotebot.slack.desk import Answer, FrontDesk, answer_for
 from quotebot.slack.offers import offer_blocks
 from tests.quotebot.parts import create_command, gate_held
@@ -62,6 +62,11 @@ async def test_a_new_command_is_recorded_before_it_is_answered(bench: Bench, des
         "envelope_id": "E1",
         "response_url": "https://hooks.slack.com/commands/T0HOME/1/secret",
     }
+
+
+async def test_a_command_about_a_quote_is_answered_with_where_its_outcome_will_be(bench: Bench, desk: FrontDesk) -> None:
+    answer = await received(desk, aggregate_id="Q-2026-0042", aggregate_version=1, payload=SubmitQuote())
+    assert answer == Answer(recorded=True, text=words.changing("Q-2026-0042", ref(bench)))
 
 
 async def test_transport_is_no_part_of_the_identity(bench: Bench, desk: FrontDesk) -> None:
