@@ -257,6 +257,12 @@ DOMAIN: Final = (
     ),
     Bug("second decision stands", "a decision is made over another", domain.second_decision_stands, Windows("two approve")),
     Bug("expiry not looked at", "a quote is approved after its end", domain.expiry_not_looked_at, Windows("approved too late")),
+    Bug(
+        "superseded still asked",
+        "approvers are asked about what was replaced",
+        domain.superseded_still_asked,
+        Windows("revise what waits for approval"),
+    ),
     Bug("offer works twice", "two clicks make two quotes", domain.offer_works_twice, Windows("another, clicked twice")),
     Bug(
         "re-submission not asked about",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,6 +97,11 @@ def test_an_approval_holds_unless_a_dimension_of_it_got_worse(change: str) -> No
     assert got_worse(BEFORE, after) == worse
     found = again(after)
     assert (found is not None) == (worse == ())
+
+
+def test_a_deeper_discount_on_one_line_is_worse() -> None:
+    given = tuple(replace(each, requested_percent=Decimal("0.01")) for each in BEFORE.lines)
+    assert got_worse(BEFORE, replace(BEFORE, lines=given)) == ("discount",)
 
 
 def test_the_reused_approval_names_the_earlier_one_and_who_decided_it() -> None:
