@@ -242,31 +242,29 @@ async def test_the_newest_delegation_of_a_person_is_in_force_until_it_ends(bench
     assert await now() == ()
 
 
-def repriced(bench: Bench) -> None:
-    """Put the approved quote into its next version, as a revision does, at the same price."""
-    bench.rows(
-        "INSERT INTO quote_versions "
-        "SELECT quote_id, 2, ruleset, pricing, pricing_hash, created_at FROM quote_versions WHERE version = 1"
-    )
+def edited(bench: Bench) -> None:
+    """Take the decided quote back to a draft and price it anew, as an edit does that leaves every figure as it was."""
     for state in ("draft", "validated", "priced"):
-        bench.rows("UPDATE quotes SET state = ?, version = 2", state)
+        bench.rows("UPDATE quotes SET state = ?", state)
 
 
-async def test_a_new_version_that_got_no_worse_rests_on_the_earlier_decision(bench: Bench, executor: Executor) -> None:
+async def test_an_edited_quote_that_got_no_worse_rests_on_the_earlier_decision(bench: Bench, executor: Executor) -> None:
     await submitted(bench, executor)
     await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
-    repriced(bench)
-    row = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP", aggregate_version=2))
+    edited(bench)
+    bench.clock.advance(1)
+    row = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP"))
     assert (row["outcome"], row["response"]["code"]) == ("applied", "approved")
     assert owed(bench, row["id"]) == ["slack.card", "slack.post", "pdf.render", "crm.create"]
-    found = bench.row("SELECT * FROM approvals WHERE quote_version = 2")
+    found = bench.row("SELECT * FROM approvals WHERE approval_id = 'A-2026-0001-v1-2'")
     assert (found["state"], found["earlier"], found["decided_by"]) == ("approved", APPROVAL, None)
-    assert bench.row("SELECT decided_by FROM approval_slots WHERE approval_id = 'A-2026-0001-v2-1'")["decided_by"] == "U0MANAGER"
+    assert bench.row("SELECT decided_by FROM approval_slots WHERE approval_id = 'A-2026-0001-v1-2'")["decided_by"] == "U0MANAGER"
 
 
-async def test_after_a_rejection_a_new_version_is_asked_for(bench: Bench, executor: Executor) -> None:
+async def test_after_a_rejection_an_edited_quote_is_asked_for(bench: Bench, executor: Executor) -> None:
     await submitted(bench, executor)
     await done(bench, executor, by(bench, DecideApproval(APPROVAL, "reject", "No."), "3", "U0MANAGER"))
-    repriced(bench)
-    row = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP", aggregate_version=2))
+    edited(bench)
+    bench.clock.advance(1)
+    row = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP"))
     assert row["response"]["code"] == "submitted"
