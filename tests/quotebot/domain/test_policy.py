@@ -164,6 +164,16 @@ def test_each_listed_term_adds_legal_once_and_no_other_does(terms: set[str], rol
         ('{ percent = 20, roles = ["deal_desk", "legal"], roles_needed = "any" }', "", (("vp_sales",),)),  # vp_sales suffices
         ('{ percent = 20, role = "vp_sales", people = "all" }', "", (Need(("vp_sales",), people="all"),)),
         ('{ percent = 20, role = "vp_sales", dual_control = true }', "", (Need(("vp_sales",), dual_control=True),)),
+        (
+            '{ percent = 20, role = "vp_sales", dual_control = true }',
+            "full_ladder = true",
+            (("sales_manager",), ("deal_desk",), Need(("vp_sales",), dual_control=True)),
+        ),
+        (
+            '{ percent = 20, roles = ["deal_desk", "legal"], roles_needed = "any", people = "all" }',
+            "",
+            (("vp_sales",), Need(("deal_desk", "legal"), people="all")),
+        ),
         ('{ percent = 20, role = "deal_desk", dual_control = true }', "", (Need(("vp_sales",), dual_control=True),)),
     ],
 )

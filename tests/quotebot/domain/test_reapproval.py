@@ -159,3 +159,9 @@ def test_a_need_for_two_people_is_only_met_by_two() -> None:
     found = again(BEFORE, replace(two, slots=(two.slots[0], second)), policy=dual)
     assert found is not None
     assert [slot.decided_by for slot in found.slots] == ["U0DEALDESK", "U0VP"]
+
+
+def test_one_decision_of_then_does_not_stand_for_two_of_now() -> None:
+    laddered = replace(POLICY, full_ladder=True)
+    assert again(BEFORE, policy=laddered) is None  # deal_desk decided, and would suffice for sales_manager too
+    assert again(BEFORE, earlier(policy=laddered), policy=laddered) is not None
