@@ -147,7 +147,7 @@ def _decisions() -> list[Step]:
         Stops(),
         Waits(40 * DAY),
         Starts(),
-        Clicks(APPROVE, MANAGER),
+        Clicks(APPROVE, MANAGER, stale=True),
         Settles(),
     ]
     return [*race, *done, *met, Settles(), *late]

@@ -220,6 +220,16 @@ DAMAGED_ROWS: dict[str, tuple[tuple[str, ...], str]] = {
         ("UPDATE approval_slots SET state = 'pending', decided_by = NULL, decided_role = NULL, decided_at = NULL",),
         "I13",
     ),
+    "a request about a quote that has ended": (
+        (
+            (
+                "UPDATE approvals SET state = 'pending', decided_by = NULL, decided_role = NULL, decided_at = NULL "
+                "WHERE required_roles <> '[]'"
+            ),
+            "UPDATE approval_slots SET state = 'pending', decided_by = NULL, decided_role = NULL, decided_at = NULL",
+        ),
+        "I2 I13",
+    ),
     "a yes after the request had expired": (("UPDATE approval_slots SET expires_at = 1",), "I13"),
     "a decision after the quote expired": (("UPDATE quotes SET valid_until = 1",), "I13"),
     "an audit event is edited": (("UPDATE audit_events SET actor_type = 'nobody' WHERE id = 20",), "I14"),

@@ -265,6 +265,12 @@ DOMAIN: Final = (
         Windows("a superseded version is finalized"),
     ),
     Bug("end not kept", "who ended a quote is forgotten", life.end_not_kept, Windows("lose")),
+    Bug(
+        "superseded still asked",
+        "approvers are asked about what was replaced",
+        domain.superseded_still_asked,
+        Windows("revise what waits for approval"),
+    ),
     Bug("offer works twice", "two clicks make two quotes", domain.offer_works_twice, Windows("another, clicked twice")),
     Bug(
         "re-submission not asked about",

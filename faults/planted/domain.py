@@ -7,8 +7,10 @@ from typing import Any
 from faults.planted.tools import both, of, put, sql
 from quotebot.domain import approvals, money
 from quotebot.domain.slots import Slot
+from quotebot.handlers import lifecycle
 from quotebot.handlers.quotes import Rules
 from quotebot.store import quotes as store
+from quotebot.store import versions
 
 
 def authority_not_checked() -> None:
@@ -37,6 +39,12 @@ def expiry_not_looked_at() -> None:
     """A quote may be approved long after it has expired."""
     put(approvals, "_expired", lambda _quote, _received_at: None)
     put(approvals, "_request_expired", lambda _approval, _quote, _received_at: None)
+
+
+def superseded_still_asked() -> None:
+    """Approvers go on being asked about a version that a newer one took the place of."""
+    put(versions, "invalidated", lambda approval, _at: approval)
+    put(lifecycle, "withdrawal_events", lambda _quote, _at: ())
 
 
 def offer_works_twice() -> None:

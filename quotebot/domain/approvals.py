@@ -173,11 +173,16 @@ def _lapsed(approval: Approval, quote: Quote, at: int | None) -> Refusal:
 
 
 def _own_request(approval: Approval, quote: Quote, actor: str) -> Refusal | None:
-    if actor not in (approval.requested_by, *quote.makers):
+    if actor not in _askers(approval, quote):
         return None
     roles = " and ".join(_role_words(role) for role in approval.required_roles)
     sentence = f"You asked for {quote.quote_id}, so someone else has to decide: {roles}. The request stays open."
     return Refusal("own_request", sentence)
+
+
+def _askers(approval: Approval, quote: Quote) -> tuple[str, ...]:
+    """Return who wants the approval: neither they nor anybody in their place gives it."""
+    return (approval.requested_by, *quote.makers)
 
 
 def _role_words(required: str) -> str:
@@ -199,7 +204,7 @@ def _may_take(slot: Slot, approval: Approval, quote: Quote, person: Person) -> T
     role = sufficient_role(slot.roles, person.roles)
     if role is None:
         return None
-    absent = _absent(slot, (approval.requested_by, *quote.makers), person)
+    absent = _absent(slot, _askers(approval, quote), person)
     if slot.assignee not in (None, person.user, absent):
         return None
     return Taken(slot.number, role, absent)
@@ -238,7 +243,7 @@ def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> Refu
     theirs = [slot for slot in approval.slots if sufficient_role(slot.roles, person.roles) is not None]
     if theirs:
         return _not_theirs_now(approval, quote, person.user, theirs, missing)
-    absent = [_absent(slot, (approval.requested_by, *quote.makers), person) for slot in approval.slots if slot.is_open]
+    absent = [_absent(slot, _askers(approval, quote), person) for slot in approval.slots if slot.is_open]
     for name in absent:
         if name is not None:
             sentence = f"You stand in for <@{name}>, but {quote.quote_id} needs your own authority: {missing}. It stays open."

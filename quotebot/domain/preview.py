@@ -1,7 +1,8 @@
 """Before submitting: who would have to approve, the largest discount that needs nobody, the smallest change that avoids it all.
 
 Whether a discount needs nobody is not monotone: a deeper one leaves less margin and passes more discount limits, but also makes the
-total smaller. Each rule alone is: so the discounts that need nobody are one stretch, and both of its ends are found by bisection.
+total smaller. Each rule alone is, but for the cents by which each line's share of the discount is rounded: so both ends of the
+stretch that needs nobody are found by bisection, and around the upper one every discount is tried at which a cent could matter.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.policy import HUNDRED, PolicyDecision, evaluate
+from quotebot.domain.policy import HUNDRED, PolicyDecision, evaluate, family_totals
 from quotebot.domain.pricing import Pricing, price, request_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 STEPS = 10_000  # a discount has two decimals: 0.00 to 100.00 %
 STEP = Decimal("0.01")
+ZERO = Decimal(0)
 PREVIEWED_LINES_MAX = 100
 
 
@@ -48,8 +50,15 @@ def preview(pricing: Pricing, reprice: Reprice, policy: Policy, terms: frozenset
     if free is None:
         return Preview(decision, None, None)
     first, last = free
-    now = int(money.multiply(pricing.discount_percent, 100))
-    return Preview(decision, _percent(last), _percent(min(max(now, first), last)))
+    nearest = min(max(int(money.multiply(pricing.discount_percent, 100)), first), last)
+
+    def is_free(step: int) -> bool:
+        return evaluate(reprice(_percent(step)), policy, terms).automatic
+
+    if not is_free(nearest):  # a cent of rounding is in the way
+        around = range(max(first, nearest + nearest - last), last + 1)
+        nearest = min((step for step in around if is_free(step)), key=lambda step: abs(step - nearest))
+    return Preview(decision, _percent(last), _percent(nearest))
 
 
 def free_discount(pricing: Pricing, ruleset: Ruleset, policy: Policy) -> Decimal | None:
@@ -90,11 +99,28 @@ def _free_stretch(reprice: Reprice, policy: Policy, terms: frozenset[str]) -> tu
         last = bound
     elif shallow_enough(0):
         last = _last_true(shallow_enough, 0, bound - 1)
+        doubtful = range(last + 1, min(bound, last + 1 + _steps_of_rounding(reprice(ZERO))))
+        last = max((step for step in doubtful if shallow_enough(step)), default=last)
     else:
         return None
     if not small_enough(last):
         return None
     return (0 if small_enough(0) else _last_true(lambda step: not small_enough(step), 0, last) + 1), last
+
+
+def _steps_of_rounding(pricing: Pricing) -> int:
+    """Return how many hundredths of a per cent the net of a family may take to fall by what rounding can hide.
+
+    A share is less than one smallest unit from what it would be unrounded, and so is the whole discount: twice that, of a family
+    with one unit per line and one more.
+    """
+    unit = money.quantum(pricing.currency)
+    steps = [
+        money.EXACT.divide_int(money.product(unit, Decimal(2 * STEPS * (len(pricing.lines) + 1))), net)
+        for net, _ in family_totals(pricing).values()
+        if net > 0
+    ]
+    return int(max(steps, default=ZERO)) + 1
 
 
 def _deepest_by_discount_alone(policy: Policy) -> int:

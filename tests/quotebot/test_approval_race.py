@@ -17,6 +17,7 @@ from ledger.keyring import load_keyring
 from ledger.ledger import Ledger
 from quotebot.commands import DecideApproval, SubmitQuote
 from quotebot.domain.quotes import ApprovalState, QuoteState
+from quotebot.domain.slots import SlotState
 from quotebot.execution import Executor
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.opening import open_database
@@ -26,6 +27,7 @@ from tests.quotebot.parts import MATRIX, RULES, ManualClock, create_command, req
 from tests.quotebot.slack.quote_examples import decided
 
 if TYPE_CHECKING:
+    from quotebot.domain.quotes import Quote
     from tests.quotebot.parts import Bench
 
 QUOTES = 8
@@ -136,6 +138,28 @@ async def test_of_two_connections_that_loaded_the_same_request_the_second_can_st
     finally:
         await other.close()
     assert bench.row("SELECT state FROM approval_slots WHERE approval_id = 'A-2026-0001-v1-1'")["state"] == first
+
+
+async def test_of_two_answers_to_one_slot_of_several_the_second_can_store_nothing(bench: Bench) -> None:
+    """The request stays open in both, so only the slot's own row tells that it was decided."""
+    await asked_for_approval(bench, Executor(bench.ledger, RULES, lambda _, high: high, MATRIX))
+    bench.rows(
+        "INSERT INTO approval_slots (approval_id, slot, stage, roles, asked, dual_control, state, opened_at) "
+        "VALUES ('A-2026-0001-v1-1', 2, 1, '[\"legal\"]', '[\"legal\"]', 0, 'pending', 1)"
+    )
+    before = await bench.ledger.database.read(lambda tx: store.load(tx, "Q-2026-0001"))
+    assert before is not None
+    assert before.approval is not None
+    approval, (first, second) = before.approval, before.approval.slots
+
+    def given(by: str) -> Quote:
+        slot = replace(first, state=SlotState.APPROVED, decided_by=by, decided_role="cfo", decided_at=bench.clock.now_ms())
+        return replace(before, approval=replace(approval, slots=(slot, second)))
+
+    await bench.ledger.database.write("test", lambda tx: store.save(tx, before, given("U0CFO"), 1))
+    with pytest.raises(store.ConcurrentChangeError):
+        await bench.ledger.database.write("test", lambda tx: store.save(tx, before, given("U0VP"), 1))
+    assert bench.row("SELECT decided_by FROM approval_slots WHERE slot = 1 AND decided_by IS NOT NULL")["decided_by"] == "U0CFO"
 
 
 @pytest.mark.parametrize(

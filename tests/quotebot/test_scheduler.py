@@ -26,7 +26,7 @@ from quotebot.domain.cron import parse_cron
 from quotebot.domain.quotes import QuoteState
 from quotebot.domain.schedule import DAY_MS, HOUR_MS, MINUTE_MS, SLOTS_MAX, Candidate, Every, Misfire, Once, slots_due
 from quotebot.execution import KEEP_CLOSED_MS, Executor, burial_answer
-from quotebot.jobs import GRACE_MS, jobs, quote_expiry, stale_draft, zone_named
+from quotebot.jobs import GRACE_MS, approval_reminder, jobs, quote_expiry, stale_draft, zone_named
 from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
 from quotebot.scheduler import AT_ONCE, REST_SECONDS, Order, ScheduledJob, Scheduler
 from quotebot.settings import Settings
@@ -533,6 +533,114 @@ def test_wherever_the_clock_goes_no_slot_is_fired_early_or_twice_and_none_is_los
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(walk(Path(folder)))
+
+
+# ------------------------------------------------------------------------------------------------------------ approvals
+
+APPROVAL = "A-2026-0001-v1-1"
+
+
+@pytest.fixture
+async def asked(bench: Bench) -> Running:
+    """Every job of the bot; one quote waits for its sales manager since MORNING."""
+    work = running(bench, *jobs(Settings()))
+    await work.created()
+    await work.done(SubmitQuote(), "submit", quote_id=QUOTE, version=1)
+    return work
+
+
+def steps(work: Running) -> list[tuple[str, str, int]]:
+    """Return what was fired: the job, its slot in hours after MORNING, and what came of it."""
+    names = [row["source_request_id"].split(":") for row in work.fired()]
+    hours = [(int(slot) - MORNING) // HOUR_MS for *_, slot in names]
+    outcomes = [row["outcome"] for row in work.fired()]
+    return [(name[0], outcome, at) for name, outcome, at in zip(names, outcomes, hours, strict=True)]
+
+
+async def test_an_unanswered_request_is_reminded_of_escalated_up_the_ladder_and_ended_each_on_time(asked: Running) -> None:
+    await asked.works()
+    assert asked.fired() == []
+    for _ in range(75 * 2):
+        asked.bench.clock.advance(HOUR_MS // 2)
+        await asked.works()
+    assert steps(asked) == [
+        ("approval_reminder", "applied", 2),
+        ("approval_escalation", "applied", 4),
+        ("approval_escalation", "applied", 8),
+        ("approval_escalation", "applied", 12),
+        ("approval_expiry", "applied", 72),
+    ]
+    assert [row["source_request_id"].rpartition(":")[0] for row in asked.fired("approval_reminder")] == [
+        f"approval_reminder:{APPROVAL}/1"
+    ]
+    approval = asked.bench.row("SELECT state, decided_by FROM approvals")
+    assert (asked.state(), approval) == ("pending_approval", {"state": "expired", "decided_by": None})
+
+
+@pytest.mark.parametrize(
+    ("hours", "fired"),
+    [
+        (3, ["approval_reminder"]),
+        (5, ["approval_escalation"]),
+        (50, ["approval_escalation"]),
+        (73, ["approval_expiry"]),
+        (VALID_MS // HOUR_MS + 1, ["quote_expiry"]),
+    ],
+)
+async def test_after_a_downtime_only_the_furthest_step_of_a_request_is_made(asked: Running, hours: int, fired: list[str]) -> None:
+    asked.bench.clock.advance(hours * HOUR_MS)
+    await asked.works()
+    assert [(name, outcome) for name, outcome, _ in steps(asked)] == [(name, "applied") for name in fired]
+
+
+async def test_a_decision_under_way_is_heard_before_its_request_is_escalated_or_ended(asked: Running) -> None:
+    bench = asked.bench
+    bench.clock.advance(72 * HOUR_MS - 1)
+    approve = DecideApproval(APPROVAL, "approve")
+    in_time = request_for(approve, "in-time", quote_id=QUOTE, version=1, actor="U0MANAGER", received_at=bench.clock.now_ms())
+    await bench.ledger.reserve(in_time)
+    bench.clock.advance(HOUR_MS)
+    assert await asked.scheduler.step() == 0
+    await asked.works()
+    assert (asked.state(), asked.fired()) == ("approved", [])
+
+
+async def test_what_arrives_in_time_and_is_recorded_late_is_heard(asked: Running) -> None:
+    bench = asked.bench
+    bench.clock.advance(71 * HOUR_MS)
+    await asked.works()
+    bench.clock.advance(HOUR_MS + GRACE_MS - 1)
+    received_at = MORNING + 72 * HOUR_MS - 1
+    await asked.works()
+    row = await asked.done(
+        DecideApproval(APPROVAL, "approve"), "late", quote_id=QUOTE, version=1, actor="U0MANAGER", received_at=received_at
+    )
+    assert (row["outcome"], asked.state()) == ("applied", "approved")
+
+
+async def test_a_reminder_is_not_made_up_for_more_than_six_hours_late(bench: Bench) -> None:
+    work = running(bench, approval_reminder())
+    await work.created()
+    await work.done(SubmitQuote(), "submit", quote_id=QUOTE, version=1)
+    bench.clock.advance(8 * HOUR_MS + 1)
+    await work.works()
+    assert (work.fired(), bench.row("SELECT job, outcome FROM schedule_marks")) == (
+        [],
+        {"job": "approval_reminder", "outcome": "dropped"},
+    )
+
+
+async def test_a_request_that_is_asked_again_is_reminded_of_again(asked: Running) -> None:
+    asked.bench.clock.advance(73 * HOUR_MS)
+    await asked.works()
+    await asked.done(SubmitQuote(), "again", quote_id=QUOTE, version=1)
+    asked.bench.clock.advance(2 * HOUR_MS)
+    await asked.works()
+    assert [(name, outcome) for name, outcome, _ in steps(asked)] == [
+        ("approval_expiry", "applied"),
+        ("approval_reminder", "applied"),
+    ]
+    assert "A-2026-0001-v1-2/1" in asked.fired("approval_reminder")[0]["source_request_id"]
 
 
 # ------------------------------------------------------------------------------------------------------------- its reads

@@ -53,6 +53,22 @@ def test_each_discount_boundary_asks_for_its_role(discount: str, roles: tuple[st
 
 
 @pytest.mark.parametrize(
+    ("own", "roles", "blocked"),
+    [
+        ("0", (), False),
+        ("11.11", ("sales_manager",), False),  # 1 - 0.9 * 0.8889 is 19.999 %
+        ("11.12", ("vp_sales",), False),  # 20.008 %
+        ("22.22", ("vp_sales",), False),
+        ("33.34", ("cfo",), True),
+    ],
+)
+def test_a_discount_on_one_line_counts_beside_the_one_on_the_whole_quote(own: str, roles: tuple[str, ...], blocked: bool) -> None:  # noqa: FBT001 -- a table
+    given = replace(line("saas", "1000", "0"), requested_percent=Decimal(own))
+    decision = evaluate(pricing(given, line("saas", "1000", "0"), discount="10"), POLICY)
+    assert (decision.required_roles, decision.blocked) == (roles, blocked)
+
+
+@pytest.mark.parametrize(
     ("net", "roles"),
     [
         ("99999.99", ()),
@@ -148,6 +164,16 @@ def test_each_listed_term_adds_legal_once_and_no_other_does(terms: set[str], rol
         ('{ percent = 20, roles = ["deal_desk", "legal"], roles_needed = "any" }', "", (("vp_sales",),)),  # vp_sales suffices
         ('{ percent = 20, role = "vp_sales", people = "all" }', "", (Need(("vp_sales",), people="all"),)),
         ('{ percent = 20, role = "vp_sales", dual_control = true }', "", (Need(("vp_sales",), dual_control=True),)),
+        (
+            '{ percent = 20, role = "vp_sales", dual_control = true }',
+            "full_ladder = true",
+            (("sales_manager",), ("deal_desk",), Need(("vp_sales",), dual_control=True)),
+        ),
+        (
+            '{ percent = 20, roles = ["deal_desk", "legal"], roles_needed = "any", people = "all" }',
+            "",
+            (("vp_sales",), Need(("deal_desk", "legal"), people="all")),
+        ),
         ('{ percent = 20, role = "deal_desk", dual_control = true }', "", (Need(("vp_sales",), dual_control=True),)),
     ],
 )

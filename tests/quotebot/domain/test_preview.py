@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quotebot.domain.policy import Policy, Threshold, evaluate
 from quotebot.domain.preview import PREVIEWED_LINES_MAX, STEPS, Preview, free_discount, preview
 from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
-from tests.quotebot.domain.test_policy import POLICY, RULESET
+from tests.quotebot.domain.test_policy import POLICY, RULESET, line, pricing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,3 +124,21 @@ def test_what_is_found_needs_nobody_and_nothing_beyond_or_nearer_does(
     assert evaluate(reprice(nearest), policy).automatic
     assert last == 100 or not evaluate(reprice(last + Decimal("0.01")), policy).automatic
     assert all(each <= last and abs(nearest - now) <= abs(each - now) for each in free)
+
+
+def test_a_cent_that_rounding_gives_and_takes_hides_no_discount() -> None:
+    """Shares of a discount are rounded by largest remainder: a line may get a cent more at a deeper discount."""
+    policy = replace(NO_DISCOUNT_RULES, total_over=())
+
+    def reprice(discount: Decimal) -> Pricing:
+        net = round(10 - discount / 10, 2) + Decimal("0.01") * (int(discount * 100) % 3 == 1)
+        return pricing(line("saas", str(net), "3.60"), discount=str(discount))
+
+    free = [step for step in range(STEPS + 1) if evaluate(reprice(Decimal(step) / 100), policy).automatic]
+    gaps = sorted(set(range(max(free))) - set(free))
+    assert gaps
+    for step in gaps:
+        found = preview(reprice(Decimal(step) / 100), reprice, policy)
+        assert found.largest_free_discount == Decimal(max(free)) / 100
+        assert found.nearest_free_discount is not None
+        assert abs(found.nearest_free_discount * 100 - step) == min(abs(each - step) for each in free)

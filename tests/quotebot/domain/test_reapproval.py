@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -98,6 +99,11 @@ def test_an_approval_holds_unless_a_dimension_of_it_got_worse(change: str) -> No
     assert (found is not None) == (worse == ())
 
 
+def test_a_deeper_discount_on_one_line_is_worse() -> None:
+    given = tuple(replace(each, requested_percent=Decimal("0.01")) for each in BEFORE.lines)
+    assert got_worse(BEFORE, replace(BEFORE, lines=given)) == ("discount",)
+
+
 def test_the_reused_approval_names_the_earlier_one_and_who_decided_it() -> None:
     found = again(BEFORE)
     assert found is not None
@@ -153,3 +159,9 @@ def test_a_need_for_two_people_is_only_met_by_two() -> None:
     found = again(BEFORE, replace(two, slots=(two.slots[0], second)), policy=dual)
     assert found is not None
     assert [slot.decided_by for slot in found.slots] == ["U0DEALDESK", "U0VP"]
+
+
+def test_one_decision_of_then_does_not_stand_for_two_of_now() -> None:
+    laddered = replace(POLICY, full_ladder=True)
+    assert again(BEFORE, policy=laddered) is None  # deal_desk decided, and would suffice for sales_manager too
+    assert again(BEFORE, earlier(policy=laddered), policy=laddered) is not None

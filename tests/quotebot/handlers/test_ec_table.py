@@ -42,6 +42,7 @@ DUAL: Final = ruled('{ percent = 20, role = "vp_sales" }', '{ percent = 20, role
 EVERY_VP: Final = ruled('{ amount = 500000, role = "vp_sales" }', '{ amount = 500000, role = "vp_sales", people = "all" }')
 IN_TURN: Final = ruled('order = "parallel"', 'order = "sequential"')
 LADDERED: Final = ruled("full_ladder = false", "full_ladder = true")
+DUAL_IN_TURN: Final = replace(DUAL, order="sequential")
 TWO_VPS: Final = {**RULES.approvers, "vp_sales": ("U0VP", "U0VP2")}
 NO_LEGAL: Final = {**RULES.approvers, "legal": ()}
 REVOKED: Final = {**RULES.approvers, "deal_desk": ()}
@@ -187,10 +188,17 @@ CASES: Final[dict[str, Case]] = {
     ),
     "EC-06 nobody stands in for the requester": Case(
         requester="U0DEALDESK",
-        net="600000",
         away=(Delegation("U0DEALDESK", "U0CFO", MORNING, NEVER),),
         steps=(Step(1, "U0CFO", "approve", "approved"),),
         audited=({"decided_by": "U0CFO", "on_behalf_of": None},),
+        ends=APPROVED,
+    ),
+    "EC-06 a delegate who asked for it is not asked": Case(
+        requester="U0CFO",
+        net="600000",
+        away=AWAY,
+        asked=("U0VP",),
+        steps=(Step(1, "U0CFO", "approve", "own_request"), Step(2, "U0VP", "approve", "approved")),
         ends=APPROVED,
     ),
     "EC-07 the role was revoked between post and click": Case(
@@ -352,6 +360,19 @@ CASES: Final[dict[str, Case]] = {
         audited=(
             {"slot": 1, "decided_by": "U0VP", "incident": "INC-4711"},
             {"slot": 2, "decided_by": "U0CFO", "incident": "INC-4711"},
+        ),
+        ends=APPROVED,
+    ),
+    "EC-15 the next stage waits for both of them": Case(
+        net="1000",
+        discount="25",
+        terms=LEGAL,
+        policy=DUAL_IN_TURN,
+        steps=(
+            Step(1, "U0VP", "approve", "approved_in_part", reason=INCIDENT),
+            Step(2, "U0LEGAL", "approve", "not_your_turn"),
+            Step(3, "U0CFO", "approve", "approved_in_part", reason=INCIDENT),
+            Step(4, "U0LEGAL", "approve", "approved"),
         ),
         ends=APPROVED,
     ),
