@@ -141,9 +141,9 @@ STORIES: Final = (
     ),
     Story("nearly over", lambda: [Starts(), Settles(), Stops()], lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS - 3 * 86_400)]),
     Story(
-        "accepted too late",
+        "accepted too late",  # as above
         lambda: [Types(f"accept {QUOTE}"), Settles()],
-        lambda: [*_sent(), Stops(), Waits(SIXTY_DAYS)],
+        lambda: [*_sent(), Stops(), Waits(THIRTY_DAYS + 20)],
     ),
     Story(
         "a superseded version is finalized",
