@@ -111,7 +111,8 @@ def test_synchronous_normal_loses_answered_commands_and_each_is_said_in_a_line_t
     status = main(["--seed", "1", "--only", number[1], "--synchronous", "normal"])
 
     assert status == 1
-    assert re.search(rf"python -m faults\.power --seed 1 --synchronous normal --only {number[1]}:\S+  # LOST", capsys.readouterr().out)
+    again = rf"python -m faults\.power --seed 1 --synchronous normal --only {number[1]}:\S+  # LOST"
+    assert re.search(again, capsys.readouterr().out)
 
 
 def test_a_rendered_file_that_was_stored_is_there_whole_after_any_power_cut() -> None:
