@@ -182,7 +182,7 @@ async def test_it_is_pdf_a_dated_by_the_quote_and_embeds_its_own_font(renderer: 
     assert reader.metadata is not None
     assert reader.metadata.creation_date_raw == "D:20260303093000Z"
     assert reader.metadata.title == "Quote Q-2026-0042 version 3"
-    fonts = reader.pages[0]["/Resources"]["/Font"]
+    fonts = reader.pages[0]["/Resources"]["/Font"]  # type: ignore[index]
     names = {str(font.get_object()["/BaseFont"]).rpartition("+")[2] for font in fonts.values()}
     assert all("Inter" in name for name in names), names
 

@@ -1,0 +1,45 @@
+"""Work in forks beside each other: all of it comes back, and Ctrl-C ends everything at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+from faults.lab.beside import beside
+
+ENDLESS: Final = """
+import os, signal
+from faults.lab.beside import beside, no_traceback_of_ctrl_c
+
+def wait(_):
+    print(os.getpid(), flush=True)
+    signal.pause()
+
+with no_traceback_of_ctrl_c():
+    list(beside(wait, [1, 2], 2))
+"""
+
+
+def test_everything_comes_back_from_forks() -> None:
+    assert sorted(beside(abs, [-1, 2, -3], 2)) == [1, 2, 3]
+
+
+def test_one_at_once_is_this_process_in_order() -> None:
+    assert list(beside(lambda number: (number, os.getpid()), [3, 1, 2], 1)) == [(number, os.getpid()) for number in (3, 1, 2)]
+
+
+def test_ctrl_c_ends_every_fork_without_a_traceback() -> None:
+    with subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        forks = [int(program.stdout.readline()) for _ in range(2)]
+        program.send_signal(signal.SIGINT)
+        _, said = program.communicate(timeout=60)
+    assert (program.returncode, said) == (130, "")
+    for fork in forks:
+        with pytest.raises(ProcessLookupError):
+            os.kill(fork, 0)
