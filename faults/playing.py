@@ -45,11 +45,14 @@ def prepared(story: Story, folder: Path) -> Iterator[Cell]:
     yield cell
 
 
-def play(cell: Cell, story: Story, folder: Path, window: Window | None) -> dict[str, Any]:
-    """Play the measured part once, in this process: returns what came of it and the passages when nothing went wrong."""
-    shutil.copytree(cell.settings.data_dir, folder)
-    cell.settings = cell.settings.model_copy(update={"data_dir": folder})
-    cell.in_place = window is not None and window.deed != "kill" and not story.apart
+def play(cell: Cell, story: Story, folder: Path, window: Window | None, *, apart: bool = False) -> dict[str, Any]:
+    """Play the measured part once, in this process: returns what came of it and the passages when nothing went wrong.
+
+    The bot lives in this process too, unless `apart`, the story, or a second death wants processes that are really killed.
+    """
+    shutil.copytree(cell.settings.data_dir, folder / "ledger")
+    cell.settings = cell.settings.model_copy(update={"data_dir": folder / "ledger"})
+    cell.in_place = not apart and not story.apart and (window is None or window.second is None)
     steps = list(story.measured())
     needs_bot = not _begins_without(steps)
     if needs_bot:
@@ -63,7 +66,7 @@ def play(cell: Cell, story: Story, folder: Path, window: Window | None) -> dict[
         try:
             step.do(cell)
         except DiedError:
-            died = True
+            died = cell.died_at is None or window is None or window.point in ("?", cell.died_at)
             _recover(cell, step, window)
     measured = cell.unmeasured()
     if window is not None and not (died if window.deed == "kill" else _passed(window, measured)):

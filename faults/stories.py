@@ -72,6 +72,20 @@ def _dead_crm() -> list[Step]:
     ]
 
 
+def _owed_to_crm() -> list[Step]:
+    """An approved quote of which nothing is owed any more but the write to Salesforce."""
+    return [
+        *_submitted(),
+        Stops(),
+        Operates("pause"),
+        Starts(),
+        Clicks("approval.approve", MANAGER),
+        Settles(),
+        Stops(),
+        Operates("resume"),
+    ]
+
+
 def _approved() -> list[Step]:
     return [*_submitted(), Clicks("approval.approve", MANAGER), Settles()]
 
@@ -147,8 +161,8 @@ STORIES: Final = (
     ),
     Story(
         "outage",
-        lambda: [Clicks("approval.approve", MANAGER), Waits(7200), Settles()],
-        lambda: [*_submitted(), Weather("salesforce", "5xx", "composite/graph")],
+        lambda: [Starts(), Waits(7200), Settles()],
+        lambda: [*_owed_to_crm(), Weather("salesforce", "5xx", "composite/graph")],
     ),
     Story(
         "throttled",
@@ -157,27 +171,13 @@ STORIES: Final = (
     ),
     Story(
         "refused login",
-        lambda: [Clicks("approval.approve", MANAGER), Waits(60), Weather(), Stops(), Operates("resume"), Starts(), Settles()],
-        lambda: [*_submitted(), Weather("salesforce", "auth_expired", "oauth2/token")],
+        lambda: [Starts(), Waits(60), Weather(), Stops(), Operates("resume"), Starts(), Settles()],
+        lambda: [*_owed_to_crm(), Weather("salesforce", "auth_expired", "oauth2/token")],
     ),
     Story("replay", lambda: [Stops(), Operates("replay"), Starts(), Settles()], _dead_crm),
     Story("discard", lambda: [Stops(), Operates("discard"), Starts(), Settles()], _dead_crm),
     Story("send again", lambda: [Stops(), Operates("resolve_send_again"), Starts(), Settles()], _dead_crm),
-    Story(
-        "pause and resume",
-        lambda: [
-            Stops(),
-            Operates("pause"),
-            Starts(),
-            Clicks("approval.approve", MANAGER),
-            Waits(30),
-            Stops(),
-            Operates("resume"),
-            Starts(),
-            Settles(),
-        ],
-        _submitted,
-    ),
+    Story("pause", lambda: [Operates("pause"), Starts(), Settles()], lambda: [*_submitted(), Stops()]),
     Story(
         "cancel",
         lambda: [Operates("cancel_waiting", alone=True), Starts(), Settles()],

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 RECOVERIES_PER_STORY: Final = 2  # deaths during a recovery, drawn per change
 RECOVERY_PASSAGES: Final = 60  # a start and the first things after it
-TOGETHER: Final = 16  # windows that are played in one fork, each from a twin of the cell
+TOGETHER: Final = 32  # windows that are played in one fork, each from a twin of the cell
 
 Came = dict[str, Any] | str  # how a window ended, or the traceback of what broke
 
@@ -92,7 +92,7 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
     """Try what is asked of one story."""
     tried = Tried(story.name)
     with prepared(story, folder) as cell:
-        golden = in_a_fork(lambda: play(cell, story, folder / "golden", None))
+        golden = in_a_fork(lambda: play(cell.twin(), story, folder / "golden", None))
         tried.violations += [f"{story.name}, nothing wrong: {sentence}" for sentence in golden["violations"]]
         tried.reached |= set(golden["reached"])
         passages = golden["passages"]
@@ -102,7 +102,7 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
             distinct = windows_of(passages, golden["states"], every=False)
             windows += _twice(distinct, asked.recoveries, random.Random(asked.seed))  # noqa: S311 -- a sample
         for begin in range(0, len(windows), TOGETHER):
-            _note(tried, golden, windows[begin : begin + TOGETHER], _came(cell, story, folder, windows[begin : begin + TOGETHER]))
+            _note(tried, golden, windows[begin : begin + TOGETHER], _came(cell, story, folder, windows[begin : begin + TOGETHER], apart=asked.every))
     return tried
 
 
@@ -115,18 +115,20 @@ def _twice(windows: Sequence[Window], recoveries: int | None, chance: random.Ran
     return [replace(window, second=chance.randrange(RECOVERY_PASSAGES)) for window in drawn]
 
 
-def _came(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -> list[Came]:
+def _came(cell: Cell, story: Story, folder: Path, windows: Sequence[Window], *, apart: bool) -> list[Came]:
     """Play each window from the same beginning, one after the other in one fork: a fork costs more than a twin."""
     try:
-        played: list[Came] = in_a_fork(lambda: [_came_of(cell.twin(), story, folder / "played", window) for window in windows])
+        played: list[Came] = in_a_fork(
+            lambda: [_came_of(cell.twin(), story, folder / "played", window, apart=apart) for window in windows]
+        )
     except BrokenError as error:
         return [str(error).strip()] * len(windows)
     return played
 
 
-def _came_of(cell: Cell, story: Story, folder: Path, window: Window) -> Came:
+def _came_of(cell: Cell, story: Story, folder: Path, window: Window, *, apart: bool) -> Came:
     try:
-        return play(cell, story, folder, window)
+        return play(cell, story, folder, window, apart=apart)
     except Exception:  # noqa: BLE001 -- a violation like any other
         return traceback.format_exc().strip()
     finally:
@@ -188,7 +190,9 @@ def points_of(stories: Sequence[Story]) -> dict[str, list[str]]:
     found: dict[str, set[str]] = {"points": set(), "kinds": set(), "classes": set()}
     for story in stories:
         with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder, prepared(story, Path(folder)) as cell:
-            golden = in_a_fork(lambda cell=cell, story=story, folder=folder: play(cell, story, Path(folder) / "golden", None))
+            cell.looks = False
+            golden = play(cell, story, Path(folder) / "golden", None)
+            cell.end()
         found["points"] |= set(golden["passages"])
         found["kinds"] |= set(golden["kinds"])
         found["classes"] |= set(golden["classes"])

@@ -12,7 +12,6 @@ import json
 import sqlite3
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from slack_sdk.socket_mode.request import SocketModeRequest
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 3600.0  # so rare that whatever was not woken shows
 RENDER_SECONDS: Final = 0.2
+BURIAL_SECONDS: Final = 0.001
 SETTLE_LOOK_SECONDS: Final = 0.05
 SETTLE_LOOK_SECONDS_MAX: Final = 5.0
 _INSIDE: ContextVar[Any] = ContextVar("the bot a task belongs to", default=None)
@@ -71,6 +71,7 @@ class LabBot:
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order they were made
         self._envelopes: Envelopes | None = None
         self._core: Core | None = None
+        self._database: InlineDatabase | None = None
         self.alive = True
 
     @property
@@ -117,13 +118,13 @@ class LabBot:
     async def crash(self) -> None:
         """End it as a SIGKILL would: nothing that it still wanted to do is done."""
         self.alive = False
-        database = self.core.ledger.database
-        assert isinstance(database, InlineDatabase)  # noqa: S101 -- our own ports gave it
-        database.crash()
+        if self._database is not None:
+            self._database.crash()
         tasks = [task for task in self._tasks if not task.done()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=BURIAL_SECONDS)  # one that waits for an answer of the dead waits for ever
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
@@ -133,7 +134,7 @@ class LabBot:
         ports = Ports(
             clock=conditions.clock,
             draw=conditions.draw,
-            database=partial(open_database, engine=engine(conditions.trap)),
+            database=self._open,
             outside=self._outside,
             poll_seconds=POLL_SECONDS,
         )
@@ -141,6 +142,12 @@ class LabBot:
         identity = await identify(self._core.outside.adapters.slack)
         surface = surface_of(self._core, self._settings)
         self._envelopes = Envelopes(bolt_app(self._core.outside.client, identity, surface), self._ack)
+
+    async def _open(self, *arguments: Any, **named: Any) -> InlineDatabase:
+        database = await open_database(*arguments, engine=engine(self._conditions.trap), **named)
+        assert isinstance(database, InlineDatabase)  # noqa: S101 -- our own engine
+        self._database = database
+        return database
 
     async def _outside(self, stack: contextlib.AsyncExitStack, settings: Settings) -> Outside:
         del stack

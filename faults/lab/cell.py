@@ -3,7 +3,9 @@
 The cell's own process is the outside: it serves the bot's requests over a pipe, one at a time, and plays the people. A bot's
 process asks for what to do next whenever it has nothing left to do, so a cell runs the same way every time.
 
-A bot that no window kills can live in the cell's own process, which costs a third of a fork.
+A bot can also live in the cell's own process, which costs a third of a fork. Killed there, it leaves what SIGKILL leaves: the
+folder as it is at that moment is copied, which is what the next bot finds, and whatever the dead one still does reaches neither
+that copy nor the outside.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ import hashlib
 import json
 import os
 import signal
+import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.checking.evidence import Told
 from faults.lab.bot import LabBot, remember_tasks
 from faults.lab.loop import LabClock, VirtualLoop
+from faults.lab.operators import OPERATORS
 from faults.lab.processes import SETTLE_SECONDS, BrokenError, DiedError, Life, bot_life, conditions, fork, operator_life
 from faults.lab.traps import Deed, Switch
 from quotebot.sandbox.chance import Tokens
@@ -46,13 +50,18 @@ class Cell:
         self.history: list[Told] = []
         self.broken: list[str] = []  # what did not hold right after a recovery
         self.life: Life | LabBot | None = None  # a process of its own, or a bot in this one
-        self.in_place = False  # whether the next bots live in this process: no window kills them
+        self.in_place = False  # whether the next bots and operators live in this process
         self.was_stopped = True  # rather than dead: nobody needs to start it again
         self.passages: list[str] = []  # of the processes that were measured and ended in peace
+        self.looks = True  # whether to look, at each passage, what a death would leave there
         self.states: list[bytes] = []  # what a death at each passage would leave, as a hash, while nothing goes wrong
         self._plan: tuple[int | None, Deed] | None = None
-        self._switch = Switch(_nobody)  # of a bot in this process
+        self._switch = Switch(self._look, self._die)  # of the one in this process
+        self.died_at: str | None = None  # the passage where a bot in this process was killed
+        self._deaths = 0
+        self._left: bytes | None = None  # what the death of a process that is about to be killed must leave
         self._loop = VirtualLoop(clock)
+        self._death: asyncio.Future[None] = self._loop.create_future()  # of the one in this process
         remember_tasks(self._loop)
         self._answered: dict[str, Any] | None = None
 
@@ -97,31 +106,29 @@ class Cell:
             self._arm()
             self._ask("start")
             return
-        self.was_stopped = False
-        self._switch = Switch(_nobody)
-        bot = self.life = LabBot(self.settings, conditions(self.clock, self.world, self._switch))
+        bot = self.life = LabBot(self.settings, conditions(self.clock, self.world, self._new_switch()))
         self._arm()
-        self._loop.run_until_complete(bot.start())
+        self._run(bot.start())
 
     def settle(self) -> bool:
         """Let the bot work until nothing is left to do; false when something still was after half an hour of its time."""
         if self.life is None:
             raise DiedError
         if isinstance(self.life, LabBot):
-            return self._loop.run_until_complete(self.life.settled(SETTLE_SECONDS))
+            return bool(self._run(self.life.settled(SETTLE_SECONDS)))
         return bool(self._ask("settle"))
 
     def wait(self, seconds: float) -> None:
         """Let time pass for the bot."""
         if isinstance(self.life, LabBot):
-            self._loop.run_until_complete(asyncio.sleep(seconds))
+            self._run(asyncio.sleep(seconds))
         else:
             self._ask("wait", seconds)
 
     def stop(self) -> None:
         """End the bot as SIGTERM does."""
         if isinstance(self.life, LabBot):
-            self._loop.run_until_complete(self.life.stop())
+            self._run(self.life.stop())
             self._keep(self._switch.passages)
             self.life = None
         else:
@@ -140,7 +147,13 @@ class Cell:
         self._reap()
 
     def operate(self, name: str) -> None:
-        """Run one operator's command in a process of its own, beside no bot."""
+        """Run one operator's command, in a process of its own or in place, beside no bot."""
+        if self.in_place:
+            switch = self._new_switch()
+            self._arm()
+            self._run(OPERATORS[name](self.settings, self.clock, switch))
+            self._keep(switch.passages)
+            return
         self._fork(operator_life)
         self._arm()
         self._ask("operate", name)
@@ -151,10 +164,10 @@ class Cell:
             return
         window, deed = self._plan
         window = None if window is None else window - len(self.passages)
-        if isinstance(self.life, LabBot):
-            self._switch.arm(window, deed)
-        else:
+        if isinstance(self.life, Life):
             self._ask("arm", window, deed)
+        else:
+            self._switch.arm(window, deed)
 
     def _disarm(self) -> None:
         if isinstance(self.life, LabBot):
@@ -169,21 +182,68 @@ class Cell:
         if self._plan is not None:
             self.passages += passages
 
+    # ---------------------------------------------------------------------------------------- who lives in this process
+
+    def _new_switch(self) -> Switch:
+        self.was_stopped = False
+        self._death = self._loop.create_future()
+        self._switch = Switch(self._look, self._die)
+        return self._switch
+
+    def _look(self) -> None:
+        """Note what a death would leave here: of every passage while nothing goes wrong, and where a process is to be killed."""
+        forked = isinstance(self.life, Life)
+        if self.looks and (forked or self._plan == (None, "kill")):
+            self._left = self._what_a_death_would_leave()
+            self.states.append(self._left)
+
+    def _die(self, point: str) -> None:
+        """Keep what is in the files now, which is all that a SIGKILL would leave, and let nobody write there any more."""
+        self._deaths += 1
+        folder = self.settings.data_dir
+        left = folder.with_name(f"after-{self._deaths}")
+        shutil.copytree(folder, left)
+        self.settings = self.settings.model_copy(update={"data_dir": left})
+        self.died_at = point
+        self._death.set_result(None)
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._loop.run_until_complete(self._unless_it_dies(work))
+
+    async def _unless_it_dies(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Wait for work of the one in this process. Raises DiedError."""
+        task = self._loop.create_task(work)
+        await asyncio.wait({task, self._death}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._death.done():
+            return task.result()
+        task.cancel()
+        await self._bury()
+        raise DiedError
+
+    async def _bury(self) -> None:
+        """End what the dead one still has under way: its files are not the ledger any more, and its wire refuses."""
+        if isinstance(self.life, LabBot):
+            bot, self.life = self.life, None
+            await bot.crash()
+
     # ------------------------------------------------------------------------------------------------------- the people
 
     def people(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Let people do something in the World; what they send reaches the bot through `deliver`."""
-        return self._loop.run_until_complete(work)
+        done = self._loop.run_until_complete(work)
+        if self._death.done():
+            self._loop.run_until_complete(self._bury())
+        return done
 
     async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
         """Hand an envelope to the bot: the World's line."""
         del envelope_id
         self._answered = None
         told_at = self.clock.now_ms()
-        if isinstance(self.life, LabBot):
-            await self.life.deliver(text, self._take)
-        else:
-            with suppress(DiedError):  # who asked sees no answer; the story sees that the bot is gone
+        with suppress(DiedError):  # who asked sees no answer; the story sees that the bot is gone
+            if isinstance(self.life, LabBot):
+                await self._unless_it_dies(self.life.deliver(text, self._take))
+            else:
                 self._ask("deliver", text)
         payload: dict[str, Any] | None = self._answered
         self.history.append(told(text, kind, payload, told_at))
@@ -218,6 +278,7 @@ class Cell:
                 message = pipe.recv()
             except (EOFError, OSError):
                 self._reap()
+                self._compare_what_was_left()
                 raise DiedError from None
             what, now, *arguments = message
             if what == "bye":
@@ -232,7 +293,7 @@ class Cell:
             if what == "idle":
                 return arguments[0]
             if what == "passes":
-                self.states.append(self._what_a_death_would_leave())
+                self._look()
                 pipe.send(None)
             elif what == "ack":
                 self._answered = arguments[0]
@@ -250,7 +311,7 @@ class Cell:
 
     def _what_a_death_would_leave(self) -> bytes:
         """Hash all that survives a SIGKILL: the files, and what the outside has seen."""
-        left = hashlib.blake2b(digest_size=16)
+        left = hashlib.sha256()  # the one that processors have an instruction for
         for path in sorted(self.settings.data_dir.rglob("*")):
             if path.is_file() and not path.name.endswith("-shm"):  # SQLite makes the index of its WAL anew
                 left.update(path.name.encode())
@@ -258,15 +319,17 @@ class Cell:
         left.update(repr((len(self.world.witness.since()), len(self.history), self._answered is not None)).encode())
         return left.digest()
 
+    def _compare_what_was_left(self) -> None:
+        """Hold a real SIGKILL against what was expected of it, which is what a death in this process leaves."""
+        measured = self._plan is not None and self._plan[0] is not None
+        if measured and self._left is not None and self._left != self._what_a_death_would_leave():
+            raise BrokenError("the files changed between the moment before a SIGKILL and the one after it")
+
     def _reap(self) -> None:
         assert isinstance(self.life, Life)  # noqa: S101 -- one lived
         self.life.pipe.close()
         os.waitpid(self.life.pid, 0)
         self.life = None
-
-
-def _nobody() -> None:
-    """Nobody is told: what a death would leave is looked at where a process is killed."""
 
 
 _TYPED: Final = {

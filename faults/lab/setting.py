@@ -42,7 +42,7 @@ def silence() -> None:
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL), logger_factory=structlog.ReturnLoggerFactory()
     )
-    for name in ("slack_bolt", "slack_sdk"):
+    for name in ("slack_bolt", "slack_sdk", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 

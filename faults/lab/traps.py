@@ -35,20 +35,26 @@ class UnreachableError(Exception):
     """A trap's way to refuse a connection: nothing was sent."""
 
 
+class KilledError(BaseException):
+    """What a bot feels that dies inside a process that lives on: nothing that it does from here on reaches anything."""
+
+
 Deed = Literal["kill", "lose", "refuse"]
 
 
 class Switch:
     """Lets everything pass until it is armed; then notes every passage and, with a window, does its deed there, once.
 
-    kill: SIGKILL of this process, by itself, inside the call. lose: the answer of a request that was served never comes. refuse:
+    kill: death inside the call: SIGKILL of this process by itself or, with a `die` of its own, the end of one bot in it. lose: the answer of a request that was served never comes. refuse:
     the connection is refused before anything is sent.
     """
 
-    def __init__(self, tell: Callable[[], object]) -> None:
+    def __init__(self, tell: Callable[[], object], die: Callable[[str], object] | None = None) -> None:
         """`tell` is called at every passage while there is no window, and before a death: somebody looks at what it leaves."""
         self.passages: list[str] = []
         self._tell = tell
+        self._die = die or _sigkill
+        self._dead = False
         self._armed = False
         self._window: int | None = None
         self._deed: Deed = "kill"
@@ -67,6 +73,8 @@ class Switch:
 
     def passes(self, point: str) -> None:
         """Note it, or do the deed."""
+        if self._dead:
+            raise KilledError
         if not self._armed:
             return
         if self._window is None:
@@ -76,7 +84,14 @@ class Switch:
             self._window, self._done = None, True
             if self._deed == "kill":
                 self._tell()  # what time it is: clocks go on when a process dies
-                os.kill(os.getpid(), signal.SIGKILL)
+                self._dead = True
+                self._die(point)
+                raise KilledError
             self.passages.append(point)
             raise Cut if self._deed == "lose" else UnreachableError
         self.passages.append(point)
+
+
+def _sigkill(point: str) -> None:
+    del point
+    os.kill(os.getpid(), signal.SIGKILL)
