@@ -102,7 +102,12 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
             distinct = windows_of(passages, golden["states"], every=False)
             windows += _twice(distinct, asked.recoveries, random.Random(asked.seed))  # noqa: S311 -- a sample
         for begin in range(0, len(windows), TOGETHER):
-            _note(tried, golden, windows[begin : begin + TOGETHER], _came(cell, story, folder, windows[begin : begin + TOGETHER], apart=asked.every))
+            _note(
+                tried,
+                golden,
+                windows[begin : begin + TOGETHER],
+                _came(cell, story, folder, windows[begin : begin + TOGETHER], apart=asked.every),
+            )
     return tried
 
 

@@ -15,8 +15,8 @@ import copy
 import hashlib
 import json
 import os
-import signal
 import shutil
+import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +34,7 @@ from quotebot.slack import intake
 from quotebot.slack.cards import parse_button_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from faults.lab.processes import Pipe_
     from quotebot.settings import Settings
@@ -207,12 +207,12 @@ class Cell:
         self.died_at = point
         self._death.set_result(None)
 
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _run(self, work: Awaitable[Any]) -> Any:
         return self._loop.run_until_complete(self._unless_it_dies(work))
 
-    async def _unless_it_dies(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _unless_it_dies(self, work: Awaitable[Any]) -> Any:
         """Wait for work of the one in this process. Raises DiedError."""
-        task = self._loop.create_task(work)
+        task = asyncio.ensure_future(work)
         await asyncio.wait({task, self._death}, return_when=asyncio.FIRST_COMPLETED)
         if not self._death.done():
             return task.result()

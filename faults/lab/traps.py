@@ -45,8 +45,8 @@ Deed = Literal["kill", "lose", "refuse"]
 class Switch:
     """Lets everything pass until it is armed; then notes every passage and, with a window, does its deed there, once.
 
-    kill: death inside the call: SIGKILL of this process by itself or, with a `die` of its own, the end of one bot in it. lose: the answer of a request that was served never comes. refuse:
-    the connection is refused before anything is sent.
+    kill: death inside the call, by SIGKILL of this process or, with a `die` of its own, of one bot in it. lose: the answer of a
+    request that was served never comes. refuse: the connection is refused before anything is sent.
     """
 
     def __init__(self, tell: Callable[[], object], die: Callable[[str], object] | None = None) -> None:

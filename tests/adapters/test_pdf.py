@@ -62,8 +62,18 @@ SIXTY = replace(
 )
 
 
+together = pytest.mark.asyncio(loop_scope="module")  # tests that leave the child as it was share one
+
+
 @pytest_asyncio.fixture
 async def renderer() -> AsyncIterator[PdfRenderer]:
+    renderer = PdfRenderer()
+    yield renderer
+    await renderer.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncIterator[PdfRenderer]:
     renderer = PdfRenderer()
     yield renderer
     await renderer.close()
@@ -91,8 +101,9 @@ async def until_dead(pid: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_quote_says_who_what_how_much_and_until_when(renderer: PdfRenderer) -> None:
-    rendered = await renderer.render(DOCUMENT)
+@together
+async def test_a_quote_says_who_what_how_much_and_until_when(shared: PdfRenderer) -> None:
+    rendered = await shared.render(DOCUMENT)
 
     (text,) = pages_of(rendered)
     for said in (
@@ -119,11 +130,12 @@ async def test_a_quote_says_who_what_how_much_and_until_when(renderer: PdfRender
     assert rendered.pages == 1
 
 
-async def test_without_a_discount_neither_its_column_nor_its_row_is_shown(renderer: PdfRenderer) -> None:
-    (plain,) = pages_of(await renderer.render(DOCUMENT))
+@together
+async def test_without_a_discount_neither_its_column_nor_its_row_is_shown(shared: PdfRenderer) -> None:
+    (plain,) = pages_of(await shared.render(DOCUMENT))
     discounted_lines = (replace(LINES[0], discount="10 %"), *LINES[1:])
     (discounted,) = pages_of(
-        await renderer.render(
+        await shared.render(
             replace(DOCUMENT, lines=discounted_lines, discount_label="Discount (10 %)", discount_total="-1,080.00 USD")
         )
     )
@@ -135,8 +147,9 @@ async def test_without_a_discount_neither_its_column_nor_its_row_is_shown(render
     assert "Subtotal" in discounted
 
 
-async def test_sixty_lines_repeat_the_header_and_count_the_pages(renderer: PdfRenderer) -> None:
-    rendered = await renderer.render(SIXTY)
+@together
+async def test_sixty_lines_repeat_the_header_and_count_the_pages(shared: PdfRenderer) -> None:
+    rendered = await shared.render(SIXTY)
 
     pages = pages_of(rendered)
     assert len(pages) == rendered.pages > 2
@@ -151,8 +164,9 @@ async def test_sixty_lines_repeat_the_header_and_count_the_pages(renderer: PdfRe
         assert text.count("Component ") == text.count("sku-") == text.count("10,800.00")
 
 
-async def test_an_empty_quote_and_empty_sections_still_render(renderer: PdfRenderer) -> None:
-    rendered = await renderer.render(replace(DOCUMENT, lines=(), assumptions=(), terms=(), approved_by="", seller_lines=()))
+@together
+async def test_an_empty_quote_and_empty_sections_still_render(shared: PdfRenderer) -> None:
+    rendered = await shared.render(replace(DOCUMENT, lines=(), assumptions=(), terms=(), approved_by="", seller_lines=()))
 
     (text,) = pages_of(rendered)
     assert "No items." in text
@@ -160,11 +174,12 @@ async def test_an_empty_quote_and_empty_sections_still_render(renderer: PdfRende
     assert "Approved by" not in text
 
 
-async def test_two_processes_render_the_same_bytes(renderer: PdfRenderer) -> None:
+@together
+async def test_two_processes_render_the_same_bytes(shared: PdfRenderer) -> None:
     other = PdfRenderer()
     try:
-        first, second, again = await renderer.render(SIXTY), await other.render(SIXTY), await renderer.render(SIXTY)
-        assert renderer.child_pid != other.child_pid
+        first, second, again = await shared.render(SIXTY), await other.render(SIXTY), await shared.render(SIXTY)
+        assert shared.child_pid != other.child_pid
     finally:
         await other.close()
 
@@ -172,8 +187,9 @@ async def test_two_processes_render_the_same_bytes(renderer: PdfRenderer) -> Non
     assert first == second == again
 
 
-async def test_it_is_pdf_a_dated_by_the_quote_and_embeds_its_own_font(renderer: PdfRenderer) -> None:
-    rendered = await renderer.render(DOCUMENT)
+@together
+async def test_it_is_pdf_a_dated_by_the_quote_and_embeds_its_own_font(shared: PdfRenderer) -> None:
+    rendered = await shared.render(DOCUMENT)
 
     reader = pypdf.PdfReader(io.BytesIO(rendered.content))
     metadata = reader.root_object["/Metadata"].get_object()
@@ -187,7 +203,8 @@ async def test_it_is_pdf_a_dated_by_the_quote_and_embeds_its_own_font(renderer: 
     assert all("Inter" in name for name in names), names
 
 
-async def test_markup_in_a_value_is_text_and_no_url_in_it_is_fetched(renderer: PdfRenderer, tmp_path: Path) -> None:
+@together
+async def test_markup_in_a_value_is_text_and_no_url_in_it_is_fetched(shared: PdfRenderer, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("do-not-embed")
     visits = 0
@@ -207,7 +224,7 @@ async def test_markup_in_a_value_is_text_and_no_url_in_it_is_fetched(renderer: P
         document = replace(
             DOCUMENT, account=planted, seller_name=planted, prepared_by="<script>alert(1)</script>", assumptions=(planted,)
         )
-        rendered = await renderer.render(document)
+        rendered = await shared.render(document)
 
     reader = pypdf.PdfReader(io.BytesIO(rendered.content))
     text = "".join("".join(pages_of(rendered)).split())
@@ -218,19 +235,21 @@ async def test_markup_in_a_value_is_text_and_no_url_in_it_is_fetched(renderer: P
     assert b"do-not-embed" not in rendered.content
 
 
-async def test_long_names_and_other_scripts_render(renderer: PdfRenderer) -> None:
+@together
+async def test_long_names_and_other_scripts_render(shared: PdfRenderer) -> None:
     account = "株式会社テスト商事 · شركة الاختبار المحدودة · חברת הבדיקות · " + "Donaudampfschifffahrtsgesellschaft" * 8
     lines = (replace(LINES[0], name="N" * 300, unit_price="99,999,999,999.99", amount="999,999,999,999,999.99"),)
 
-    rendered = await renderer.render(replace(DOCUMENT, account=account, lines=lines))
+    rendered = await shared.render(replace(DOCUMENT, account=account, lines=lines))
 
     assert "999,999,999,999,999.99" in "".join(pages_of(rendered))  # in one piece: a figure is never broken over two lines
 
 
-async def test_control_characters_surrogates_and_direction_overrides_are_dropped(renderer: PdfRenderer) -> None:
+@together
+async def test_control_characters_surrogates_and_direction_overrides_are_dropped(shared: PdfRenderer) -> None:
     account = "North\x00\x07wi\ud800nd\ufffe \u202e00.1\u202c\nLtd"
 
-    rendered = await renderer.render(replace(DOCUMENT, account=account))
+    rendered = await shared.render(replace(DOCUMENT, account=account))
 
     assert "Northwind 00.1 Ltd" in "".join(pages_of(rendered))
     assert render_key(replace(DOCUMENT, account=account)) == render_key(replace(DOCUMENT, account="Northwind 00.1 Ltd"))
@@ -304,21 +323,23 @@ async def test_a_cancelled_render_leaves_no_answer_behind_for_the_next(renderer:
     assert (await renderer.render(DOCUMENT)).pages == 1
 
 
-async def test_a_field_the_template_needs_and_lacks_is_a_template_error(renderer: PdfRenderer) -> None:
+@together
+async def test_a_field_the_template_needs_and_lacks_is_a_template_error(shared: PdfRenderer) -> None:
     with pytest.raises(AdapterError) as caught:
-        await renderer._ask(b'{"document":{},"language":"en","variant":"pdf/a-3b"}')
+        await shared._ask(b'{"document":{},"language":"en","variant":"pdf/a-3b"}')
 
     assert (caught.value.failure, caught.value.code) == (Failure.RENDER, "template_error")
-    first = renderer.child_pid
-    assert (await renderer.render(DOCUMENT)).pages == 1
-    assert renderer.child_pid == first  # an error is data: the child lives on
+    first = shared.child_pid
+    assert (await shared.render(DOCUMENT)).pages == 1
+    assert shared.child_pid == first  # an error is data: the child lives on
 
 
-async def test_what_weasyprint_refuses_is_a_render_error_that_names_no_text_of_the_quote(renderer: PdfRenderer) -> None:
+@together
+async def test_what_weasyprint_refuses_is_a_render_error_that_names_no_text_of_the_quote(shared: PdfRenderer) -> None:
     request = b'{"document":%b,"language":"en","variant":"pdf/none-such"}'
     body = re.sub(rb'^\{"document":(.*),"language".*$', rb"\1", await _request_of(DOCUMENT))
     with pytest.raises(AdapterError) as caught:
-        await renderer._ask(request.replace(b"%b", body))
+        await shared._ask(request.replace(b"%b", body))
 
     assert (caught.value.failure, caught.value.code) == (Failure.RENDER, "render_error")
     assert "Northwind" not in str(caught.value)
