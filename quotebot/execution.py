@@ -26,6 +26,7 @@ from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store import schedule, versions
+from quotebot.store.rulesets import ActiveRuleset
 from quotebot.telemetry import hashed
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Executor:
         self._ledger = ledger
         self._policy = matrix.of("default")
         self._rules = rules
+        self._active = ActiveRuleset(rules.ruleset)
         self._draw = draw
         self._poll_seconds = poll_seconds
 
@@ -157,6 +159,7 @@ class Executor:
 
     def decide(self, tx: Tx, operation: Operation) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read."""
+        self._rules = replace(self._rules, ruleset=self._active.read(tx))  # what an operator activated meanwhile counts at once
         payload = parse_stored(operation.action_kind, operation.payload)
         transport = store.transport(tx, operation.id)
         asked = handlers.Asked(
