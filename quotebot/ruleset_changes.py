@@ -40,13 +40,17 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """What is to become a draft. `replaces` is a draft that goes with it; `activate` makes it price from now on."""
+    """What is to become a draft. `replaces` is a draft that goes with it; `activate` makes it price from now on.
+
+    `given` identifies what was given, when that is not the ruleset itself: sheets make another one of another active version.
+    """
 
     ruleset: Ruleset
     origin: str
     note: str | None = None
     replaces: int | None = None
     activate: bool = False
+    given: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class RulesetChanges:
     async def import_draft(self, asked: Import, who: Who, *, seen: int | None) -> Answer:
         """Store a ruleset as the next version. The content of a version that is there already makes no other one."""
         now = self._ledger.clock.now_ms()
-        fingerprint = keys.digest(["import", asked.ruleset.hash, asked.replaces, asked.activate])
+        fingerprint = keys.digest(["import", asked.given or asked.ruleset.hash, asked.replaces, asked.activate])
 
         def change(tx: Tx) -> Answer:
             twin = store.of_hash(tx, asked.ruleset.hash)

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import re
 from dataclasses import asdict
-from pathlib import Path  # noqa: TC003 -- cyclopts reads the annotation when it runs
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import catalog_files, catalog_print, exits, letters, opened
+from quotebot.cli import catalog_files, catalog_print, catalog_reads, exits, letters, opened
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from quotebot.domain.rulesets import Ruleset
-    from quotebot.domain.sheets import SheetProblem
     from quotebot.ruleset_changes import Answer, RulesetChanges, Who
-    from quotebot.store.rulesets import RulesetVersion
 
 app = App(name="catalog", help="What is sold and for how much: import, compare, check and activate versions of the ruleset.")
+app.command(catalog_reads.list_versions, name="list")
+app.command(catalog_reads.show)
+app.command(catalog_reads.diff)
+app.command(catalog_reads.lint)
+app.command(catalog_reads.export)
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 Switch = Annotated[bool, Parameter(negative="")]
 As = Annotated[str | None, Parameter(name="--as")]
-VERSION = re.compile(r"v?([0-9]{1,9})")
 
 
 @app.command(name="import")
@@ -76,18 +75,15 @@ async def import_files(
     from quotebot.ruleset_changes import Import  # noqa: PLC0415 -- see root.py
 
     try:
-        given = catalog_files.sources(files)
         who = _who(actor, request_id, quiet=dry_run)
+        given = catalog_files.sources(files)
     except ValueError as error:
-        return _usage(f"{error}. Nothing was imported.")
+        return catalog_reads.usage(f"{error}. Nothing was imported.")
     if not given:
-        return _usage("Name the files to import, e.g. quotebot catalog import prices.csv --dry-run")
-    async with _changing() as (ledger, changes):
+        return catalog_reads.usage("Name the files to import, e.g. quotebot catalog import prices.csv --dry-run")
+    async with _changing(dry_run=dry_run) as (ledger, changes):
         seen, base = await _active(ledger)
-        try:
-            ruleset = catalog_files.read(given, base, as_version, await _taken(ledger, base.name))
-        except ValueError as error:
-            return _usage(f"{error}. Nothing was imported.")
+        ruleset = catalog_files.read(given, base, as_version, await _known(ledger, base.name))
         if isinstance(ruleset, list):
             return catalog_print.print_problems(ruleset, json_output=json_output)
         differences, warnings = ruleset_changes(base, ruleset), lint(ruleset)
@@ -98,131 +94,9 @@ async def import_files(
         if dry_run:
             return _dry(told, ruleset, json_output=json_output)
         origin = ", ".join(source.path.name for source in given)
-        wanted = Import(ruleset, origin, note, replaces, activate)
+        wanted = Import(ruleset, origin, note, replaces, activate, catalog_files.fingerprint(given, as_version))
         answer = await changes.import_draft(wanted, who, seen=seen)
     return _report(answer, who, told, json_output=json_output)
-
-
-@app.command(name="list")
-async def list_versions(version: str | None = None, *, json_output: Json = False) -> int:
-    """List the versions, the newest first; or with a version what it sells.
-
-    Parameters
-    ----------
-    version
-        Its number, or active.
-    json_output
-        Print JSON.
-    """
-    from quotebot.store import rulesets as store  # noqa: PLC0415 -- see root.py
-
-    if version is not None:
-        async with opened.existing_ledger() as ledger:
-            found = await _find(ledger, version)
-        if isinstance(found, int):
-            return found
-        row, ruleset = found
-        if json_output:
-            products = [product.document() for _, product in sorted(ruleset.catalogue.products.items())]
-            sold = [{name: value for name, value in product.items() if name != "cost"} for product in products]
-            letters.print_json({"schema_version": 1, "version": row.version, "products": sold})
-        else:
-            catalog_print.print_products(ruleset)
-        return exits.OK
-    async with opened.existing_ledger() as ledger:
-        rows = await ledger.database.read(store.newest)
-    if json_output:
-        letters.print_json({"schema_version": 1, "versions": [catalog_print.facts(row) for row in rows]})
-    elif rows:
-        catalog_print.print_versions(rows)
-    else:
-        exits.complain("There are no versions yet: the first start of the bot makes version 1 of the built-in sample.")
-    return exits.OK
-
-
-@app.command
-async def show(version: str = "active", *, json_output: Json = False) -> int:
-    """Show one version: where it came from, what it holds, and what is doubtful about it.
-
-    Parameters
-    ----------
-    version
-        Its number, or active.
-    json_output
-        Print JSON.
-    """
-    from quotebot.domain.lint import lint  # noqa: PLC0415 -- see root.py
-
-    async with opened.existing_ledger() as ledger:
-        found = await _find(ledger, version)
-    if isinstance(found, int):
-        return found
-    row, ruleset = found
-    warnings = lint(ruleset)
-    if json_output:
-        holds = {"constraints": len(ruleset.constraints), "taxes": len(ruleset.taxes), "rates": len(ruleset.rates)}
-        letters.print_json({"schema_version": 1, "ruleset": {**catalog_print.facts(row), **holds}, "warnings": list(warnings)})
-        return exits.OK
-    catalog_print.print_facts(row)
-    catalog_print.print_warnings(warnings)
-    return exits.OK
-
-
-@app.command
-async def diff(before: str, after: str = "active", *, json_output: Json = False) -> int:
-    """Show what differs between two versions, old and new, field by field.
-
-    Parameters
-    ----------
-    before
-        The older version's number, or active.
-    after
-        The newer one's; without it the active one.
-    json_output
-        Print JSON.
-    """
-    from quotebot.domain.ruleset_diff import ruleset_changes  # noqa: PLC0415 -- see root.py
-
-    async with opened.existing_ledger() as ledger:
-        old, new = await _find(ledger, before), await _find(ledger, after)
-    if isinstance(old, int) or isinstance(new, int):
-        return exits.NOTHING_MATCHED
-    changes = ruleset_changes(old[1], new[1])
-    if json_output:
-        named = {"before": old[0].version, "after": new[0].version}
-        letters.print_json({"schema_version": 1, **named, "changes": [asdict(change) for change in changes]})
-    else:
-        catalog_print.print_changes(changes)
-    return exits.OK
-
-
-@app.command
-async def lint(*what: str, json_output: Json = False) -> int:
-    """Check files, or a stored version: errors, and what is allowed but hardly meant. Writes nothing.
-
-    Exit status: 0 nothing, or only warnings; 3 errors; 64 usage.
-
-    Parameters
-    ----------
-    what
-        The files as for `quotebot catalog import`, or one version's number.
-    json_output
-        Print JSON.
-    """
-    from quotebot.domain.lint import lint as doubts  # noqa: PLC0415 -- see root.py
-
-    ruleset = await _named(what)
-    if isinstance(ruleset, int):
-        return ruleset
-    if isinstance(ruleset, list):
-        return catalog_print.print_problems(ruleset, json_output=json_output)
-    warnings = doubts(ruleset)
-    if json_output:
-        letters.print_json({"schema_version": 1, "name": ruleset.label, "problems": [], "warnings": list(warnings)})
-        return exits.OK
-    catalog_print.print_warnings(warnings)
-    print(f"{ruleset.label}: no errors, {len(warnings)} {'warning' if len(warnings) == 1 else 'warnings'}.")
-    return exits.OK
 
 
 @app.command
@@ -248,10 +122,10 @@ async def activate(version: str, *, actor: As = None, request_id: str | None = N
     try:
         who = _who(actor, request_id)
     except ValueError as error:
-        return _usage(f"{error}. Nothing was changed.")
+        return catalog_reads.usage(f"{error}. Nothing was changed.")
     async with _changing() as (ledger, changes):
         seen, base = await _active(ledger)
-        found = await _find(ledger, version)
+        found = await catalog_reads.find(ledger, version)
         if isinstance(found, int):
             return found
         row, ruleset = found
@@ -270,126 +144,56 @@ async def discard(version: str, *, actor: As = None, request_id: str | None = No
     try:
         who = _who(actor, request_id)
     except ValueError as error:
-        return _usage(f"{error}. Nothing was changed.")
+        return catalog_reads.usage(f"{error}. Nothing was changed.")
     async with _changing() as (ledger, changes):
-        found = await _find(ledger, version)
+        found = await catalog_reads.find(ledger, version)
         if isinstance(found, int):
             return found
         answer = await changes.discard(found[0].version, who)
     return _report(answer, who, {}, json_output=json_output)
 
 
-@app.command
-async def export(
-    version: str = "active",
-    *,
-    table: str | None = None,
-    out: Path | None = None,
-    json_output: Json = False,
-) -> int:
-    """Write a version out: the whole document as JSON, or tables as CSV. What was exported can be imported again.
-
-    Parameters
-    ----------
-    version
-        Its number, or active.
-    table
-        Only this table, as CSV on stdout: products, books, prices, constraints, taxes or rates.
-    out
-        A folder for all tables as CSV files.
-    json_output
-        The document as JSON, as without any option.
-    """
-    from quotebot.domain.ruleset_sheets import EXPORTED, to_sheets  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.rulesets import canonical_ruleset  # noqa: PLC0415 -- see root.py
-
-    if table is not None and table not in EXPORTED:
-        return _usage(f"There is no table {table!r}: there are {', '.join(EXPORTED)}. Nothing was exported.")
-    if (table is not None) + (out is not None) + json_output > 1:
-        return _usage("Give one of --table, --out and --json. Nothing was exported.")
-    async with opened.existing_ledger() as ledger:
-        found = await _find(ledger, version)
-    if isinstance(found, int):
-        return found
-    _, ruleset = found
-    if table is not None:
-        print(to_sheets(ruleset)[table].replace("\r\n", "\n"), end="")
-    elif out is not None:
-        try:
-            paths = catalog_files.write_folder(out, to_sheets(ruleset))
-        except catalog_files.FilesError as error:
-            exits.complain(f"{error}. Choose another folder with --out.")
-            return exits.CONFLICT
-        print("\n".join(str(path) for path in paths))
-    else:
-        print(json.dumps(canonical_ruleset(ruleset), indent=2, ensure_ascii=False))
-    return exits.OK
-
-
 # ------------------------------------------------------------------------------------------------- what they share
 
 
 @contextlib.asynccontextmanager
-async def _changing() -> AsyncIterator[tuple[Ledger, RulesetChanges]]:
+async def _changing(*, dry_run: bool = False) -> AsyncIterator[tuple[Ledger, RulesetChanges]]:
     """Open the ledger for a change; one that no bot has started on yet gets its first version."""
-    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
     from quotebot.ruleset_changes import RulesetChanges  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
     async with opened.existing_ledger() as ledger:
         changes = RulesetChanges(ledger)
-        await changes.begin(load_rules(load_settings()).ruleset)
+        if not dry_run:
+            await changes.begin(_builtin())
         yield ledger, changes
 
 
-async def _active(ledger: Ledger) -> tuple[int, Ruleset]:
+def _builtin() -> Ruleset:
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    return load_rules(load_settings()).ruleset
+
+
+async def _active(ledger: Ledger) -> tuple[int | None, Ruleset]:
+    """Return the version that prices now, and what it says; no version before the first start of a bot."""
     from quotebot.store import rulesets as store  # noqa: PLC0415 -- see root.py
 
-    def look(tx: Tx) -> tuple[int, Ruleset]:
+    def look(tx: Tx) -> tuple[int | None, Ruleset]:
         row = store.active(tx)
-        assert row is not None  # noqa: S101 -- a ledger that has versions has an active one
-        return row.version, store.document(tx, row.version)
+        return (None, _builtin()) if row is None else (row.version, store.document(tx, row.version))
 
     return await ledger.database.read(look)
 
 
-async def _find(ledger: Ledger, named: str) -> tuple[RulesetVersion, Ruleset] | int:
-    """Return a version that was named by number, or "active"; an exit status when there is none."""
+async def _known(ledger: Ledger, name: str) -> dict[str, str]:
+    """Return the hashes of the newest versions of this name, by what their documents call them."""
     from quotebot.store import rulesets as store  # noqa: PLC0415 -- see root.py
 
-    number = VERSION.fullmatch(named.strip().casefold())
-
-    def look(tx: Tx) -> tuple[RulesetVersion, Ruleset] | None:
-        row = store.load(tx, int(number[1])) if number else store.active(tx) if named.casefold() == "active" else None
-        return None if row is None else (row, store.document(tx, row.version))
-
-    found = await ledger.database.read(look)
-    if found is None:
-        what = f"version {named} of the ruleset" if number else "active version of the ruleset"
-        exits.complain(f"There is no {what}. Nothing was changed. See: quotebot catalog list")
-        return exits.NOTHING_MATCHED
-    return found
-
-
-async def _named(what: tuple[str, ...]) -> Ruleset | list[SheetProblem] | int:
-    if not what:
-        return _usage("Say what to check: files, or a version, e.g. quotebot catalog lint catalogue.toml")
-    if len(what) == 1 and (VERSION.fullmatch(what[0]) or what[0] == "active"):
-        async with opened.existing_ledger() as ledger:
-            found = await _find(ledger, what[0])
-        return found if isinstance(found, int) else found[1]
-    base = (await opened.active_rules()).ruleset
-    try:
-        return catalog_files.read(catalog_files.sources(what), base, None, lambda _: False)
-    except catalog_files.FilesError as error:
-        return _usage(f"{error}. Nothing was checked.")
-
-
-async def _taken(ledger: Ledger, name: str) -> Callable[[str], bool]:
-    from quotebot.store import rulesets as store  # noqa: PLC0415 -- see root.py
-
-    labels = {row.label for row in await ledger.database.read(store.newest)}
-    return lambda version: f"{name} {version}" in labels
+    rows = await ledger.database.read(store.newest)
+    begin = f"{name} "
+    kept = [row for row in rows if row.label.startswith(begin) and row.state != "discarded"]
+    return {row.label.removeprefix(begin): row.hash for row in kept}
 
 
 def _who(actor: str | None, request_id: str | None, *, quiet: bool = False) -> Who:
@@ -435,8 +239,3 @@ STATUSES: Final[Mapping[str, int]] = {
     "conflict": exits.CONFLICT,
     "not_found": exits.NOTHING_MATCHED,
 }
-
-
-def _usage(message: str) -> int:
-    exits.complain(message)
-    return exits.USAGE

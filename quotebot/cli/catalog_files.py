@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from quotebot.domain.rulesets import Ruleset
     from quotebot.domain.sheets import SheetProblem, SheetRow
 
 DOCUMENTS: Final = (".toml", ".json")
 YAML: Final = (".yaml", ".yml")
+LOOKED_AT: Final = 5  # versions that sheets may say again
+NOTHING_KNOWN: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file as it was named: `table` is set for CSV."""
+    """One file as it was named and read: `table` is set for CSV."""
 
     name: str
     path: Path
     table: str | None
+    data: bytes
 
 
 class FilesError(ValueError):
@@ -30,44 +34,41 @@ class FilesError(ValueError):
 
 
 def sources(names: Sequence[str]) -> list[Source]:
-    """Return what was named, e.g. catalogue.toml, prices-2027.csv or prices=sheet.csv. Raises FilesError."""
-    found = [_source(name) for name in names]
-    documents = [source for source in found if source.table is None]
-    if documents and len(found) > 1:
-        raise FilesError(f"{documents[0].name} is a whole ruleset: give it alone, or give CSV files for single tables")
-    return found
+    """Read what was named, e.g. catalogue.toml, prices-2027.csv or prices=sheet.csv. Raises FilesError."""
+    named = [_named(name) for name in names]
+    whole = next((path for path, table in named if table is None), None)
+    if whole is not None and len(named) > 1:
+        raise FilesError(f"{whole} is a whole ruleset: give it alone, or give CSV files for single tables")
+    return [Source(str(path), path, table, _bytes(path)) for path, table in named]
 
 
 def read(
-    given: Sequence[Source], base: Ruleset, as_version: str | None, taken: Callable[[str], bool]
+    given: Sequence[Source], base: Ruleset, as_version: str | None = None, known: Mapping[str, str] = NOTHING_KNOWN
 ) -> Ruleset | list[SheetProblem]:
-    """Return the ruleset that the files make, CSV over `base`, or everything that is wrong. `taken`: which versions are used.
+    """Return the ruleset that the files make, CSV over `base`, or everything that is wrong.
 
-    Raises FilesError when a file cannot be read.
+    `known` are the hashes of the versions that are there, by what their documents call themselves, the newest first: sheets that
+    say what one of the newest says are that one.
     """
-    from quotebot.domain import ruleset_sheets  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.rulesets import RulesetError, parse_ruleset, renamed  # noqa: PLC0415 -- see root.py
-
     if given[0].table is None:
         return _document(given[0], as_version)
-    problems: list[SheetProblem] = []
-    tables: dict[str, list[SheetRow]] = {}
-    for source in given:
-        assert source.table is not None  # noqa: S101 -- sources() takes a document alone
-        rows = ruleset_sheets.read_rows(source.table, source.name, _bytes(source), problems)
-        tables.setdefault(source.table, []).extend(rows)
-    if problems:  # of the files themselves: what their rows would mean is not clear
-        return problems
-    version = as_version or ruleset_sheets.next_version(base.version, taken)
-    edited = ruleset_sheets.edited(base, version, tables, problems)
-    try:
-        ruleset = parse_ruleset(edited.document)
-    except RulesetError as error:
-        return _in_order(edited.with_those_of(error.problems), given)
-    if problems:
-        return _in_order(problems, given)
-    unchanged = as_version is None and renamed(ruleset, base.version).hash == base.hash
-    return base if unchanged else ruleset
+    found = _sheets(given, base, as_version, known)
+    if as_version is not None or isinstance(found, list):
+        return found
+    from quotebot.domain.rulesets import renamed  # noqa: PLC0415 -- see root.py
+
+    for name, known_hash in ((base.version, base.hash), *islice(known.items(), LOOKED_AT)):
+        same = renamed(found, name)
+        if same.hash == known_hash:
+            return same
+    return found
+
+
+def fingerprint(given: Sequence[Source], as_version: str | None) -> str:
+    """Return what identifies the files as they were read, 64 hex digits."""
+    from ledger import keys  # noqa: PLC0415 -- see root.py
+
+    return keys.digest([as_version, *([source.table, keys.sha256(source.data)] for source in given)])
 
 
 def write_folder(folder: Path, texts: dict[str, str]) -> list[Path]:
@@ -85,46 +86,69 @@ def write_folder(folder: Path, texts: dict[str, str]) -> list[Path]:
     return paths
 
 
-def _source(name: str) -> Source:
+def _named(name: str) -> tuple[Path, str | None]:
     from quotebot.domain.ruleset_sheets import COLUMNS, table_of  # noqa: PLC0415 -- see root.py
 
     before, sign, after = name.partition("=")
     if sign and before in COLUMNS:
-        return Source(after, Path(after), before)
+        return Path(after), before
     path = Path(name)
     suffix = path.suffix.casefold()
     if suffix in DOCUMENTS:
-        return Source(name, path, None)
+        return path, None
     if suffix in YAML:
         raise FilesError(f"{name}: YAML is not read, as its numbers are binary floats. Save it as JSON or TOML")
     table = table_of(path.name)
     if table is None:
         tables = ", ".join(COLUMNS)
         raise FilesError(f"{name} does not say which table it holds: call it e.g. prices.csv, or write prices={name} ({tables})")
-    return Source(name, path, table)
+    return path, table
 
 
-def _bytes(source: Source) -> bytes:
+def _bytes(path: Path) -> bytes:
     from quotebot.domain.sheets import BYTES_MAX  # noqa: PLC0415 -- see root.py
 
     try:
-        with source.path.open("rb") as file:
-            return file.read(BYTES_MAX + 1)
+        with path.open("rb") as file:
+            data = file.read(BYTES_MAX + 1)
     except OSError as error:
-        raise FilesError(f"{source.name} cannot be read ({error.strerror})") from error
+        raise FilesError(f"{path} cannot be read ({error.strerror})") from error
+    if len(data) > BYTES_MAX:
+        raise FilesError(f"{path} has more than {BYTES_MAX:,} bytes: split it")
+    return data
+
+
+def _sheets(
+    given: Sequence[Source], base: Ruleset, as_version: str | None, known: Mapping[str, str]
+) -> Ruleset | list[SheetProblem]:
+    from quotebot.domain import ruleset_sheets  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.rulesets import RulesetError, parse_ruleset  # noqa: PLC0415 -- see root.py
+
+    problems: list[SheetProblem] = []
+    tables: dict[str, list[SheetRow]] = {}
+    for source in given:
+        assert source.table is not None  # noqa: S101 -- sources() takes a document alone
+        rows = ruleset_sheets.read_rows(source.table, source.name, source.data, problems)
+        tables.setdefault(source.table, []).extend(rows)
+    if problems:  # of the files themselves: what their rows would mean is not clear
+        return problems
+    version = as_version or ruleset_sheets.next_version(base.version, known.__contains__)
+    edited = ruleset_sheets.edited(base, version, tables, problems)
+    try:
+        ruleset = parse_ruleset(edited.document)
+    except RulesetError as error:
+        return _in_order(edited.with_those_of(error.problems), given)
+    return _in_order(problems, given) if problems else ruleset
 
 
 def _document(source: Source, as_version: str | None) -> Ruleset | list[SheetProblem]:
     from quotebot.domain.rulesets import RulesetError, parse_ruleset_json, parse_ruleset_toml, renamed  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.sheets import BYTES_MAX, SheetProblem  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.sheets import SheetProblem  # noqa: PLC0415 -- see root.py
 
-    data = _bytes(source)
-    if len(data) > BYTES_MAX:
-        raise FilesError(f"{source.name} has more than {BYTES_MAX:,} bytes")
     try:
-        text = data.decode("utf-8-sig")
+        text = source.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line = source.data.count(b"\n", 0, error.start) + 1
         return [SheetProblem(source.name, line, None, None, "the text is not UTF-8", "save the file as UTF-8")]
     try:
         ruleset = (parse_ruleset_json if source.path.suffix.casefold() == ".json" else parse_ruleset_toml)(text)
