@@ -7,6 +7,7 @@ there as a whole or not at all, and the running bot prices its next command by i
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -112,6 +113,10 @@ class RulesetChanges:
     async def activate(self, version: int, who: Who, *, seen: int | None) -> Answer:
         """Let a draft, or a retired version, price from now on; the active one is retired in the same transaction."""
         now = self._ledger.clock.now_ms()
+        with contextlib.suppress(
+            LookupError, RulesetError
+        ):  # a large one is read before the transaction, which keeps others waiting
+            await self._ledger.database.read(lambda tx: store.document(tx, version))
 
         def change(tx: Tx) -> Answer:
             found = store.load(tx, version)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from adapters.failures import AdapterError
-from ledger.database import DatabaseError
 from quotebot import words
 from quotebot.commands import CreateQuote
 from quotebot.domain.approvals import Mandate, may_decide
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
 OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Slack waits 3 s for that
 WHISPER_SECONDS: Final = 0.8
+RULES_SECONDS: Final = 0.5  # a large ruleset that was just activated may take longer
 
 log = structlog.get_logger(__name__)
 Body = dict[str, Any]
@@ -90,10 +90,10 @@ class Surface:
 
     async def _rules_now(self) -> Rules:
         """Return the rules with the active ruleset. It only gives words their meaning: a command is decided by its own look."""
-        try:
-            return replace(self.rules, ruleset=await self.ledger.database.read(self.active.read))
-        except DatabaseError:  # the answer to the command itself says so
-            return replace(self.rules, ruleset=self.active.known)
+        reading = asyncio.ensure_future(self.ledger.database.read(self.active.read))
+        reading.add_done_callback(_noticed)
+        await asyncio.wait({reading}, timeout=RULES_SECONDS)  # it goes on: the next command finds what was read
+        return replace(self.rules, ruleset=self.active.known)
 
     async def _record(self, ack: Any, context: Any, command: Command) -> None:
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
@@ -208,3 +208,9 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
     app.view(CHANGES_CALLBACK)(surface.on_rejection)
+
+
+def _noticed(reading: asyncio.Future[Any]) -> None:
+    """Leave what went wrong with the read to the command's own answer."""
+    if not reading.cancelled() and reading.exception() is not None:
+        log.warning("ruleset.unread", error=repr(reading.exception()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -108,7 +109,13 @@ def document(tx: Tx, version: int) -> Ruleset:
     row = tx.one("ruleset_document", version=version)
     if row is None:
         raise LookupError(f"there is no version {version} of the ruleset")
-    return parse_ruleset(json.loads(row["document"]))
+    return _parsed(row["document"])
+
+
+@functools.lru_cache(maxsize=4)
+def _parsed(text: str) -> Ruleset:
+    """Read a stored document once for all who ask: a large one takes a second, and it never changes."""
+    return parse_ruleset(json.loads(text))
 
 
 def insert(tx: Tx, ruleset: Ruleset, *, origin: str, note: str | None, actor: str, now: int) -> int:
