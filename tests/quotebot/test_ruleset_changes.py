@@ -18,16 +18,20 @@ from ledger.ledger import Ledger
 from quotebot.domain.rulesets import canonical_ruleset, parse_ruleset, renamed
 from quotebot.execution import Executor
 from quotebot.handlers.quotes import DOMAIN_EVENTS
-from quotebot.opening import open_database
+from quotebot.opening import open_database, open_ledger
 from quotebot.repricing import Repricing
 from quotebot.ruleset_changes import Answer, Import, RulesetChanges, Who
-from quotebot.slack.verbs import ChangeRequest, parse
+from quotebot.sandbox.world import World
+from quotebot.slack.reads import Reads
+from quotebot.slack.verbs import ChangeRequest, CompareRequest, parse
 from quotebot.store import rulesets as store
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 from tests.quotebot.slack.quote_examples import RULESET
+from tests.rig import bot_in, settings_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from quotebot.domain.rulesets import Ruleset
 
@@ -121,6 +125,9 @@ async def test_a_running_bot_prices_its_next_command_by_what_was_activated_and_w
     assert await net(bench, version=2) == ("19980.00", "sample 2")
     words = await bench.ledger.database.read(lambda tx: store.pricing_words(tx, RULESET.hash, RULESET.label))
     assert words.endswith("priced it; a revision or a clone is priced by version 2 (sample 2).")
+    question = parse(f"compare {QUOTE}", "C0SALES", RULES.catalogue)
+    assert isinstance(question, CompareRequest)
+    assert "• catalogue sample 1 \u2192 sample 2\n" in await Reads(bench.ledger, RULES).answer(question, "U0REP", "T0HOME")
 
 
 async def test_the_same_request_twice_is_one_change_and_gets_the_first_answer(bench: Bench, changes: RulesetChanges) -> None:
@@ -332,3 +339,24 @@ async def test_prices_are_read_with_the_amounts_they_were_imported_with(bench: B
     again = await bench.ledger.database.read(lambda tx: store.document(tx, 2))
     assert again == dearer("2", "6.123456")
     assert again.books[0].prices["pro"].kind.tiers[2].price == Decimal("6.123456")  # type: ignore[union-attr] # it has tiers
+
+
+# ------------------------------------------------------------------------------------------------- beside a running bot
+
+
+async def test_people_sell_what_was_activated_beside_the_running_bot_with_their_next_command(tmp_path: Path) -> None:
+    document: Any = json.loads(json.dumps(canonical_ruleset(RULESET)))
+    document["products"].append({**document["products"][0], "sku": "gadget", "name": "Gadget", "aliases": []})
+    document["price_books"][0]["prices"].append({"sku": "gadget", "kind": "flat", "price": "21"})
+    async with World(tmp_path / "world").serve() as world, bot_in(world, tmp_path / "bot") as deal:
+        assert "gadget" in (await deal.slash("new for Acme: 2 gadget; term 1m"))["ack"]["text"]
+        async with open_ledger(settings_for(world, tmp_path / "bot")) as ledger:
+            asked = Import(parse_ruleset({**document, "version": "2"}), "rules.json", activate=True)
+            answer = await RulesetChanges(ledger).import_draft(asked, who("1"), seen=1)
+            assert answer.outcome == "applied"
+        await deal.slash("new for Acme: 2 gadget; term 1m")
+        await deal.settled()
+        assert "42.00 USD" in await deal.card_text()
+        explained = (await deal.slash("explain Q-2026-0001"))["ack"]["text"]
+        assert "Ruleset version 2 (sample 2, " in explained
+        assert "42.00 USD" in (await deal.slash("simulate: 2 gadget; term 1m"))["ack"]["text"]
