@@ -134,6 +134,7 @@ STORIES: Final = (
     Story("accept", lambda: [Types(f"accept {QUOTE}"), Settles()], _sent),
     Story("lose", lambda: [Types(f"lost {QUOTE}: too expensive"), Settles()], _sent),
     Story("from the terminal", lambda: [Operates("cancel_quote"), Starts(), Settles()], lambda: [*_submitted(), Stops()]),
+    Story("change the ruleset", lambda: [Operates("change_ruleset"), Starts(), Types(SMALL), Settles()], _day),
     Story("refused change", lambda: [Types(f"accept {QUOTE}"), Settles()], _created),
     Story("remind", _day, _unanswered(2)),
     Story("escalate", _day, _unanswered(4)),

@@ -16,6 +16,7 @@ from quotebot.slack.desk import FrontDesk
 from quotebot.slack.envelopes import Ack, Envelopes, bolt_app, send_ack
 from quotebot.slack.listeners import Surface
 from quotebot.slack.socket import SocketReceiver, TokenRefusedError
+from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
     from adapters.slack import Identity, SlackApi
@@ -75,6 +76,7 @@ def surface_of(core: Core, settings: Settings) -> Surface:
         ledger=core.ledger,
         slack=core.outside.adapters.slack,
         rules=core.rules,
+        active=ActiveRuleset(core.rules.ruleset),
         status=core.performer.status,
     )
 

@@ -30,6 +30,7 @@ from quotebot.opening import load_rules, matrix, open_audit, open_database
 from quotebot.outside import Outside, build_performer, connect_outside
 from quotebot.performer import QuotePerformer, follow_ups
 from quotebot.polling import POLL_SECONDS
+from quotebot.ruleset_changes import RulesetChanges
 from quotebot.scheduler import Scheduler
 from quotebot.store import quotes as store
 
@@ -98,6 +99,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     outside = await ports.outside(stack, settings)
     await asyncio.to_thread(outside.adapters.artefacts.sweep)
     rules = load_rules(settings)
+    await RulesetChanges(ledger).begin(rules.ruleset)
     performer = build_performer(settings, ledger, outside.adapters)
     metrics = Metrics()
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone

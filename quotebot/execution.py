@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,6 +20,7 @@ from quotebot import effects, words
 from quotebot.approval_commands import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.commands import CreateAnother, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
 from quotebot.domain.lifecycle import is_final
+from quotebot.domain.rulesets import RulesetError
 from quotebot.handlers import approvals, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
 from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft
@@ -26,6 +28,7 @@ from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store import schedule, versions
+from quotebot.store.rulesets import ActiveRuleset
 from quotebot.telemetry import hashed
 
 if TYPE_CHECKING:
@@ -64,6 +67,7 @@ class Executor:
         self._ledger = ledger
         self._policy = matrix.of("default")
         self._rules = rules
+        self._active = ActiveRuleset(rules.ruleset)
         self._draw = draw
         self._poll_seconds = poll_seconds
 
@@ -76,11 +80,18 @@ class Executor:
     async def step(self) -> int:
         """Execute what is due, at most one command per quote; returns how many were executed."""
         operations = await self._ledger.claim_operations(AT_ONCE)
+        if operations:
+            await self._look_ahead()
         if len(operations) == 1:  # the usual case needs no tasks
             await self._execute_bound(operations[0])
         elif operations:
             await self._execute_together(operations)
         return len(operations)
+
+    async def _look_ahead(self) -> None:
+        """Read what was activated meanwhile before a transaction needs it: while a large ruleset is parsed, nobody could write."""
+        with contextlib.suppress(DatabaseError, RulesetError):  # the transaction looks again, and says what is wrong
+            await self._ledger.database.read(self._active.read)
 
     async def _execute_together(self, operations: list[Operation]) -> None:
         """Let all come to an end, each on its own; then raise what makes going on unsafe."""
@@ -157,6 +168,7 @@ class Executor:
 
     def decide(self, tx: Tx, operation: Operation) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read."""
+        self._rules = replace(self._rules, ruleset=self._active.read(tx))  # what an operator activated meanwhile counts at once
         payload = parse_stored(operation.action_kind, operation.payload)
         transport = store.transport(tx, operation.id)
         asked = handlers.Asked(

@@ -49,7 +49,7 @@ class LedgerInUseError(Exception):
 
 
 def load_rules(settings: Settings) -> Rules:
-    """Return the active ruleset and policy with the configured approvers."""
+    """Return the policy and the approvers, with the ruleset that prices while the ledger has none (store/rulesets.py)."""
     return Rules(
         ruleset=_ruleset(),
         policy=_policy(),

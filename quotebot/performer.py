@@ -28,6 +28,7 @@ from quotebot.slack.cards import Card, OwedEffect, status_card
 from quotebot.slack.offers import offer_blocks
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
+from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
     from adapters.artefacts import Artefacts
@@ -63,6 +64,7 @@ class QuotePerformer:
         self._ledger = ledger
         self._adapters = adapters
         self._rules = rules
+        self._active = ActiveRuleset(rules.ruleset)
         self._seller = seller
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
 
@@ -125,14 +127,14 @@ class QuotePerformer:
 
     async def status(self, quote_id: str) -> Card | None:
         """Render a quote's card as it would be now, or None when there is no such quote."""
-        state = await self._ledger.database.read(lambda tx: self._card_state(tx, quote_id))
+        state, ruleset = await self._ledger.database.read(lambda tx: (self._card_state(tx, quote_id), self._active.read(tx)))
         if state is None:
             return None
         quote, owed, away = state
         approvers = () if quote.approval is None else self._rules.who_may_decide(quote.approval, quote.makers, away)
         decision = evaluate(quote.pricing, self._rules.policy)
         undecided = quote.state is QuoteState.PRICED and not decision.automatic
-        free = free_discount(quote.pricing, self._rules.ruleset, self._rules.policy) if undecided else None
+        free = free_discount(quote.pricing, ruleset, self._rules.policy) if undecided else None
         return status_card(quote, owed, approvers=approvers, decision=decision, free_discount=free)
 
     def _card_state(self, tx: Tx, quote_id: str) -> tuple[Quote, tuple[OwedEffect, ...], tuple[Delegation, ...]] | None:

@@ -11,8 +11,11 @@ from faults.lab.database import engine
 from ledger.dead_letters import Filters
 from ledger.retention import purge
 from quotebot.cli import letters, ops, quote_work
+from quotebot.domain.ruleset_sheets import edited, read_rows, to_sheets
+from quotebot.domain.rulesets import parse_ruleset
 from quotebot.lifecycle_commands import CancelQuote
-from quotebot.opening import dead_letters, open_ledger
+from quotebot.opening import dead_letters, load_rules, open_ledger
+from quotebot.ruleset_changes import Import, RulesetChanges, Who
 from quotebot.sandbox.slack.directory import TEAM_ID
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from faults.lab.loop import LabClock
     from faults.lab.traps import Trap
     from ledger.ledger import Ledger
+    from quotebot.domain.rulesets import Ruleset
     from quotebot.settings import Settings
 
 REASON: Final = "the other side is well again"
@@ -115,6 +119,25 @@ async def delegate(settings: Settings, clock: LabClock, trap: Trap) -> None:
         await asking.out_of_office(ledger, "U0MANAGER", "U0DEALDESK", TEAM_ID, until)
 
 
+async def change_ruleset(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot catalog import`, `discard`, `import` and `activate`: the one that is active at the end asks more for Pro."""
+    sample = load_rules(settings).ruleset
+    async with terminal(settings, clock, trap) as ledger:
+        changes = RulesetChanges(ledger)
+        await changes.import_draft(Import(dearer_pro(sample, "2", "12"), "prices.csv"), Who(ACTOR, "r1"), seen=1)
+        await changes.discard(2, Who(ACTOR, "r2"))
+        await changes.import_draft(Import(dearer_pro(sample, "3", "11"), "prices.csv"), Who(ACTOR, "r3"), seen=1)
+        await changes.activate(3, Who(ACTOR, "r4"), seen=1)
+
+
+def dearer_pro(ruleset: Ruleset, version: str, price: str) -> Ruleset:
+    """Return a ruleset whose first tier of Pro costs this, under another version."""
+    rows = read_rows("prices", "prices.csv", f"book,sku,from,price\nlist,pro,1,{price}\n".encode(), [])
+    untouched = read_rows("prices", "prices.csv", to_sheets(ruleset)["prices"].encode(), [])
+    others = [row for row in untouched if row.cells["sku"] != "pro"]
+    return parse_ruleset(edited(ruleset, version, {"prices": [*others, *rows]}, []).document)
+
+
 async def _resolve(settings: Settings, clock: LabClock, trap: Trap, *, delivered: bool) -> None:
     async with terminal(settings, clock, trap) as ledger:
         found = dead_letters(ledger)
@@ -148,5 +171,6 @@ OPERATORS: Final[Mapping[str, Callable[[Settings, LabClock, Trap], Awaitable[Non
         prune,
         cancel_quote,
         delegate,
+        change_ruleset,
     )
 }

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from ledger.ledger import Ledger
+    from quotebot.handlers.quotes import Rules
 
 
 def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
@@ -23,6 +24,22 @@ def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
             "Set QUOTEBOT_DATA_DIR to the bot's data folder."
         )
     return open_ledger(settings)
+
+
+async def active_rules() -> Rules:
+    """Return the rules with the ruleset that prices now: the ledger's active version, or without a ledger the built-in one."""
+    from dataclasses import replace  # noqa: PLC0415 -- see root.py
+
+    from quotebot.opening import load_rules, open_ledger  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+    from quotebot.store.rulesets import ActiveRuleset  # noqa: PLC0415 -- see root.py
+
+    settings = load_settings()
+    rules = load_rules(settings)
+    if not settings.ledger_path.exists():
+        return rules
+    async with open_ledger(settings) as ledger:
+        return replace(rules, ruleset=await ledger.database.read(ActiveRuleset(rules.ruleset).read))
 
 
 def operator() -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, opened, quote_reads
+from quotebot.cli import exits, opened, quote_reads, quote_verify
 from quotebot.cli.quote_work import NEW, Deed, UsageError, carry_out, options
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ app.command(quote_reads.price)
 app.command(quote_reads.preview)
 app.command(quote_reads.compare)
 app.command(quote_reads.explain)
+app.command(quote_verify.reprice)
 
 As = Annotated[str | None, Parameter(name="--as")]
 Json = Annotated[bool, Parameter(name="--json", negative="")]
@@ -54,12 +55,10 @@ async def new(
         Print JSON.
     """
     from quotebot.commands import CreateQuote  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
     from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
 
     typed = " ".join(text)
-    read = grammar.parse(f"new {typed}", channel, load_rules(load_settings()).catalogue)
+    read = grammar.parse(f"new {typed}", channel, (await opened.active_rules()).catalogue)
     if not isinstance(read, CreateQuote):
         return quote_reads.misread(read)
     try:
@@ -143,11 +142,9 @@ async def revise(
         Print JSON.
     """
     from quotebot.commands import ReviseQuote  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
     from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
 
-    typed, catalogue = " ".join(text), load_rules(load_settings()).catalogue
+    typed, catalogue = " ".join(text), (await opened.active_rules()).catalogue
     request, changes = None, None
     if whole:
         request = grammar.read_request(typed, catalogue)

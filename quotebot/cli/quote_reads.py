@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from quotebot.domain.pricing import PriceRequest
     from quotebot.domain.quotes import Quote
     from quotebot.domain.versions import Simulation
+    from quotebot.handlers.quotes import Rules
     from quotebot.slack.verbs import Meaning
     from quotebot.store.versions import Filter, Page
 
@@ -112,7 +113,7 @@ async def price(*text: str, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    simulation = _simulated(" ".join(text))
+    simulation = await _simulated(" ".join(text))
     if isinstance(simulation, int):
         return simulation
     if json_output:
@@ -135,7 +136,7 @@ async def preview(*text: str, json_output: Json = False) -> int:
     from quotebot.slack.reads import preview as in_words  # noqa: PLC0415 -- see root.py
 
     typed = " ".join(text)
-    simulation = await _simulated_quote(typed) if typed.upper().startswith("Q-") else _simulated(typed)
+    simulation = await _simulated_quote(typed) if typed.upper().startswith("Q-") else await _simulated(typed)
     if isinstance(simulation, int):
         return simulation
     decision = simulation.decision
@@ -203,11 +204,16 @@ async def explain(
         Print JSON.
     """
     from quotebot.domain.pricing import explain as trace_of  # noqa: PLC0415 -- see root.py
+    from quotebot.store import rulesets  # noqa: PLC0415 -- see root.py
 
     async with opened.existing_ledger() as ledger:
         found = await find(ledger, quote, version)
-    if found is None:
-        return no_such_quote(quote, version)
+        if found is None:
+            return no_such_quote(quote, version)
+        priced_by, label = found.pricing.ruleset_hash, found.pricing.ruleset
+        row, said = await ledger.database.read(
+            lambda tx: (rulesets.of_snapshot(tx, priced_by, label), rulesets.pricing_words(tx, priced_by, label))
+        )
     trace = trace_of(found.pricing)
     if line is not None:
         trace = tuple(sentence for sentence in trace if sentence.startswith(f"{line}. "))
@@ -215,9 +221,11 @@ async def explain(
             exits.complain(f"{found.quote_id} has {len(found.pricing.lines)} lines; there is no line {line}.")
             return exits.NOTHING_MATCHED
     if json_output:
-        letters.print_json({"schema_version": 1, "quote_id": found.quote_id, "version": found.version, "trace": list(trace)})
+        ruleset = {"version": None if row is None else row.version, "name": label, "hash": priced_by}
+        told = {"quote_id": found.quote_id, "version": found.version, "ruleset": ruleset, "trace": list(trace)}
+        letters.print_json({"schema_version": 1, **told})
     else:
-        print("\n".join(trace))
+        print("\n".join(trace if line is not None else (trace[0], said, *trace[1:])))
     return exits.OK
 
 
@@ -263,22 +271,18 @@ def misread_parts(problems: tuple[str, ...]) -> int:
     return exits.USAGE
 
 
-def _simulated(typed: str) -> Simulation | int:
+async def _simulated(typed: str) -> Simulation | int:
     """Price a whole request as it was typed; an exit status when that cannot be."""
-    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
     from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
 
-    rules = load_rules(load_settings())
+    rules = await opened.active_rules()
     request = grammar.read_request(typed, rules.catalogue)
-    return misread_parts(request) if isinstance(request, tuple) else _priced_request(request)
+    return misread_parts(request) if isinstance(request, tuple) else _priced_request(request, rules)
 
 
 async def _simulated_quote(typed: str) -> Simulation | int:
     from quotebot.domain.changes import changed  # noqa: PLC0415 -- see root.py
     from quotebot.domain.pricing import request_of  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
     from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
     from quotebot.words import pricing_problem  # noqa: PLC0415 -- see root.py
 
@@ -287,24 +291,21 @@ async def _simulated_quote(typed: str) -> Simulation | int:
         found = await find(ledger, name)
     if found is None:
         return no_such_quote(name)
-    request = request_of(found.pricing)
+    request, rules = request_of(found.pricing), await opened.active_rules()
     if not colon:
-        return _priced_request(request)
-    changes = grammar.read_changes(body, load_rules(load_settings()).catalogue)
+        return _priced_request(request, rules)
+    changes = grammar.read_changes(body, rules.catalogue)
     if isinstance(changes, tuple):
         return misread_parts(changes)
     edited = changed(request, changes)
-    return misread_parts(tuple(map(pricing_problem, edited))) if isinstance(edited, tuple) else _priced_request(edited)
+    return misread_parts(tuple(map(pricing_problem, edited))) if isinstance(edited, tuple) else _priced_request(edited, rules)
 
 
-def _priced_request(request: PriceRequest) -> Simulation | int:
+def _priced_request(request: PriceRequest, rules: Rules) -> Simulation | int:
     from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
     from quotebot.domain.versions import Simulation, simulate  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
     from quotebot.words import pricing_problem  # noqa: PLC0415 -- see root.py
 
-    rules = load_rules(load_settings())
     found = simulate(request, rules.ruleset, rules.policy, SystemClock().now_ms())
     return found if isinstance(found, Simulation) else misread_parts(tuple(map(pricing_problem, found)))
 

@@ -147,6 +147,7 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
     from ledger.sqlite import SqliteDatabase  # noqa: PLC0415 -- see root.py
     from quotebot import __version__, opening  # noqa: PLC0415 -- see root.py
     from quotebot.execution import Executor, burial_answer  # noqa: PLC0415 -- see root.py
+    from quotebot.ruleset_changes import RulesetChanges  # noqa: PLC0415 -- see root.py
     from quotebot.store import quotes as store  # noqa: PLC0415 -- see root.py
 
     async with opening.instance_lock(settings):
@@ -160,7 +161,9 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
                 answer=lambda tx, poisoned: burial_answer(tx, poisoned, "the bot stopped while working on it", clock.now_ms()),
                 follow=letters.follow(ledger),
             )
-            executor = Executor(ledger, opening.load_rules(settings), random.SystemRandom().uniform, opening.matrix(settings))
+            rules = opening.load_rules(settings)
+            await RulesetChanges(ledger).begin(rules.ruleset)
+            executor = Executor(ledger, rules, random.SystemRandom().uniform, opening.matrix(settings))
             with _warnings_only():
                 while await executor.step() and not has_ended(await _look(ledger, operation_id)):
                     pass

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App, CycloptsError
 
 from quotebot import __version__
-from quotebot.cli import audit, dead, drill, exits, ledger, metrics, operate, ops, policy, quote, serve, trace
+from quotebot.cli import audit, catalog, dead, drill, exits, ledger, metrics, operate, ops, policy, quote, serve, trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,7 @@ app = App(
 app.command(serve.run)
 app.command(serve.sandbox)
 app.command(quote.app)
+app.command(catalog.app)
 app.command(dead.app)
 app.command(dead.replay)
 app.command(trace.trace)

@@ -6,6 +6,7 @@ is read: an unclear price never waits for a customer to find it.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -96,6 +97,33 @@ def parse_ruleset_toml(text: str) -> Ruleset:
     except ValueError as error:
         raise RulesetError([RulesetProblem((), f"it is not valid TOML: {error}", "correct the text")]) from error
     return parse_ruleset(document)
+
+
+def parse_ruleset_json(text: str) -> Ruleset:
+    """Read a document from JSON text; numbers are exact. Raises RulesetError."""
+    try:
+        document = json.loads(text, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_once_each)
+    except (ValueError, RecursionError) as error:
+        raise RulesetError([RulesetProblem((), f"it is not valid JSON: {error}", "correct the text")]) from error
+    return parse_ruleset(document)
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} is there twice in one object")
+        found[key] = value
+    return found
+
+
+def renamed(ruleset: Ruleset, version: str) -> Ruleset:
+    """Return the same rules under another version, with the hash of that. Raises RulesetError when it cannot be a version."""
+    return parse_ruleset({**canonical_ruleset(ruleset), "version": version})
 
 
 def canonical_ruleset(ruleset: Ruleset) -> dict[str, object]:

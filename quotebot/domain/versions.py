@@ -94,6 +94,8 @@ def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
     if found.discount_percent is not None:
         asked = " \u2192 ".join(money.format_percent(percent) for percent in found.discount_percent)
         said.append(f"discount {asked}")
+    if said and before.ruleset != after.ruleset:
+        said.append(f"catalogue {before.ruleset} \u2192 {after.ruleset}")
     if found.list_total is not None or found.currency is not None:
         said.append(f"list {money.format_amount(before.list_total, old)} \u2192 {money.format_amount(after.list_total, new)}")
     if found.net_total is not None or found.currency is not None:

@@ -49,6 +49,9 @@ DOMAIN_EVENTS = frozenset(
         "approval.invalidated",
         "delegation.set",
         "delegation.ended",
+        "ruleset.imported",
+        "ruleset.activated",  # and the one before it retired
+        "ruleset.discarded",
     }
 )
 DAY_MS = 86_400_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import Card
     from quotebot.slack.desk import FrontDesk
+    from quotebot.store.rulesets import ActiveRuleset
 
 OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Slack waits 3 s for that
 WHISPER_SECONDS: Final = 0.8
+RULES_SECONDS: Final = 0.5  # a large ruleset that was just activated may take longer
 
 log = structlog.get_logger(__name__)
 Body = dict[str, Any]
@@ -58,12 +60,14 @@ class Surface:
     ledger: Ledger
     slack: SlackApi
     rules: Rules
+    active: ActiveRuleset
     status: Callable[[str], Awaitable[Card | None]]
 
     async def on_command(self, ack: Any, body: Body, context: Any) -> None:
         """Handle /quote: read-only verbs are answered inside the ack, mutating ones are recorded first."""
         received_at = self.ledger.clock.now_ms()
-        asked = verbs.parse(body.get("text") or "", body["channel_id"], self.rules.catalogue)
+        rules = await self._rules_now()
+        asked = verbs.parse(body.get("text") or "", body["channel_id"], rules.catalogue)
         match asked:
             case CreateQuote() | CloneQuote():
                 await self._record(ack, context, intake.slash_command(body, asked, received_at))
@@ -81,8 +85,15 @@ class Surface:
             case grammar.GrammarProblem(message):
                 await ack(text=message)
             case question:
-                text = await Reads(self.ledger, self.rules).answer(question, body["user_id"], intake.home_team(body))
+                text = await Reads(self.ledger, rules).answer(question, body["user_id"], intake.home_team(body))
                 await ack(text=text)
+
+    async def _rules_now(self) -> Rules:
+        """Return the rules with the active ruleset. It only gives words their meaning: a command is decided by its own look."""
+        reading = asyncio.ensure_future(self.ledger.database.read(self.active.read))
+        reading.add_done_callback(_noticed)
+        await asyncio.wait({reading}, timeout=RULES_SECONDS)  # it goes on: the next command finds what was read
+        return replace(self.rules, ruleset=self.active.known)
 
     async def _record(self, ack: Any, context: Any, command: Command) -> None:
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
@@ -197,3 +208,9 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
     app.view(CHANGES_CALLBACK)(surface.on_rejection)
+
+
+def _noticed(reading: asyncio.Future[Any]) -> None:
+    """Leave what went wrong with the read to the command's own answer."""
+    if not reading.cancelled() and reading.exception() is not None:
+        log.warning("ruleset.unread", error=repr(reading.exception()))

@@ -16,6 +16,7 @@ from quotebot.domain.quotes import state_words
 from quotebot.domain.versions import Simulation, simulate
 from quotebot.slack.verbs import CompareRequest, ExplainRequest, SimulateRequest
 from quotebot.store import quotes as store
+from quotebot.store import rulesets
 from quotebot.store.versions import Filter, Page, list_quotes
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Reads:
     """Reads the ledger for one person's question."""
 
     ledger: Ledger
-    rules: Rules
+    rules: Rules  # with the ruleset that is active as the question is answered
 
     async def answer(self, asked: Read, user: str, team_id: str) -> str:
         """Return the answer as mrkdwn."""
@@ -109,6 +110,8 @@ def _explained(tx: Tx, asked: ExplainRequest, team_id: str) -> str:
         if not 1 <= asked.line <= len(quote.pricing.lines):
             return f"{quote.quote_id} has lines 1 to {len(quote.pricing.lines)}; there is no line {asked.line}."
         trace = tuple(sentence for sentence in trace if sentence.startswith(f"{asked.line}. "))
+    if asked.line is None:
+        trace = (trace[0], rulesets.pricing_words(tx, quote.pricing.ruleset_hash, quote.pricing.ruleset), *trace[1:])
     return _cut("\n".join((f"*{lifecycle_words.version_name(quote)}*", *(words.escape(sentence) for sentence in trace))))
 
 

@@ -235,3 +235,64 @@ SELECT anchor, slot, marked_at FROM schedule_marks WHERE job = :job AND name = :
 INSERT INTO schedule_marks (job, name, anchor, slot, outcome, marked_at) VALUES (:job, :name, :anchor, :slot, :outcome, :now)
 ON CONFLICT (job, name) DO UPDATE
 SET anchor = excluded.anchor, slot = excluded.slot, outcome = excluded.outcome, marked_at = excluded.marked_at;
+
+-- name: active_ruleset
+SELECT version, hash FROM rulesets WHERE state = 'active';
+
+-- name: ruleset_document
+SELECT document FROM rulesets WHERE version = :version;
+
+-- name: ruleset_version
+SELECT *, json_array_length(document, '$.products') AS products, json_array_length(document, '$.price_books') AS books
+FROM rulesets WHERE version = :version;
+
+-- name: ruleset_of_hash
+SELECT version FROM rulesets WHERE hash = :hash AND state <> 'discarded';
+
+-- name: ruleset_of_label
+SELECT version FROM rulesets WHERE label = :label AND state <> 'discarded';
+
+-- name: ruleset_versions
+-- The newest first, those before a version.
+SELECT *, json_array_length(document, '$.products') AS products, json_array_length(document, '$.price_books') AS books
+FROM rulesets WHERE version < :before ORDER BY version DESC LIMIT :limit;
+
+-- name: next_ruleset_version
+SELECT coalesce(max(version), 0) + 1 AS version FROM rulesets;
+
+-- name: insert_ruleset
+INSERT INTO rulesets (version, hash, label, document, state, origin, note, imported_by, imported_at)
+VALUES (:version, :hash, :label, :document, 'draft', :origin, :note, :imported_by, :imported_at);
+
+-- name: retire_ruleset
+-- active -> retired
+UPDATE rulesets SET state = 'retired', retired_at = :now WHERE state = 'active'
+RETURNING version;
+
+-- name: activate_ruleset
+-- draft, retired -> active
+UPDATE rulesets SET state = 'active', activated_by = :actor, activated_at = :now, retired_at = NULL
+WHERE version = :version AND (state = 'draft' OR state = 'retired')
+RETURNING version;
+
+-- name: discard_ruleset
+-- draft -> discarded
+UPDATE rulesets SET state = 'discarded' WHERE version = :version AND state = 'draft'
+RETURNING version;
+
+-- name: ruleset_request
+SELECT fingerprint, answer FROM ruleset_requests WHERE request_id = :request_id;
+
+-- name: insert_ruleset_request
+INSERT INTO ruleset_requests (request_id, fingerprint, answer, requested_by, requested_at)
+VALUES (:request_id, :fingerprint, :answer, :requested_by, :requested_at);
+
+-- name: snapshots_after
+-- Every priced version of every quote, in order, some at a time.
+SELECT quote_id, version, ruleset, pricing, pricing_hash FROM quote_versions
+WHERE quote_id > :quote_id OR (quote_id = :quote_id AND version > :version)
+ORDER BY quote_id, version LIMIT :limit;
+
+-- name: count_snapshots
+-- All of them: every id is above the empty one. Only a progress bar asks.
+SELECT count(*) AS snapshots FROM quote_versions WHERE quote_id > '';

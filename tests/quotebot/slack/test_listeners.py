@@ -16,7 +16,10 @@ from tests.rig import FIRST_QUOTE, GOLDEN, Deal, bot_in, eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-EMPTY = "SELECT 1 FROM operations UNION ALL SELECT 1 FROM deliveries UNION ALL SELECT 1 FROM audit_events"
+EMPTY = (  # but for the ruleset that every ledger begins with
+    "SELECT 1 FROM operations UNION ALL SELECT 1 FROM deliveries "
+    "UNION ALL SELECT 1 FROM audit_events WHERE event_type NOT LIKE 'ruleset.%'"
+)
 
 
 async def form(deal: Deal, user: str = "U0MANAGER") -> dict[str, Any]:

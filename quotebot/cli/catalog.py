@@ -1,0 +1,241 @@
+"""`quotebot catalog`: versions of the ruleset, imported from files, compared, checked and activated."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from quotebot.cli import catalog_files, catalog_print, catalog_reads, exits, letters, opened
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from quotebot.domain.rulesets import Ruleset
+    from quotebot.ruleset_changes import Answer, RulesetChanges, Who
+
+app = App(name="catalog", help="What is sold and for how much: import, compare, check and activate versions of the ruleset.")
+app.command(catalog_reads.list_versions, name="list")
+app.command(catalog_reads.show)
+app.command(catalog_reads.diff)
+app.command(catalog_reads.lint)
+app.command(catalog_reads.export)
+
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+Switch = Annotated[bool, Parameter(negative="")]
+As = Annotated[str | None, Parameter(name="--as")]
+
+
+@app.command(name="import")
+async def import_files(
+    *files: str,
+    dry_run: Switch = False,
+    activate: Switch = False,
+    note: str | None = None,
+    as_version: str | None = None,
+    replaces: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    actor: As = None,
+    request_id: str | None = None,
+    json_output: Json = False,
+) -> int:
+    """Read a ruleset as a draft: one TOML or JSON document, or CSV files whose tables replace those of the active version.
+
+    The difference to the active version is shown before anything is written. Exit status: 0 done, 3 refused, or bad rows (all of
+    them are named, nothing is imported), 64 usage, 65 the request id was used for something else.
+
+    Parameters
+    ----------
+    files
+        catalogue.toml or .json; or products.csv, books.csv, prices.csv, costs.csv, constraints.csv, taxes.csv, rates.csv. A file of
+        another name is given as prices=sheet.csv.
+    dry_run
+        Only show what would change.
+    activate
+        Let it price from now on.
+    note
+        Why, for whoever reads the list.
+    as_version
+        What the version is called; CSV files count the active one's on.
+    replaces
+        A draft that goes with it.
+    actor
+        Who imports, for the audit; the system user without it.
+    request_id
+        The same id twice is one import; a fresh one is printed without it.
+    json_output
+        Print JSON.
+    """
+    from quotebot.domain.lint import lint  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.ruleset_diff import ruleset_changes  # noqa: PLC0415 -- see root.py
+    from quotebot.ruleset_changes import Import  # noqa: PLC0415 -- see root.py
+
+    try:
+        who = _who(actor, request_id, quiet=dry_run)
+        given = catalog_files.sources(files)
+    except ValueError as error:
+        return catalog_reads.usage(f"{error}. Nothing was imported.")
+    if not given:
+        return catalog_reads.usage("Name the files to import, e.g. quotebot catalog import prices.csv --dry-run")
+    async with _changing(dry_run=dry_run) as (ledger, changes):
+        seen, base = await _active(ledger)
+        ruleset = catalog_files.read(given, base, as_version, await _known(ledger, base.name))
+        if isinstance(ruleset, list):
+            return catalog_print.print_problems(ruleset, json_output=json_output)
+        differences, warnings = ruleset_changes(base, ruleset), lint(ruleset)
+        if not json_output:
+            catalog_print.print_changes(differences)
+            catalog_print.print_warnings(warnings)
+        told = {"base": seen, "changes": [asdict(each) for each in differences], "warnings": list(warnings)}
+        if dry_run:
+            return _dry(told, ruleset, json_output=json_output)
+        origin = ", ".join(source.path.name for source in given)
+        wanted = Import(ruleset, origin, note, replaces, activate, catalog_files.fingerprint(given, as_version))
+        answer = await changes.import_draft(wanted, who, seen=seen)
+    return _report(answer, who, told, json_output=json_output)
+
+
+@app.command
+async def activate(version: str, *, actor: As = None, request_id: str | None = None, json_output: Json = False) -> int:
+    """Let a draft price from now on, or a retired version again. The next command is priced by it; what is priced keeps its price.
+
+    Exit status: 0 done, 3 refused (somebody else activated another one meanwhile, say), 4 no such version, 64, 65 as for import.
+
+    Parameters
+    ----------
+    version
+        Its number.
+    actor
+        Who decides, for the audit; the system user without it.
+    request_id
+        The same id twice is one activation; a fresh one is printed without it.
+    json_output
+        Print JSON.
+    """
+    from quotebot.domain.lint import lint as doubts  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.ruleset_diff import ruleset_changes  # noqa: PLC0415 -- see root.py
+
+    try:
+        who = _who(actor, request_id)
+    except ValueError as error:
+        return catalog_reads.usage(f"{error}. Nothing was changed.")
+    async with _changing() as (ledger, changes):
+        seen, base = await _active(ledger)
+        found = await catalog_reads.find(ledger, version)
+        if isinstance(found, int):
+            return found
+        row, ruleset = found
+        differences, warnings = ruleset_changes(base, ruleset), doubts(ruleset)
+        if not json_output:
+            catalog_print.print_changes(differences)
+            catalog_print.print_warnings(warnings)
+        answer = await changes.activate(row.version, who, seen=seen)
+    told = {"base": seen, "changes": [asdict(each) for each in differences], "warnings": list(warnings)}
+    return _report(answer, who, told, json_output=json_output)
+
+
+@app.command
+async def discard(version: str, *, actor: As = None, request_id: str | None = None, json_output: Json = False) -> int:
+    """Give a draft up. What was ever active is kept, because quotes name it. Options as of `quotebot catalog activate`."""
+    try:
+        who = _who(actor, request_id)
+    except ValueError as error:
+        return catalog_reads.usage(f"{error}. Nothing was changed.")
+    async with _changing() as (ledger, changes):
+        found = await catalog_reads.find(ledger, version)
+        if isinstance(found, int):
+            return found
+        answer = await changes.discard(found[0].version, who)
+    return _report(answer, who, {}, json_output=json_output)
+
+
+# ------------------------------------------------------------------------------------------------- what they share
+
+
+@contextlib.asynccontextmanager
+async def _changing(*, dry_run: bool = False) -> AsyncIterator[tuple[Ledger, RulesetChanges]]:
+    """Open the ledger for a change; one that no bot has started on yet gets its first version."""
+    from quotebot.ruleset_changes import RulesetChanges  # noqa: PLC0415 -- see root.py
+
+    async with opened.existing_ledger() as ledger:
+        changes = RulesetChanges(ledger)
+        if not dry_run:
+            await changes.begin(_builtin())
+        yield ledger, changes
+
+
+def _builtin() -> Ruleset:
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    return load_rules(load_settings()).ruleset
+
+
+async def _active(ledger: Ledger) -> tuple[int | None, Ruleset]:
+    """Return the version that prices now, and what it says; no version before the first start of a bot."""
+    from quotebot.store import rulesets as store  # noqa: PLC0415 -- see root.py
+
+    def look(tx: Tx) -> tuple[int | None, Ruleset]:
+        row = store.active(tx)
+        return (None, _builtin()) if row is None else (row.version, store.document(tx, row.version))
+
+    return await ledger.database.read(look)
+
+
+async def _known(ledger: Ledger, name: str) -> dict[str, str]:
+    """Return the hashes of the newest versions of this name, by what their documents call them."""
+    from quotebot.store import rulesets as store  # noqa: PLC0415 -- see root.py
+
+    rows = await ledger.database.read(store.newest)
+    begin = f"{name} "
+    kept = [row for row in rows if row.label.startswith(begin) and row.state != "discarded"]
+    return {row.label.removeprefix(begin): row.hash for row in kept}
+
+
+def _who(actor: str | None, request_id: str | None, *, quiet: bool = False) -> Who:
+    """Check who asks and under which id; a fresh id is printed before anything is done. Raises ValueError."""
+    import uuid  # noqa: PLC0415 -- see root.py
+
+    from quotebot.cli.quote_work import REQUEST_ID  # noqa: PLC0415 -- see root.py
+    from quotebot.ruleset_changes import Who  # noqa: PLC0415 -- see root.py
+
+    checked = letters.checked_actor(actor, opened.operator())
+    if request_id is not None and not REQUEST_ID.fullmatch(request_id):
+        raise ValueError("--request-id is 1 to 100 printable characters without spaces")
+    if request_id is None:
+        request_id = uuid.uuid4().hex
+        if not quiet:
+            exits.complain(f"Request id {request_id}: give it again with --request-id and nothing is done twice.")
+    return Who(checked, request_id)
+
+
+def _dry(told: dict[str, object], ruleset: Ruleset, *, json_output: bool) -> int:
+    if json_output:
+        letters.print_json({"schema_version": 1, "dry_run": True, "outcome": "not imported", "name": ruleset.label, **told})
+    else:
+        exits.complain(f"It would be imported as {ruleset.label}. Nothing was written.")
+    return exits.OK
+
+
+def _report(answer: Answer, who: Who, told: dict[str, object], *, json_output: bool) -> int:
+    done = answer.outcome in ("applied", "unchanged")
+    if json_output:
+        letters.print_json({"schema_version": 1, "request_id": who.request_id, **asdict(answer), **told})
+    elif done:
+        print(answer.text)
+    else:
+        exits.complain(answer.text)
+    return STATUSES[answer.outcome]
+
+
+STATUSES: Final[Mapping[str, int]] = {
+    "applied": exits.OK,
+    "unchanged": exits.OK,
+    "refused": exits.REFUSED,
+    "conflict": exits.CONFLICT,
+    "not_found": exits.NOTHING_MATCHED,
+}

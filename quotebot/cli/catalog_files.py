@@ -1,0 +1,165 @@
+"""What `quotebot catalog` reads and writes: one document, or CSV files over a version; and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from quotebot.domain.rulesets import Ruleset
+    from quotebot.domain.sheets import SheetProblem, SheetRow
+
+DOCUMENTS: Final = (".toml", ".json")
+YAML: Final = (".yaml", ".yml")
+LOOKED_AT: Final = 5  # versions that sheets may say again
+NOTHING_KNOWN: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file as it was named and read: `table` is set for CSV."""
+
+    name: str
+    path: Path
+    table: str | None
+    data: bytes
+
+
+class FilesError(ValueError):
+    """The files cannot be taken as they were named; nothing was read."""
+
+
+def sources(names: Sequence[str]) -> list[Source]:
+    """Read what was named, e.g. catalogue.toml, prices-2027.csv or prices=sheet.csv. Raises FilesError."""
+    named = [_named(name) for name in names]
+    whole = next((path for path, table in named if table is None), None)
+    if whole is not None and len(named) > 1:
+        raise FilesError(f"{whole} is a whole ruleset: give it alone, or give CSV files for single tables")
+    return [Source(str(path), path, table, _bytes(path)) for path, table in named]
+
+
+def read(
+    given: Sequence[Source], base: Ruleset, as_version: str | None = None, known: Mapping[str, str] = NOTHING_KNOWN
+) -> Ruleset | list[SheetProblem]:
+    """Return the ruleset that the files make, CSV over `base`, or everything that is wrong.
+
+    `known` are the hashes of the versions that are there, by what their documents call themselves, the newest first: sheets that
+    say what one of the newest says are that one.
+    """
+    if given[0].table is None:
+        return _document(given[0], as_version)
+    found = _sheets(given, base, as_version, known)
+    if as_version is not None or isinstance(found, list):
+        return found
+    from quotebot.domain.rulesets import renamed  # noqa: PLC0415 -- see root.py
+
+    for name, known_hash in ((base.version, base.hash), *islice(known.items(), LOOKED_AT)):
+        same = renamed(found, name)
+        if same.hash == known_hash:
+            return same
+    return found
+
+
+def fingerprint(given: Sequence[Source], as_version: str | None) -> str:
+    """Return what identifies the files as they were read, 64 hex digits."""
+    from ledger import keys  # noqa: PLC0415 -- see root.py
+
+    return keys.digest([as_version, *([source.table, keys.sha256(source.data)] for source in given)])
+
+
+def write_folder(folder: Path, texts: dict[str, str]) -> list[Path]:
+    """Write one CSV file per table. Raises FilesError when one is there already or cannot be written."""
+    paths = [folder / f"{table}.csv" for table in texts]
+    there = [path for path in paths if path.exists()]
+    if there:
+        raise FilesError(f"{there[0]} is there already")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in zip(paths, texts.values(), strict=True):
+            path.write_text(text, "utf-8", newline="")
+    except OSError as error:
+        raise FilesError(f"{folder} cannot be written ({error.strerror})") from error
+    return paths
+
+
+def _named(name: str) -> tuple[Path, str | None]:
+    from quotebot.domain.ruleset_sheets import COLUMNS, table_of  # noqa: PLC0415 -- see root.py
+
+    before, sign, after = name.partition("=")
+    if sign and before in COLUMNS:
+        return Path(after), before
+    path = Path(name)
+    suffix = path.suffix.casefold()
+    if suffix in DOCUMENTS:
+        return path, None
+    if suffix in YAML:
+        raise FilesError(f"{name}: YAML is not read, as its numbers are binary floats. Save it as JSON or TOML")
+    table = table_of(path.name)
+    if table is None:
+        tables = ", ".join(COLUMNS)
+        raise FilesError(f"{name} does not say which table it holds: call it e.g. prices.csv, or write prices={name} ({tables})")
+    return path, table
+
+
+def _bytes(path: Path) -> bytes:
+    from quotebot.domain.sheets import BYTES_MAX  # noqa: PLC0415 -- see root.py
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise FilesError(f"{path} cannot be read ({error.strerror})") from error
+    if len(data) > BYTES_MAX:
+        raise FilesError(f"{path} has more than {BYTES_MAX:,} bytes: split it")
+    return data
+
+
+def _sheets(
+    given: Sequence[Source], base: Ruleset, as_version: str | None, known: Mapping[str, str]
+) -> Ruleset | list[SheetProblem]:
+    from quotebot.domain import ruleset_sheets  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.rulesets import RulesetError, parse_ruleset  # noqa: PLC0415 -- see root.py
+
+    problems: list[SheetProblem] = []
+    tables: dict[str, list[SheetRow]] = {}
+    for source in given:
+        assert source.table is not None  # noqa: S101 -- sources() takes a document alone
+        rows = ruleset_sheets.read_rows(source.table, source.name, source.data, problems)
+        tables.setdefault(source.table, []).extend(rows)
+    if problems:  # of the files themselves: what their rows would mean is not clear
+        return problems
+    version = as_version or ruleset_sheets.next_version(base.version, known.__contains__)
+    edited = ruleset_sheets.edited(base, version, tables, problems)
+    try:
+        ruleset = parse_ruleset(edited.document)
+    except RulesetError as error:
+        return _in_order(edited.with_those_of(error.problems), given)
+    return _in_order(problems, given) if problems else ruleset
+
+
+def _document(source: Source, as_version: str | None) -> Ruleset | list[SheetProblem]:
+    from quotebot.domain.rulesets import RulesetError, parse_ruleset_json, parse_ruleset_toml, renamed  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.sheets import SheetProblem  # noqa: PLC0415 -- see root.py
+
+    try:
+        text = source.data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = source.data.count(b"\n", 0, error.start) + 1
+        return [SheetProblem(source.name, line, None, None, "the text is not UTF-8", "save the file as UTF-8")]
+    try:
+        ruleset = (parse_ruleset_json if source.path.suffix.casefold() == ".json" else parse_ruleset_toml)(text)
+        return ruleset if as_version is None else renamed(ruleset, as_version)
+    except RulesetError as error:
+        return [
+            SheetProblem(source.name, None, problem.place or None, None, problem.message, problem.suggestion)
+            for problem in error.problems
+        ]
+
+
+def _in_order(problems: list[SheetProblem], given: Sequence[Source]) -> list[SheetProblem]:
+    order = {source.name: number for number, source in enumerate(given)}
+    return sorted(problems, key=lambda problem: (order.get(problem.file, len(order)), problem.line or 0))

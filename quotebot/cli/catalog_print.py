@@ -1,0 +1,116 @@
+"""How `quotebot catalog` prints: versions, products, differences, and everything that is wrong with a file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from quotebot.cli import exits, letters, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quotebot.domain.ruleset_diff import Change
+    from quotebot.domain.rulesets import Ruleset
+    from quotebot.domain.sheets import SheetProblem
+    from quotebot.store.rulesets import RulesetVersion
+
+PROBLEMS_SHOWN: Final = 100
+CHANGES_SHOWN: Final = 200
+CELL_CHARACTERS: Final = 80
+HASH_CHARACTERS: Final = 12
+
+
+def print_problems(problems: Sequence[SheetProblem], *, json_output: bool) -> int:
+    """Print what is wrong, the first hundred, and how many there are; returns the exit status."""
+    shown = problems[:PROBLEMS_SHOWN]
+    if json_output:
+        listed = [asdict(problem) for problem in shown]
+        letters.print_json({"schema_version": 1, "outcome": "bad", "problems": listed, "problem_count": len(problems)})
+    else:
+        for problem in shown:
+            exits.complain(str(problem))
+    more = f" The first {len(shown)} are shown." if len(problems) > len(shown) else ""
+    exits.complain(f"{len(problems)} {'problem' if len(problems) == 1 else 'problems'}.{more} Nothing was imported.")
+    return exits.REFUSED
+
+
+def print_changes(changes: Sequence[Change]) -> None:
+    """Print a difference as a table, one line per change."""
+    if not changes:
+        print("Nothing differs.")
+        return
+    tables.print_table(
+        ("", "Table", "What", "Field", "Before", "After"),
+        [
+            (change.kind, change.table, _cut(change.key), change.field, _cut(change.old), _cut(change.new))
+            for change in changes[:CHANGES_SHOWN]
+        ],
+    )
+    if len(changes) > CHANGES_SHOWN:
+        exits.complain(f"{len(changes) - CHANGES_SHOWN:,} more changes; --json shows all of them.")
+
+
+def print_warnings(warnings: Sequence[str]) -> None:
+    """Say what is allowed but hardly meant."""
+    for warning in warnings:
+        exits.complain(f"Warning: {warning}.")
+
+
+def print_versions(versions: Sequence[RulesetVersion]) -> None:
+    """Print versions as a table, the newest first."""
+    tables.print_table(
+        ("Version", "State", "Name", "Products", "Books", "Imported", "By", "Hash", "Note"),
+        [
+            (
+                str(each.version),
+                each.state,
+                each.label,
+                f"{each.products:,}",
+                f"{each.books:,}",
+                letters.time_words(each.imported_at),
+                each.imported_by,
+                each.hash[:HASH_CHARACTERS],
+                each.note or each.origin,
+            )
+            for each in versions
+        ],
+    )
+
+
+def print_products(ruleset: Ruleset) -> None:
+    """Print what a version sells, as a table. Never what it costs the seller."""
+    products = ruleset.catalogue.products
+    tables.print_table(
+        ("SKU", "Kind", "Billing", "Unit", "On sale", "Price books", "Family", "Name"),
+        [
+            (
+                sku,
+                product.kind,
+                product.billing,
+                product.unit,
+                "yes" if product.active else "no",
+                str(sum(sku in book.prices for book in ruleset.books)),
+                product.family,
+                product.name,
+            )
+            for sku, product in sorted(products.items())
+        ],
+    )
+
+
+def print_facts(version: RulesetVersion) -> None:
+    """Print what is known of one version."""
+    for name, value in facts(version).items():
+        if value is not None:
+            print(f"{name:14} {letters.for_people(name, value)}")
+
+
+def facts(version: RulesetVersion) -> dict[str, Any]:
+    """Return a version as JSON prints it; times are Unix milliseconds."""
+    return asdict(version)
+
+
+def _cut(text: str | None) -> str:
+    told = "-" if text is None else text
+    return told if len(told) <= CELL_CHARACTERS else f"{told[: CELL_CHARACTERS - 1]}…"

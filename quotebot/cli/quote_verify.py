@@ -1,0 +1,84 @@
+"""`quotebot quote reprice --verify`: whether every stored price still comes out of its own ruleset, to the byte."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import Parameter
+
+from quotebot.cli import exits, letters, opened
+
+if TYPE_CHECKING:
+    from quotebot.repricing import Repriced
+
+SHOWN: Final = 100  # snapshots that differ
+DIFFERENCES_SHOWN: Final = 20  # of one snapshot
+
+
+async def reprice(
+    *,
+    verify: Annotated[bool, Parameter(negative="")] = False,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Price every stored version of every quote again by the ruleset that priced it, and compare byte for byte. Changes nothing.
+
+    Exit status: 0 all come out the same, 3 some differ (they are named), 64 usage.
+
+    Parameters
+    ----------
+    verify
+        Needed: there is nothing else to do. A quote gets other prices by being revised or cloned.
+    json_output
+        Print JSON.
+    """
+    from rich.console import Console  # noqa: PLC0415 -- see root.py
+    from rich.progress import Progress  # noqa: PLC0415 -- see root.py
+
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.repricing import Repricing  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    if not verify:
+        exits.complain(
+            "Stored prices never change: say --verify to check them. A quote gets other prices by `quotebot quote revise`."
+        )
+        return exits.USAGE
+    checked, differing = 0, 0
+    shown: list[Repriced] = []
+    async with opened.existing_ledger() as ledger:
+        repricing = Repricing(ledger, load_rules(load_settings()).ruleset)
+        total = await repricing.count()
+        with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+            task = bar.add_task("Pricing again", total=total)
+            async for repriced in repricing.all():
+                checked += 1
+                bar.update(task, completed=checked)
+                if repriced.differences:
+                    differing += 1
+                    shown += [repriced] if differing <= SHOWN else []
+    if json_output:
+        told = [{**asdict(each), "differences": each.differences[:DIFFERENCES_SHOWN]} for each in shown]
+        letters.print_json({"schema_version": 1, "snapshots": checked, "differing": differing, "shown": told})
+    else:
+        _tell(checked, differing, shown)
+    return exits.REFUSED if differing else exits.OK
+
+
+def _tell(checked: int, differing: int, shown: list[Repriced]) -> None:
+    for each in shown:
+        number = "" if each.ruleset_version is None else f", version {each.ruleset_version}"
+        print(f"{each.quote_id} v{each.version} (priced by {each.ruleset}{number}):")
+        for difference in each.differences[:DIFFERENCES_SHOWN]:
+            print(f"  {difference}")
+        if len(each.differences) > DIFFERENCES_SHOWN:
+            print(f"  and {len(each.differences) - DIFFERENCES_SHOWN} more")
+    if differing > len(shown):
+        print(f"{differing - len(shown):,} more differ.")
+    name = "snapshot" if checked == 1 else "snapshots"
+    print(
+        f"{checked:,} {name} priced again: {differing:,} differ."
+        if differing
+        else f"{checked:,} {name} priced again: all the same."
+    )

@@ -1,0 +1,147 @@
+"""Loads and saves versions of the ruleset inside an open ledger transaction, and knows which one prices now."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ledger import keys
+from quotebot.domain.rulesets import canonical_ruleset, parse_ruleset
+
+if TYPE_CHECKING:
+    from ledger.database import Row, Tx
+    from quotebot.domain.rulesets import Ruleset
+
+LISTED_MAX: Final = 200
+VERSION_MAX: Final = 1_000_000_000
+HASH_CHARACTERS: Final = 12  # of a hash that people read
+
+
+@dataclass(frozen=True, slots=True)
+class RulesetVersion:
+    """One stored version without its document. Times are Unix milliseconds."""
+
+    version: int
+    hash: str
+    label: str  # name and version as the document says, e.g. "acme 7"
+    state: str  # "draft" | "active" | "retired" | "discarded"
+    origin: str  # the files it was read from
+    note: str | None
+    imported_by: str
+    imported_at: int
+    activated_by: str | None
+    activated_at: int | None
+    retired_at: int | None
+    products: int
+    books: int
+
+
+class ActiveRuleset:
+    """The ruleset that prices now. It is read in the caller's own transaction, and parsed again only after an activation.
+
+    While the ledger has none, which is before the first start of a bot, `initial` is the one.
+    """
+
+    def __init__(self, initial: Ruleset) -> None:
+        self._initial = initial
+        self.known = initial  # as it was read last
+
+    def read(self, tx: Tx) -> Ruleset:
+        """Return it. Remembering is safe in work that may run twice: a hash never means another content."""
+        row = tx.one("active_ruleset")
+        if row is None:
+            return self._initial
+        known = self.known
+        if row["hash"] != known.hash:
+            known = self.known = document(tx, row["version"])
+        return known
+
+
+def active(tx: Tx) -> RulesetVersion | None:
+    """Return the active version, None before the first start of a bot."""
+    row = tx.one("active_ruleset")
+    return None if row is None else load(tx, row["version"])
+
+
+def load(tx: Tx, version: int) -> RulesetVersion | None:
+    """Return a version, or None."""
+    row = tx.one("ruleset_version", version=version)
+    return None if row is None else _version(row)
+
+
+def of_hash(tx: Tx, ruleset_hash: str) -> RulesetVersion | None:
+    """Return the version with this content that was not discarded, or None."""
+    row = tx.one("ruleset_of_hash", hash=ruleset_hash)
+    return None if row is None else load(tx, row["version"])
+
+
+def of_label(tx: Tx, label: str) -> RulesetVersion | None:
+    """Return the version called so that was not discarded, or None."""
+    row = tx.one("ruleset_of_label", label=label)
+    return None if row is None else load(tx, row["version"])
+
+
+def of_snapshot(tx: Tx, ruleset_hash: str, label: str) -> RulesetVersion | None:
+    """Return the version that priced a snapshot; the oldest snapshots hold no hash and name it by its label. None if not stored."""
+    return of_hash(tx, ruleset_hash) if ruleset_hash else of_label(tx, label)
+
+
+def pricing_words(tx: Tx, ruleset_hash: str, label: str) -> str:
+    """Return in words which version priced a snapshot, and by which one it would be priced if it were revised or cloned now."""
+    row, now = of_snapshot(tx, ruleset_hash, label), active(tx)
+    if row is None:
+        return f"Its ruleset {label} is not stored in this ledger."
+    said = f"Ruleset version {row.version} ({row.label}, {row.hash[:HASH_CHARACTERS]}) priced it"
+    if now is None or row.version == now.version:
+        return f"{said}; it is the active one."
+    return f"{said}; a revision or a clone is priced by version {now.version} ({now.label})."
+
+
+def newest(tx: Tx) -> tuple[RulesetVersion, ...]:
+    """Return the newest versions, the newest first, at most two hundred."""
+    return tuple(_version(row) for row in tx.all("ruleset_versions", before=VERSION_MAX, limit=LISTED_MAX))
+
+
+def document(tx: Tx, version: int) -> Ruleset:
+    """Return what a version says. Raises LookupError when there is none, RulesetError when this build cannot read it."""
+    row = tx.one("ruleset_document", version=version)
+    if row is None:
+        raise LookupError(f"there is no version {version} of the ruleset")
+    return _parsed(row["document"])
+
+
+@functools.lru_cache(maxsize=4)
+def _parsed(text: str) -> Ruleset:
+    """Read a stored document once for all who ask: a large one takes a second, and it never changes."""
+    return parse_ruleset(json.loads(text))
+
+
+def insert(tx: Tx, ruleset: Ruleset, *, origin: str, note: str | None, actor: str, now: int) -> int:
+    """Store a draft and return its version."""
+    row = tx.one("next_ruleset_version")
+    assert row is not None  # noqa: S101 -- an aggregate always answers
+    version: int = row["version"]
+    content: Any = canonical_ruleset(ruleset)
+    text = keys.canonical_json(content).decode()
+    named = {"version": version, "hash": ruleset.hash, "label": ruleset.label, "document": text}
+    tx.one("insert_ruleset", **named, origin=origin, note=note, imported_by=actor, imported_at=now)
+    return version
+
+
+def activate(tx: Tx, version: int, *, actor: str, now: int) -> int | None:
+    """Retire the active version and make this one active; returns the retired one. Raises LookupError when it cannot be."""
+    retired = tx.one("retire_ruleset", now=now)
+    if tx.one("activate_ruleset", version=version, actor=actor, now=now) is None:
+        raise LookupError(f"version {version} of the ruleset cannot be activated")
+    return None if retired is None else int(retired["version"])
+
+
+def discard(tx: Tx, version: int) -> bool:
+    """Give a draft up; false when it is none."""
+    return tx.one("discard_ruleset", version=version) is not None
+
+
+def _version(row: Row) -> RulesetVersion:
+    return RulesetVersion(**{name: row[name] for name in RulesetVersion.__dataclass_fields__})
