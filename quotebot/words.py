@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.approvals import decided_words
+from quotebot.domain.approvals import NOT_KNOWN, decided_words
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import ApprovalState, state_words, title, utc_text
 
@@ -199,6 +199,15 @@ def stale(seen_version: int, quote: Quote) -> str:
 def foreign_team(quote: Quote) -> str:
     """Answer to somebody from another workspace; it tells them nothing about the quote."""
     return f"Only members of the workspace that owns {quote.quote_id} can change it. Nothing was changed."
+
+
+def turned_away(code: str) -> str:
+    """Refuse somebody because of who they are in the workspace."""
+    if code == "not_known":
+        return f"{NOT_KNOWN} Try again in a minute."
+    if code == "foreign_team":
+        return "Only members of this workspace can use Quotebot. Nothing was changed. Ask a member of it."
+    return "Guests, bots and people who have left cannot use Quotebot. Nothing was changed. Ask a full member of this workspace."
 
 
 def wrong_state(quote: Quote, verb: str) -> str:

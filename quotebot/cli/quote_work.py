@@ -160,13 +160,21 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
                 answer=lambda tx, poisoned: burial_answer(tx, poisoned, "the bot stopped while working on it", clock.now_ms()),
                 follow=letters.follow(ledger),
             )
-            executor = Executor(ledger, opening.load_rules(settings), random.SystemRandom().uniform, opening.matrix(settings))
+            executor = Executor(
+                ledger, opening.load_rules(settings), random.SystemRandom().uniform, opening.matrix(settings), know=_nobody_is_asked
+            )
             with _warnings_only():
                 while await executor.step() and not has_ended(await _look(ledger, operation_id)):
                     pass
             await recovery.give_back(ledger)
         finally:
             await database.close()
+
+
+async def _nobody_is_asked(operation: Operation) -> bool:
+    """What Slack said of people while the bot ran is all that is known here."""
+    del operation
+    return True
 
 
 @contextlib.contextmanager

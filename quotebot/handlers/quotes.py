@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.keys import effect_key
@@ -35,6 +35,7 @@ DOMAIN_EVENTS = frozenset(
         "quote.lost",
         "quote.expired",
         "quote.stale_noted",
+        "access.refused",
         "approval.requested",
         "approval.automatic",
         "approval.reused",
@@ -105,7 +106,7 @@ class Asked:
     seen_version: int | None
     actor_name: str = ""
     actor_type: str = "user"  # "system" is the scheduler: no person, who is answered nothing
-    actor_kind: str = "member"  # "guest" or "bot", as far as the surface it came through knows
+    actor_kind: str = "member"  # one of domain.people.Kind, as Slack last said
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,9 @@ def foreign(asked: Asked, quote: Quote) -> Decision | None:
     """Refuse somebody of another workspace; None when the person belongs to the quote's."""
     if asked.team_id == quote.team_id:
         return None
-    return refused(asked, quote.quote_id, quote.channel, "foreign_team", words.foreign_team(quote))
+    refusal = refused(asked, quote.quote_id, quote.channel, "foreign_team", words.foreign_team(quote))
+    event = AuditEvent("access.refused", quote.quote_id, after={"code": "foreign_team", "actor": asked.actor})
+    return replace(refusal, events=(event,))
 
 
 def refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str) -> Decision:

@@ -164,6 +164,15 @@ WHERE d.team_id = :team_id AND d.since <= :now AND :now < d.until AND d.delegate
     AND (n.since, n.operation_key) > (d.since, d.operation_key))
 ORDER BY d.absent;
 
+-- name: known_person
+SELECT kind, fetched_at FROM people WHERE team_id = :team_id AND user_id = :user_id;
+
+-- name: keep_person
+-- What Slack said last counts, whichever of two answers is written first.
+INSERT INTO people (team_id, user_id, kind, fetched_at) VALUES (:team_id, :user_id, :kind, :fetched_at)
+ON CONFLICT (team_id, user_id) DO UPDATE SET kind = excluded.kind, fetched_at = excluded.fetched_at
+WHERE excluded.fetched_at >= people.fetched_at;
+
 -- name: transport_of_operation
 -- By the request id that the operation was first seen under: deliveries have no index of their operations.
 SELECT d.transport FROM operations AS o JOIN deliveries AS d
