@@ -213,10 +213,16 @@ def _decide_2_from_1(stored: Stored) -> Stored:
     return {**stored, "v": 2}
 
 
+def _delegate_2_from_1(stored: Stored) -> Stored:
+    """2 may say when an absence begins, and why."""
+    return {**stored, "v": 2, "since": None, "reason": None}
+
+
 UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
     ("quote.create", 1): _create_2_from_1,
     ("quote.create", 2): _create_3_from_2,
     ("approval.decide", 1): _decide_2_from_1,
+    ("approval.delegate", 1): _delegate_2_from_1,
 }
 
 

@@ -262,11 +262,12 @@ class Executor:
 
     def _delegate(self, tx: Tx, asked: handlers.Asked, payload: DelegateApprovals) -> Outcome:
         """Remember who stands in for whom. The command is kept as long as it is in force, and thirty days more."""
-        decision = escalation.delegate(asked, payload, self._rules)
+        since = asked.received_at if payload.since is None else payload.since
+        away = () if payload.delegate is None else approval_store.delegations_of(tx, asked.team_id, payload.delegate, since)
+        decision = escalation.delegate(asked, payload, self._rules, away)
         now = self._now_ms()
         if decision.kind == "applied":
-            times = {"since": asked.received_at, "until": max(payload.until, asked.received_at)}
-            approval_store.delegate(tx, asked.operation_key, asked.team_id, payload.absent, payload.delegate, **times)
+            approval_store.delegate(tx, asked.operation_key, asked.team_id, payload, asked.received_at)
         return replace(_outcome(decision), retain_until=max(payload.until, now) + KEEP_REFUSED_MS)
 
     def _change(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote_id: str) -> Outcome:

@@ -133,7 +133,7 @@ class QuotePerformer:
         decision = evaluate(quote.pricing, self._rules.policy)
         undecided = quote.state is QuoteState.PRICED and not decision.automatic
         free = free_discount(quote.pricing, self._rules.ruleset, self._rules.policy) if undecided else None
-        return status_card(quote, owed, approvers=approvers, decision=decision, free_discount=free)
+        return status_card(quote, owed, approvers=approvers, away=away, decision=decision, free_discount=free)
 
     def _card_state(self, tx: Tx, quote_id: str) -> tuple[Quote, tuple[OwedEffect, ...], tuple[Delegation, ...]] | None:
         quote = store.load(tx, quote_id)

@@ -66,6 +66,11 @@ def changing(quote_id: str, ref: str) -> str:
     return f"On it: the card of {quote_id} and its thread show what comes of it. Ref {ref}"
 
 
+def noted(ref: str) -> str:
+    """Answer of a recorded command about no quote that is still running."""
+    return f"On it: the answer follows here. Ref {ref}"
+
+
 def operation_pending(ref: str) -> str:
     """Answer to a repeated delivery, or to a wait, while the first one is still running."""
     return f"Operation pending, ref {ref}. It is recorded and will finish by itself; you need not send it again."
@@ -128,6 +133,7 @@ def help_text() -> str:
             "`/quote finalize Q-...` freezes an approved quote, `/quote sent Q-... to &lt;recipient&gt;` records that it was sent.",
             "`/quote accept Q-...`, `/quote lost Q-...: &lt;reason&gt;` and `/quote cancel Q-...` end it.",
             "`/quote clone Q-... [for &lt;account&gt;]` makes a new quote of it.",
+            "`/quote delegate @colleague until 2026-12-24` lets somebody approve instead of you while you are away.",
             "`/quote help` shows this. Instead of new: start, create.",
             f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",
         )

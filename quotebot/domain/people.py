@@ -27,10 +27,15 @@ class Delegation:
     delegate: str
     since: int
     until: int
+    reason: str | None = None
 
     def holds_at(self, at: int) -> bool:
         """Tell whether it is in force at this moment (Unix ms)."""
         return self.since <= at < self.until
+
+    def overlaps(self, since: int, until: int) -> bool:
+        """Tell whether some moment belongs to both periods."""
+        return self.since < until and since < self.until
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def roles_of(user: str, holders: Holders) -> frozenset[str]:
 
 def person(user: str, team: str, roles: frozenset[str], stands_in_for: Iterable[StandIn], kind: str = "member") -> Person:
     """Return the person; a kind this build does not know is a guest, who decides nothing."""
-    known = next((each for each in KINDS if each == kind), "guest")
+    known: Kind = next((each for each in KINDS if each == kind), "guest")
     return Person(user, team, roles, known, tuple(sorted(stands_in_for, key=lambda one: one.absent)))
 
 

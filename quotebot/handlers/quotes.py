@@ -50,6 +50,7 @@ DOMAIN_EVENTS = frozenset(
         "approval.invalidated",
         "delegation.set",
         "delegation.ended",
+        "delegation.refused",
     }
 )
 DAY_MS = 86_400_000

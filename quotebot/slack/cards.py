@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from quotebot import words
+from quotebot import approval_words, words
 from quotebot.domain import money
 from quotebot.domain.approvals import decided_words, slot_words
 from quotebot.domain.lifecycle import allowed
@@ -21,12 +21,14 @@ from quotebot.domain.slots import SlotState
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from quotebot.domain.people import Delegation
     from quotebot.domain.policy import PolicyDecision
     from quotebot.domain.pricing import PricedLine, Pricing
     from quotebot.domain.quotes import Approval, Quote
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
 REQUEST_CHANGES = "approval.request_changes"
+APPROVE_WITH_REASON = "approval.approve_with_reason"  # opens a form: dual control wants a written reason
 
 BUTTON_SCHEMA = 1
 BUTTON_CHARACTERS_MAX = 2_000
@@ -125,18 +127,20 @@ def status_card(
     owed: tuple[OwedEffect, ...],
     *,
     approvers: tuple[str, ...] = (),
+    away: tuple[Delegation, ...] = (),
     decision: PolicyDecision | None = None,
     free_discount: Decimal | None = None,
 ) -> Card:
-    """Render the card. `approvers` are user ids to name while approval is pending; `decision` previews it before submission.
+    """Render the card. `approvers` are user ids to name while approval is pending, `away` for whom they may stand in.
 
-    `free_discount` is the largest discount in per cent at which nobody would have to approve.
+    `decision` previews it before submission; `free_discount` is the largest discount in per cent at which nobody would have to
+    approve.
     """
     pricing = quote.pricing
     net = money.format_amount(pricing.net_total, pricing.currency)
     account = words.one_line(quote.account)
     text = f"Quote {title(quote)} for {words.escape(clipped(account, HEADER_CHARACTERS_MAX))}: {_state(quote.state)}, {net}"
-    approval_text = _approval_text(quote, approvers, decision, free_discount)
+    approval_text = _approval_text(quote, approvers, away, decision, free_discount)
     elements = _buttons(quote, decision)
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": _plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
@@ -196,7 +200,11 @@ def _row(line: PricedLine, currency: str) -> str:
 
 
 def _approval_text(
-    quote: Quote, approvers: tuple[str, ...], decision: PolicyDecision | None, free_discount: Decimal | None
+    quote: Quote,
+    approvers: tuple[str, ...],
+    away: tuple[Delegation, ...],
+    decision: PolicyDecision | None,
+    free_discount: Decimal | None,
 ) -> str | None:
     if quote.state is QuoteState.PRICED and decision is not None:
         hint = "" if free_discount is None else f"\n💡 Up to {money.format_percent(free_discount)} discount it needs nobody"
@@ -207,7 +215,7 @@ def _approval_text(
     if approval.state is not ApprovalState.PENDING:
         return "⌛ Nobody decided in time. Submit it to ask again"
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
-    waiting = f"\nWaiting for {words.mentions(asked)}" if asked else ""
+    waiting = f"\nWaiting for {approval_words.waiting_for(asked, away)}" if asked else ""
     given = "".join(f"\n✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED)
     return f"⏳ {_needs(approval.required_roles, approval.reasons)}{given}{waiting}"
 
@@ -246,8 +254,11 @@ def _buttons(quote: Quote, decision: PolicyDecision | None) -> list[dict[str, An
         "confirm": _plain("Approve"),
         "deny": _plain("Not yet"),
     }
+    approve = {**_button(APPROVE, "Approve", value, style="primary"), "confirm": confirm}
+    if any(slot.dual_control and slot.is_open for slot in quote.approval.slots):
+        approve = _button(APPROVE_WITH_REASON, "Approve", value, style="primary")
     return [
-        {**_button(APPROVE, "Approve", value, style="primary"), "confirm": confirm},
+        approve,
         _button(REQUEST_CHANGES, "Request changes", value),
         _button(REJECT, "Reject", value, style="danger"),
     ]

@@ -94,6 +94,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "4867cc842d730abd0cf4b5864046be80f37b4023671dc70444313208e0aaa160",
         "cb16bf52fb94c5aa5c45f976f97c0264257d5e467ddc6cebb234cee921511bb5",
     ),
+    ("approval.delegate", 2): (
+        '{"from":"U0VP","reason":null,"since":null,"to":"U0CFO","until":1795257060000,"v":2}',
+        "db31ecabd35939beb939cdf0973c52b43caaf4b1f85cf616b90f7403a93805b4",
+        "3fe69429bd246dd0603dfbc4214ea92838695b807e72674a7ef69a9bb759e129",
+    ),
     ("approval.remind", 1): (
         '{"approval_id":"A-2026-0042-v1-1","slot":1,"v":1}',
         "c33f4cc751b5a0c3f63d017902dade9ddceb05497b2918781b4a0087b0e06235",
