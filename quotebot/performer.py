@@ -17,7 +17,7 @@ from adapters.salesforce import SalesforceLine, SalesforceQuote
 from ledger import keys
 from ledger.gates import Gate, family
 from ledger.records import Delivered, Effect, EffectIntent, FollowUps
-from quotebot import effects, words
+from quotebot import effects, figures, words
 from quotebot.documents import Seller, quote_document
 from quotebot.domain import money
 from quotebot.domain.policy import evaluate
@@ -133,7 +133,8 @@ class QuotePerformer:
         decision = evaluate(quote.pricing, self._rules.policy)
         undecided = quote.state is QuoteState.PRICED and not decision.automatic
         free = free_discount(quote.pricing, self._rules.ruleset, self._rules.policy) if undecided else None
-        return status_card(quote, owed, approvers=approvers, away=away, decision=decision, free_discount=free)
+        shown = figures.rows(quote.pricing, self._rules.policy)
+        return status_card(quote, owed, approvers=approvers, away=away, decision=decision, free_discount=free, figures=shown)
 
     def _card_state(self, tx: Tx, quote_id: str) -> tuple[Quote, tuple[OwedEffect, ...], tuple[Delegation, ...]] | None:
         quote = store.load(tx, quote_id)

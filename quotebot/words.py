@@ -125,6 +125,7 @@ def help_text() -> str:
         (
             "*Quotebot prices, approves and sends quotes.*",
             "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
+            "Also `; currency EUR`, `; tax DE`, `; terms liability_cap, net_60` (special terms of the contract).",
             "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
             "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
             "`/quote revise Q-...: 200 pro, add 10 sso, remove support; term 24m; discount 12%` makes a new version.",

@@ -88,6 +88,10 @@ def priced(pricing: Pricing) -> dict[str, Any]:
         "list_total": str(pricing.list_total),
         "discount_total": str(pricing.discount_total),
         "net_total": str(pricing.net_total),
+        "tax_total": str(pricing.tax_total),
+        "tax_estimated": pricing.tax_estimated,
+        "gross_total": str(pricing.gross_total),
+        "terms": list(pricing.terms),
         "lines": [_line(line) for line in pricing.lines],
     }
 
@@ -108,7 +112,7 @@ def _line(line: PricedLine) -> dict[str, Any]:
 
 
 def print_lines(pricing: Pricing) -> None:
-    """Print the lines of a price and its totals as a table."""
+    """Print the lines of a price and its totals as a table, and below it tax, the policy's currency and special terms."""
     from quotebot.domain import money  # noqa: PLC0415 -- see root.py
 
     currency = pricing.currency
@@ -133,3 +137,14 @@ def print_lines(pricing: Pricing) -> None:
             *totals,
         ],
     )
+    print_figures(pricing)
+
+
+def print_figures(pricing: Pricing) -> None:
+    """Print what stands beside the lines: tax, the total in the policy's currency, special terms."""
+    from quotebot import figures  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    for name, value in figures.rows(pricing, load_rules(load_settings()).policy):
+        print(f"{name}: {value}")

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from quotebot.cli import exits, letters, opened
-from quotebot.cli.quote_print import facts, priced, print_lines, print_page
+from quotebot.cli.quote_print import facts, priced, print_figures, print_lines, print_page
 from quotebot.cli.quote_work import plain
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ async def preview(*text: str, json_output: Json = False) -> int:
         letters.print_json({"schema_version": 1, **ruling, "required_roles": roles, **priced(simulation.pricing)})
     else:
         print(plain(in_words(decision)).replace("*", "") + ".")
+        print_figures(simulation.pricing)
     return exits.OK
 
 

@@ -12,6 +12,7 @@ from quotebot.domain import money, people
 from quotebot.domain.people import StandIn
 from quotebot.domain.pricing import Pricing, dated, price
 from quotebot.domain.quotes import Quote, QuoteState
+from quotebot.domain.special_terms import unknown_terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -147,7 +148,7 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
 
 def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules) -> Decision:
     """Price the request and show it. `allocate` gives the next quote number, asked for only when there is a quote to number."""
-    priced = price(dated(command.request, asked.received_at), rules.ruleset)
+    priced = unknown_terms(command.request.terms, rules.policy) or price(dated(command.request, asked.received_at), rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(words.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))

@@ -39,6 +39,7 @@ CONTEXT_ELEMENTS_MAX = 10
 LINES_SHOWN_MAX = 20
 NAME_CHARACTERS_MAX = 60  # at most 300 when every character is escaped
 DETAIL_CHARACTERS_MAX = 200
+FIGURE_CHARACTERS_MAX = 300
 REASONS_CHARACTERS_MAX = 500
 
 _ICONS = {
@@ -130,11 +131,12 @@ def status_card(
     away: tuple[Delegation, ...] = (),
     decision: PolicyDecision | None = None,
     free_discount: Decimal | None = None,
+    figures: tuple[tuple[str, str], ...] = (),
 ) -> Card:
     """Render the card. `approvers` are user ids to name while approval is pending, `away` for whom they may stand in.
 
     `decision` previews it before submission; `free_discount` is the largest discount in per cent at which nobody would have to
-    approve.
+    approve. `figures` are rows to say beside the lines: what, and how much.
     """
     pricing = quote.pricing
     net = money.format_amount(pricing.net_total, pricing.currency)
@@ -146,6 +148,7 @@ def status_card(
         {"type": "header", "text": _plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
         {"type": "section", "fields": _fields(quote)},
         {"type": "section", "text": _mrkdwn(_table(pricing))},
+        *_figures(figures),
         *([] if approval_text is None else [{"type": "section", "text": _mrkdwn(approval_text)}]),
         *([{"type": "actions", "block_id": "quote.actions", "elements": elements}] if elements else []),
         *_decided_context(quote),
@@ -189,6 +192,11 @@ def _table(pricing: Pricing) -> str:
             f"… and {len(rest)} more {'line' if len(rest) == 1 else 'lines'}, {money.format_amount(net, pricing.currency)} together"
         )
     return "\n".join(rows)
+
+
+def _figures(figures: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
+    rows = [f"{words.escape(name)}: *{words.escape(clipped(value, FIGURE_CHARACTERS_MAX))}*" for name, value in figures]
+    return [{"type": "section", "text": _mrkdwn("\n".join(rows))}] if rows else []
 
 
 def _row(line: PricedLine, currency: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from quotebot import lifecycle_words, words
+from quotebot import figures, lifecycle_words, words
 from quotebot.domain import money
 from quotebot.domain.changes import Changes, changed
 from quotebot.domain.pricing import clipped, explain, request_of
@@ -67,6 +67,8 @@ class Reads:
         if not isinstance(found, Simulation):
             return words.problem_list(tuple(words.pricing_problem(problem) for problem in found))
         head = f"*What if:* {_net(found)}. {preview(found.decision)}. Nothing was recorded."
+        rows = figures.rows(found.pricing, self.rules.policy)
+        head = "\n".join((head, *(words.escape(f"{name}: {value}") for name, value in rows)))
         if before is None:
             return _cut("\n".join((head, *(words.escape(line) for line in explain(found.pricing)))))
         name = lifecycle_words.version_name(before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -266,7 +267,7 @@ async def test_of_absences_that_overlap_the_last_one_told_of_counts(bench: Bench
         bench.clock.advance(1)
     for day, instead in asked.items():
         at = MORNING + day * DAY + 10
-        found = await bench.ledger.database.read(lambda tx, at=at: store.delegations(tx, "T0HOME", at))
+        found = await bench.ledger.database.read(partial(store.delegations, team_id="T0HOME", at=at))
         assert (day, "".join(each.delegate for each in found)) == (day, instead)
 
 
