@@ -15,6 +15,7 @@ from quotebot.domain.tax_lines import tax_lines
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from quotebot.domain.avoidance import Avoidance
     from quotebot.domain.policy import Policy
     from quotebot.domain.pricing import Pricing
 
@@ -46,6 +47,15 @@ def rows(pricing: Pricing, policy: Policy | None = None) -> tuple[Row, ...]:
     """Return all of them; with the policy also what it compares with its limits, which is nothing for the customer."""
     foreign = () if policy is None else policy_row(pricing, policy.currency)
     return (*tax_rows(pricing), *foreign, *terms_row(pricing))
+
+
+def avoidance_rows(changes: tuple[Avoidance, ...]) -> tuple[Row, ...]:
+    """Return the changes that avoid an approval: one row when they need nobody then, else one that says who is still needed."""
+    if not changes:
+        return ()
+    if not any(change.roles for change in changes):
+        return (("Needs nobody with", "; or ".join(change.words for change in changes)),)
+    return (("Needs less with", "; or ".join(f"{change.words} ({' and '.join(change.roles)})" for change in changes)),)
 
 
 def _amount(pricing: Pricing, amount: Decimal) -> str:

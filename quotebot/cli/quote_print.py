@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from quotebot.cli import exits, letters, tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from quotebot.domain.pricing import PricedLine, Pricing
     from quotebot.domain.quotes import Quote
     from quotebot.store.versions import Page
@@ -140,11 +142,27 @@ def print_lines(pricing: Pricing) -> None:
     print_figures(pricing)
 
 
-def print_figures(pricing: Pricing) -> None:
-    """Print what stands beside the lines: tax, the total in the policy's currency, special terms."""
+def easier_ways(pricing: Pricing) -> tuple[Sequence[tuple[str, str]], list[dict[str, Any]]]:
+    """Return the smallest changes that avoid an approval, as rows for people and as JSON prints them."""
+    from quotebot import figures  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.avoidance import avoidances  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    rules = load_rules(load_settings())
+    found = avoidances(pricing, rules.ruleset, rules.policy)
+    told = [
+        {"what": way.what, "sku": way.name or None, "before": str(way.before), "after": str(way.after), "roles": list(way.roles)}
+        for way in found
+    ]
+    return figures.avoidance_rows(found), told
+
+
+def print_figures(pricing: Pricing, more: Sequence[tuple[str, str]] = ()) -> None:
+    """Print what stands beside the lines: tax, the total in the policy's currency, special terms, and `more`."""
     from quotebot import figures  # noqa: PLC0415 -- see root.py
     from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
-    for name, value in figures.rows(pricing, load_rules(load_settings()).policy):
+    for name, value in (*figures.rows(pricing, load_rules(load_settings()).policy), *more):
         print(f"{name}: {value}")
