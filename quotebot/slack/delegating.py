@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DAY_MS: Final = 86_400_000
 DEFAULT_DAYS: Final = 14
 EXAMPLE: Final = "/quote delegate @colleague from 2026-12-21 until 2026-12-31 reason holidays"
-_MENTION = re.compile(r"<@([UW][A-Z0-9]{1,30})(?:\|[^>]*)?>|@?([UW][A-Z0-9]{4,30})")
+_MENTION = re.compile(r"<@([UW][A-Z0-9]{1,30})(?:\|[^>]*)?>|@?([UW][A-Z0-9]{2,30})")
 _PART = re.compile(r"(from|until|reason)[ :]+", re.IGNORECASE)
 
 
