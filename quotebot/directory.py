@@ -49,13 +49,17 @@ class Directory:
         if found is not None and 0 <= now - found.fetched_at < fresh:
             return True
         kind = await self._kind_of(team_id, user)
-        if kind is None:
-            vouched = operation.source == "cli" or (found is not None and found.counts_at(now))
-            return vouched or operation.action_kind not in APPROVING
+        if kind is not None and await self._kept(team_id, user, Known(kind, now)):
+            return True
+        vouched = operation.source == "cli" or (found is not None and found.counts_at(now))
+        return vouched or operation.action_kind not in APPROVING
+
+    async def _kept(self, team_id: str, user: str, found: Known) -> bool:
         try:
-            await self._ledger.database.write("directory", lambda tx: people.keep(tx, team_id, user, Known(kind, now)))
+            await self._ledger.database.write("directory", lambda tx: people.keep(tx, team_id, user, found))
         except NotRecorded as error:
             log.warning("directory.not_kept", error=str(error))
+            return False
         return True
 
     async def _kind_of(self, team_id: str, user: str) -> str | None:
