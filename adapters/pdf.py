@@ -88,6 +88,7 @@ class QuoteDocument:
     seller_lines: tuple[str, ...]
     accent: str
     created_at: str  # the PDF's own dates come from here, never from the clock
+    tax_rows: tuple[tuple[str, str], ...] = ()  # what and how much, the total with tax last; empty: before tax
 
     def __post_init__(self) -> None:
         if not _ACCENT.fullmatch(self.accent):

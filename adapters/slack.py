@@ -58,6 +58,17 @@ class UploadTicket:
     upload_url: str
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Who somebody is to the workspace. `teams` are the workspaces they belong to; a `foreign` person shares a channel only."""
+
+    teams: frozenset[str]
+    deactivated: bool
+    bot: bool
+    guest: bool
+    foreign: bool
+
+
 class SlackApi:
     """One workspace. Every method makes one request (`find`: one per page) and raises only `AdapterError`.
 
@@ -87,6 +98,20 @@ class SlackApi:
         """Ask Slack who we are (auth.test)."""
         who = await self._call("auth.test", form={})
         return Identity(*(_text(who, "auth.test", field) for field in ("team_id", "user_id", "bot_id")))
+
+    async def member(self, *, user: str) -> Member:
+        """Ask who somebody is (users.info). NOT_FOUND: nobody whom this workspace can see."""
+        who = (await self._call("users.info", form={"user": user})).get("user")
+        if not isinstance(who, dict) or who.get("id") != user:
+            raise unreadable("users.info", HTTPStatus.OK)
+        organisation = who.get("enterprise_user") or {}
+        return Member(
+            teams=frozenset({_text(who, "users.info", "team_id"), *(organisation.get("teams") or ())}),
+            deactivated=bool(who.get("deleted")),
+            bot=bool(who.get("is_bot")),
+            guest=bool(who.get("is_restricted") or who.get("is_ultra_restricted")),
+            foreign=bool(who.get("is_stranger")),
+        )
 
     async def post(
         self, *, channel: str, text: str, blocks: Sequence[Json], thread_ts: str | None, key: str, correlation_id: str

@@ -152,8 +152,8 @@ STORIES: Final = (
     ),
     Story(
         "out of office, the delegate approves",
-        lambda: [Operates("delegate"), Starts(), Settles(), Clicks("approval.approve", "U0DEALDESK"), Settles()],
-        lambda: [*_submitted(), Stops()],
+        lambda: [Types("delegate <@U0DEALDESK>", MANAGER), Settles(), Clicks("approval.approve", "U0DEALDESK"), Settles()],
+        _submitted,
     ),
     Story(
         "recovery",

@@ -198,6 +198,7 @@ DAMAGED_ROWS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a slot fired twice": (("UPDATE operations SET source = 'scheduler', source_request_id = 'tick' WHERE id < 3",), "I1 I11 I12"),
     "a decision by the requester": (("UPDATE approvals SET decided_by = requested_by WHERE decided_by IS NOT NULL",), "I13"),
+    "a decision by a guest": (("UPDATE people SET kind = 'guest' WHERE user_id = 'U0MANAGER'",), "I13"),
     "a decision under a role that does not suffice": (
         ("UPDATE approvals SET required_roles = '[\"vp_sales\"]' WHERE decided_by IS NOT NULL",),
         "I13",

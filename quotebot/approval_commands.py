@@ -13,23 +13,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DelegateApprovals:
-    """Let `delegate` decide instead of `absent` before `until` (Unix ms); without a delegate the absent person is back."""
+    """Let `delegate` decide instead of `absent` before `until` (Unix ms); without a delegate the absent person is back.
+
+    `since` (Unix ms) is when the absence begins, None: when the command came.
+    """
 
     kind: ClassVar[str] = "approval.delegate"
-    schema: ClassVar[int] = 1
+    schema: ClassVar[int] = 2
     absent: str
     delegate: str | None
     until: int
+    since: int | None = None
+    reason: str | None = None
 
     def canonical(self) -> dict[str, object]:
         """Return the JSON-ready form that is stored and hashed."""
-        return {"v": self.schema, "from": self.absent, "to": self.delegate, "until": self.until}
+        period = {"since": self.since, "until": self.until}
+        return {"v": self.schema, "from": self.absent, "to": self.delegate, **period, "reason": self.reason}
 
     @classmethod
     def parse(cls, stored: Stored) -> DelegateApprovals:
         """Rebuild from the canonical form of this schema version."""
-        delegate = stored["to"]
-        return cls(str(stored["from"]), None if delegate is None else str(delegate), int(stored["until"]))
+        delegate, since, reason = stored["to"], stored["since"], stored["reason"]
+        return cls(
+            absent=str(stored["from"]),
+            delegate=None if delegate is None else str(delegate),
+            until=int(stored["until"]),
+            since=None if since is None else int(since),
+            reason=None if reason is None else str(reason),
+        )
 
 
 @dataclass(frozen=True, slots=True)

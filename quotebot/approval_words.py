@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from quotebot import words
 from quotebot.domain.approvals import decided_words, slot_words
+from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import title, utc_text
 from quotebot.domain.slots import SlotState
 
 if TYPE_CHECKING:
+    from quotebot.domain.people import Delegation
     from quotebot.domain.quotes import Approval, Quote
     from quotebot.domain.slots import Slot
 
@@ -83,9 +85,36 @@ def incident_needed() -> str:
     )
 
 
-def delegated(delegate: str, until: int) -> str:
-    """Answer to a delegation that is now in force."""
-    return f"Until {utc_text(until)} {words.mention(delegate)} is asked instead of you. Decisions name both of you."
+def delegated(delegate: str, until: int, *, since: int | None = None) -> str:
+    """Answer to a delegation that is in force now, or will be from `since` (Unix ms)."""
+    begin = "" if since is None else f"From {utc_text(since)} "
+    until_words = f"{'until' if begin else 'Until'} {utc_text(until)}"
+    return f"{begin}{until_words} {words.mention(delegate)} is asked instead of you. Decisions name both of you."
+
+
+def standing(delegations: tuple[Delegation, ...], user: str) -> str:
+    """Answer the question who stands in for a person, and for whom they do."""
+    lines = [f"• {_absence(each, user)}" for each in delegations]
+    if not lines:
+        lines = ["Nobody stands in for you, and you stand in for nobody."]
+    hint = "`/quote delegate @colleague until 2026-12-24 reason holidays` names somebody, `/quote delegate off` ends it."
+    return "\n".join((*lines, hint))
+
+
+def waiting_for(approvers: tuple[str, ...], delegations: tuple[Delegation, ...]) -> str:
+    """Name whom an open request asks, and for whom those who stand in do: "<@U1>, <@U2> (for <@U3>)"."""
+    absent = {each.delegate: each.absent for each in delegations}
+    named = [words.mention(user) + (f" (for {words.mention(absent[user])})" if user in absent else "") for user in approvers]
+    more = len(named) - words.NAMED_MAX
+    return ", ".join(named) if more <= 0 else f"{', '.join(named[: words.NAMED_MAX])} and {more} more"
+
+
+def _absence(delegation: Delegation, user: str) -> str:
+    period = f"from {utc_text(delegation.since)} until {utc_text(delegation.until)}"
+    why = "" if delegation.reason is None else f": {words.escape(clipped(words.one_line(delegation.reason), 200))}"
+    if delegation.absent == user:
+        return f"{words.mention(delegation.delegate)} is asked instead of you {period}{why}"
+    return f"You are asked instead of {words.mention(delegation.absent)} {period}{why}"
 
 
 def back_in_office() -> str:
@@ -101,6 +130,8 @@ def delegation_refused(code: str, delegate: str | None) -> str:
         "no_authority": "You hold no approver's role, so there is nothing to stand in for. Nothing was changed.",
         "to_oneself": "Somebody else has to stand in for you. Nothing was changed. Name a colleague.",
         "until_past": "The end of an absence has to be later than now, and within a year. Nothing was changed. Name a later time.",
+        "ends_first": "The absence would end before it begins. Nothing was changed. Name a later end.",
+        "delegate_away": f"{who} is away then too, and nobody stands in for a stand-in. Nothing was changed. Name somebody else.",
         "lower_scope": f"{who} lacks an equal or higher role for one of yours. Nothing was changed. Name somebody who holds it.",
     }[code]
 

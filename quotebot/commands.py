@@ -47,7 +47,7 @@ class CreateQuote:
     """Create, price and show a quote in `channel`."""
 
     kind: ClassVar[str] = "quote.create"
-    schema: ClassVar[int] = 3
+    schema: ClassVar[int] = 4
     account: str
     request: PriceRequest
     channel: str
@@ -143,7 +143,7 @@ class ReviseQuote:
     """Give a quote other content, as a new version: either changes of what it asks for now, or a whole new request."""
 
     kind: ClassVar[str] = "quote.revise"
-    schema: ClassVar[int] = 1
+    schema: ClassVar[int] = 2
     changes: Changes | None = None
     request: PriceRequest | None = None
 
@@ -168,15 +168,23 @@ def _canonical_changes(changes: Changes) -> dict[str, object]:
         "lines": [{"deed": line.deed, "sku": line.sku, "quantity": line.quantity} for line in changes.lines],
         "term_months": changes.term_months,
         "requested_discount_percent": None if discount is None else format(discount.normalize(), "f"),
+        "currency": changes.currency,
+        "region": changes.region,
+        "with_tax": changes.with_tax,
+        "terms": None if changes.terms is None else list(changes.terms),
     }
 
 
 def _changes(stored: Stored) -> Changes:
-    term, discount = stored["term_months"], stored["requested_discount_percent"]
+    term, discount, terms = stored["term_months"], stored["requested_discount_percent"], stored["terms"]
     return Changes(
         lines=tuple(LineChange(line["deed"], line["sku"], int(line["quantity"])) for line in stored["lines"]),
         term_months=None if term is None else int(str(term)),
         discount_percent=None if discount is None else Decimal(str(discount)),
+        currency=stored["currency"],
+        region=stored["region"],
+        with_tax=stored["with_tax"],
+        terms=None if terms is None else tuple(str(term) for term in terms),
     )
 
 
@@ -208,15 +216,37 @@ def _create_3_from_2(stored: Stored) -> Stored:
     return {**stored, "v": 3}
 
 
+def _create_4_from_3(stored: Stored) -> Stored:
+    """4 may name special terms of the contract, which a build that only reads 3 would leave out."""
+    return {**stored, "v": 4}
+
+
+def _revise_2_from_1(stored: Stored) -> Stored:
+    """2 may change more: currency, region, tax and special terms."""
+    changes = stored["changes"]
+    if changes is None:
+        return {**stored, "v": 2}
+    more = {"currency": None, "region": None, "with_tax": None, "terms": None}
+    return {**stored, "v": 2, "changes": {**changes, **more}}
+
+
 def _decide_2_from_1(stored: Stored) -> Stored:
     """2 knows a third decision, which a build that only reads 1 must leave alone; the others are as they were."""
     return {**stored, "v": 2}
 
 
+def _delegate_2_from_1(stored: Stored) -> Stored:
+    """2 may say when an absence begins, and why."""
+    return {**stored, "v": 2, "since": None, "reason": None}
+
+
 UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
     ("quote.create", 1): _create_2_from_1,
     ("quote.create", 2): _create_3_from_2,
+    ("quote.create", 3): _create_4_from_3,
+    ("quote.revise", 1): _revise_2_from_1,
     ("approval.decide", 1): _decide_2_from_1,
+    ("approval.delegate", 1): _delegate_2_from_1,
 }
 
 

@@ -21,6 +21,7 @@ from ledger.measures import fold
 from ledger.retention import purge
 from quotebot import __version__
 from quotebot.alerts import log_dead_letter
+from quotebot.directory import Directory
 from quotebot.dispatch import Dispatcher
 from quotebot.execution import Executor, burial_answer
 from quotebot.housekeeping import LEASES_PER_LIFE, Housekeeper, Job
@@ -103,7 +104,8 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     performer = build_performer(settings, ledger, outside.adapters)
     metrics = Metrics()
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
-    workers = Workers(ledger, performer, rules, settings, ports, metrics)
+    directory = Directory(ledger, outside.adapters.slack)
+    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics)
     stack.push_async_callback(ledger.noted)
     stack.push_async_callback(workers.stop)
     workers.start()
@@ -125,11 +127,18 @@ class Workers:
     """The executor, dispatcher, housekeepers and scheduler as tasks. If one dies the bot stops: half a bot is worse than none."""
 
     def __init__(
-        self, ledger: Ledger, performer: QuotePerformer, rules: Rules, settings: Settings, ports: Ports, metrics: Metrics
+        self,
+        ledger: Ledger,
+        performer: QuotePerformer,
+        directory: Directory,
+        rules: Rules,
+        settings: Settings,
+        ports: Ports,
+        metrics: Metrics,
     ) -> None:
         self._ledger = ledger
         lines = matrix(settings)
-        self._executor = Executor(ledger, rules, ports.draw, lines, poll_seconds=ports.poll_seconds)
+        self._executor = Executor(ledger, rules, ports.draw, lines, know=directory.know, poll_seconds=ports.poll_seconds)
         self._dispatcher = Dispatcher(
             ledger,
             performer,

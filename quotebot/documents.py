@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from adapters.pdf import DocumentLine, QuoteDocument
+from quotebot import figures
 from quotebot.domain import money
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         discount_label="Discount" if len(set(percents)) > 1 else f"Discount ({money.format_percent(percents[0])})",
         discount_total=f"\u2212{money.format_amount(pricing.discount_total, currency)}" if discounted else "",
         net_total=money.format_amount(pricing.net_total, currency),
+        tax_rows=figures.tax_rows(pricing),
         assumptions=(f"All amounts are in {currency}.", f"Subscription term: {_months(pricing.term_months)}."),
-        terms=TERMS,
+        terms=(*TERMS, *(f"{value[:1].upper()}{value[1:]} as agreed for this quote." for _, value in figures.terms_row(pricing))),
         seller_name=seller.name,
         seller_lines=seller.lines,
         accent=ACCENT,

@@ -23,11 +23,12 @@ from quotebot.domain.lifecycle import is_final
 from quotebot.domain.rulesets import RulesetError
 from quotebot.handlers import approvals, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
+from quotebot.handlers.outsiders import turned_away
 from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import approvals as approval_store
+from quotebot.store import people, schedule, versions
 from quotebot.store import quotes as store
-from quotebot.store import schedule, versions
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.telemetry import hashed
 
@@ -62,9 +63,12 @@ class Executor:
         draw: Callable[[float, float], float],
         matrix: Matrix,
         *,
+        know: Callable[[Operation], Awaitable[bool]] | None = None,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
+        """`know` finds out who the actor is, keeps it in the ledger and says whether that suffices; without it nobody is asked."""
         self._ledger = ledger
+        self._know = know
         self._policy = matrix.of("default")
         self._rules = rules
         self._active = ActiveRuleset(rules.ruleset)
@@ -117,6 +121,8 @@ class Executor:
 
     async def _execute(self, operation: Operation) -> None:
         try:
+            if await self._waits_for_slack(operation):
+                return
             done = await self._when_writable(lambda: self._ledger.execute(operation, lambda tx: self.decide(tx, operation)))
         except StaleFenceError:
             log.warning("operation.late_result")
@@ -139,6 +145,17 @@ class Executor:
                 quote_version=operation.aggregate_version or operation.pinned_version or 1,
                 latency_ms=self._now_ms() - operation.received_at,
             )
+
+    async def _waits_for_slack(self, operation: Operation) -> bool:
+        """Put a command back whose actor has to be known and is not: their click is not lost with one answer of Slack's."""
+        if self._know is None or await self._know(operation):
+            return False
+        delay = self._policy.next_delay(operation.attempts + 1, self._draw, None)
+        if delay is None:
+            return False
+        trouble = Trouble(Failure.TRANSIENT.value, "Slack has not answered who gave this command.")
+        await self._when_writable(lambda: self._ledger.retry_operation(operation, trouble, round(delay * 1000)))
+        return True
 
     async def _when_writable(self, write: Callable[[], Awaitable[T]]) -> T:
         """Write, however long a full disk or a foreign lock lasts: the command is claimed and must come to an end."""
@@ -180,9 +197,12 @@ class Executor:
             seen_version=operation.pinned_version if operation.aggregate_version is None else operation.aggregate_version,
             actor_name=transport.get("actor_name", ""),
             actor_type=operation.actor_type,
-            actor_kind=transport.get("actor_kind", "member"),
+            actor_kind=self._kind(tx, operation),
         )
-        if isinstance(payload, CreateQuote | CloneQuote):
+        refusal = turned_away(asked, payload, operation.aggregate_id)
+        if refusal is not None:
+            outcome = _outcome(refusal)
+        elif isinstance(payload, CreateQuote | CloneQuote):
             outcome = self._create(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
@@ -194,6 +214,15 @@ class Executor:
         if outcome.kind == "refused":  # no quote came of it whose life would decide how long it is kept
             return replace(outcome, retain_until=self._now_ms() + KEEP_REFUSED_MS)
         return outcome
+
+    def _kind(self, tx: Tx, operation: Operation) -> str:
+        """Return what the actor is, as Slack last said. Who acts at a terminal is vouched for by whoever runs the machine."""
+        found = people.known(tx, operation.team_id, operation.actor)
+        if found is not None and found.counts_at(self._now_ms()):
+            return found.kind
+        if self._know is None or operation.source == "cli":
+            return "member" if found is None else found.kind
+        return "unknown"
 
     def _create(self, tx: Tx, asked: handlers.Asked, payload: Creation, *, reserved_at: int) -> Outcome:
         """Create, unless the person already has this very quote. A replay counts from when the command first came."""
@@ -245,11 +274,12 @@ class Executor:
 
     def _delegate(self, tx: Tx, asked: handlers.Asked, payload: DelegateApprovals) -> Outcome:
         """Remember who stands in for whom. The command is kept as long as it is in force, and thirty days more."""
-        decision = escalation.delegate(asked, payload, self._rules)
+        since = asked.received_at if payload.since is None else payload.since
+        away = () if payload.delegate is None else approval_store.delegations_of(tx, asked.team_id, payload.delegate, since)
+        decision = escalation.delegate(asked, payload, self._rules, away)
         now = self._now_ms()
         if decision.kind == "applied":
-            times = {"since": asked.received_at, "until": max(payload.until, asked.received_at)}
-            approval_store.delegate(tx, asked.operation_key, asked.team_id, payload.absent, payload.delegate, **times)
+            approval_store.delegate(tx, asked.operation_key, asked.team_id, payload, asked.received_at)
         return replace(_outcome(decision), retain_until=max(payload.until, now) + KEEP_REFUSED_MS)
 
     def _change(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote_id: str) -> Outcome:

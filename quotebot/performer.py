@@ -17,9 +17,10 @@ from adapters.salesforce import SalesforceLine, SalesforceQuote
 from ledger import keys
 from ledger.gates import Gate, family
 from ledger.records import Delivered, Effect, EffectIntent, FollowUps
-from quotebot import effects, words
+from quotebot import effects, figures, words
 from quotebot.documents import Seller, quote_document
 from quotebot.domain import money
+from quotebot.domain.avoidance import avoidances
 from quotebot.domain.policy import evaluate
 from quotebot.domain.preview import free_discount
 from quotebot.domain.pricing import canonical
@@ -135,7 +136,11 @@ class QuotePerformer:
         decision = evaluate(quote.pricing, self._rules.policy)
         undecided = quote.state is QuoteState.PRICED and not decision.automatic
         free = free_discount(quote.pricing, ruleset, self._rules.policy) if undecided else None
-        return status_card(quote, owed, approvers=approvers, decision=decision, free_discount=free)
+        shown = figures.rows(quote.pricing, self._rules.policy)
+        if undecided or quote.state is QuoteState.PENDING_APPROVAL:
+            changes = avoidances(quote.pricing, ruleset, self._rules.policy)
+            shown = (*shown, *figures.avoidance_rows(changes))
+        return status_card(quote, owed, approvers=approvers, away=away, decision=decision, free_discount=free, figures=shown)
 
     def _card_state(self, tx: Tx, quote_id: str) -> tuple[Quote, tuple[OwedEffect, ...], tuple[Delegation, ...]] | None:
         quote = store.load(tx, quote_id)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.approvals import decided_words
+from quotebot.domain.approvals import NOT_KNOWN, decided_words
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import ApprovalState, state_words, title, utc_text
 
@@ -64,6 +64,11 @@ def working(ref: str) -> str:
 def changing(quote_id: str, ref: str) -> str:
     """Answer of a recorded command about a quote that is still running."""
     return f"On it: the card of {quote_id} and its thread show what comes of it. Ref {ref}"
+
+
+def noted(ref: str) -> str:
+    """Answer of a recorded command about no quote that is still running."""
+    return f"On it: the answer follows here. Ref {ref}"
 
 
 def operation_pending(ref: str) -> str:
@@ -120,6 +125,7 @@ def help_text() -> str:
         (
             "*Quotebot prices, approves and sends quotes.*",
             "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
+            "Also `; currency EUR`, `; tax DE`, `; terms liability_cap, net_60` (special terms of the contract).",
             "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
             "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
             "`/quote revise Q-...: 200 pro, add 10 sso, remove support; term 24m; discount 12%` makes a new version.",
@@ -128,6 +134,7 @@ def help_text() -> str:
             "`/quote finalize Q-...` freezes an approved quote, `/quote sent Q-... to &lt;recipient&gt;` records that it was sent.",
             "`/quote accept Q-...`, `/quote lost Q-...: &lt;reason&gt;` and `/quote cancel Q-...` end it.",
             "`/quote clone Q-... [for &lt;account&gt;]` makes a new quote of it.",
+            "`/quote delegate @colleague until 2026-12-24` lets somebody approve instead of you while you are away.",
             "`/quote help` shows this. Instead of new: start, create.",
             f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",
         )
@@ -199,6 +206,15 @@ def stale(seen_version: int, quote: Quote) -> str:
 def foreign_team(quote: Quote) -> str:
     """Answer to somebody from another workspace; it tells them nothing about the quote."""
     return f"Only members of the workspace that owns {quote.quote_id} can change it. Nothing was changed."
+
+
+def turned_away(code: str) -> str:
+    """Refuse somebody because of who they are in the workspace."""
+    if code == "not_known":
+        return f"{NOT_KNOWN} Try again in a minute."
+    if code == "foreign_team":
+        return "Only members of this workspace can use Quotebot. Nothing was changed. Ask a member of it."
+    return "Guests, bots and people who have left cannot use Quotebot. Nothing was changed. Ask a full member of this workspace."
 
 
 def wrong_state(quote: Quote, verb: str) -> str:

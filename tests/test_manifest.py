@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The schema knows neither scopes nor events, so the names are held here: what this app is allowed to ask for, and nothing else.
-SCOPES = frozenset({"commands", "chat:write", "files:write", "files:read", "channels:history", "groups:history"})
+SCOPES = frozenset({"commands", "chat:write", "files:write", "files:read", "channels:history", "groups:history", "users:read"})
 EVENTS: frozenset[str] = frozenset()  # no message is read: everything starts with a command or a click
 
 

@@ -97,6 +97,8 @@ def _not_entitled(facts: Facts, approval: Row, quote: Row, slot: Row) -> Iterato
     askers = (approval["requested_by"], quote["requester"], facts.reviser_of.get((quote["quote_id"], approval["quote_version"])))
     if who in askers or (slot["on_behalf_of"] is not None and slot["on_behalf_of"] in askers):
         yield f"{who} decided what they had asked for"
+    if facts.kind_of.get(who, "member") != "member":
+        yield f"{who} is no full member but a {facts.kind_of[who]}"
     if not any(_suffices(role, each) for each in needed):
         yield f"it needs {needed}, and was decided as {role!r}"
     approvers = facts.house.approvers

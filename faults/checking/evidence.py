@@ -122,6 +122,7 @@ class Facts:
             (row["quote_id"], row["version"] + 1): row["superseded_by"]
             for row in rows(self.ledger, "SELECT * FROM superseded_versions")
         }
+        self.kind_of = {row["user_id"]: row["kind"] for row in rows(self.ledger, "SELECT * FROM people")}  # as Slack said
         self.gates = rows(self.ledger, "SELECT * FROM gates")
         self.tombstones = {row["operation_key"]: row for row in rows(self.ledger, "SELECT * FROM tombstones")}
         self.meta = {row["name"]: row["value"] for row in rows(self.ledger, "SELECT name, value FROM meta")}

@@ -46,7 +46,7 @@ CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "approval.expire": (frozenset({"approval.expired"}),),
     "approval.delegate": (frozenset({"delegation.set", "delegation.ended"}),),
 }
-CHANGES_NOTHING: Final = frozenset({"approval.refused"})
+CHANGES_NOTHING: Final = frozenset({"approval.refused", "access.refused", "delegation.refused"})
 
 
 def applied_once(facts: Facts) -> Iterator[str]:

@@ -342,6 +342,7 @@ _TYPED: Final = {
     "sent": "quote.mark_sent",
     "accept": "quote.accept",
     "lost": "quote.lose",
+    "delegate": "approval.delegate",
 }
 _ASKED: Final = {
     "quote.submit": "quote.submit",

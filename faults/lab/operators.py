@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
-from faults.lab import asking
 from faults.lab.database import engine
 from ledger.dead_letters import Filters
 from ledger.retention import purge
@@ -112,13 +111,6 @@ async def cancel_quote(settings: Settings, clock: LabClock, trap: Trap) -> None:
             await quote_work.execute_alone(settings, operation.id, clock, engine(trap))
 
 
-async def delegate(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """An approver is away for some weeks, at a terminal."""
-    async with terminal(settings, clock, trap) as ledger:
-        until = ledger.clock.now_ms() // asking.WEEK_MS * asking.WEEK_MS + 4 * asking.WEEK_MS  # the same when given again
-        await asking.out_of_office(ledger, "U0MANAGER", "U0DEALDESK", TEAM_ID, until)
-
-
 async def change_ruleset(settings: Settings, clock: LabClock, trap: Trap) -> None:
     """`quotebot catalog import`, `discard`, `import` and `activate`: the one that is active at the end asks more for Pro."""
     sample = load_rules(settings).ruleset
@@ -170,7 +162,6 @@ OPERATORS: Final[Mapping[str, Callable[[Settings, LabClock, Trap], Awaitable[Non
         resume,
         prune,
         cancel_quote,
-        delegate,
         change_ruleset,
     )
 }

@@ -213,7 +213,7 @@ def _who(actor: str | None, request_id: str | None, *, quiet: bool = False) -> W
     return Who(checked, request_id)
 
 
-def _dry(told: dict[str, object], ruleset: Ruleset, *, json_output: bool) -> int:
+def _dry(told: Mapping[str, object], ruleset: Ruleset, *, json_output: bool) -> int:
     if json_output:
         letters.print_json({"schema_version": 1, "dry_run": True, "outcome": "not imported", "name": ruleset.label, **told})
     else:
@@ -221,7 +221,7 @@ def _dry(told: dict[str, object], ruleset: Ruleset, *, json_output: bool) -> int
     return exits.OK
 
 
-def _report(answer: Answer, who: Who, told: dict[str, object], *, json_output: bool) -> int:
+def _report(answer: Answer, who: Who, told: Mapping[str, object], *, json_output: bool) -> int:
     done = answer.outcome in ("applied", "unchanged")
     if json_output:
         letters.print_json({"schema_version": 1, "request_id": who.request_id, **asdict(answer), **told})

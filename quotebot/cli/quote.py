@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, opened, quote_reads, quote_verify
+from quotebot.cli import exits, opened, quote_people, quote_reads, quote_verify
 from quotebot.cli.quote_work import NEW, Deed, UsageError, carry_out, options
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ app.command(quote_reads.preview)
 app.command(quote_reads.compare)
 app.command(quote_reads.explain)
 app.command(quote_verify.reprice)
+app.command(quote_people.delegate)
 
 As = Annotated[str | None, Parameter(name="--as")]
 Json = Annotated[bool, Parameter(name="--json", negative="")]
@@ -171,10 +172,16 @@ async def submit(
 
 @app.command
 async def approve(
-    quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
+    quote: str,
+    *,
+    reason: str | None = None,
+    version: Version = None,
+    user: As = None,
+    request_id: str | None = None,
+    json_output: Json = False,
 ) -> int:
-    """Approve what a quote waits for, under the person's authority. Options as of `quotebot quote revise`."""
-    return await _decide(quote, "approve", None, version, user, request_id, json_output=json_output)
+    """Approve what a quote waits for, under the person's authority; under dual control with a reason that names an incident."""
+    return await _decide(quote, "approve", reason, version, user, request_id, json_output=json_output)
 
 
 @app.command

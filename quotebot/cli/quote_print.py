@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from quotebot.cli import exits, letters, tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from quotebot.domain.pricing import PricedLine, Pricing
     from quotebot.domain.quotes import Quote
     from quotebot.store.versions import Page
@@ -88,6 +90,10 @@ def priced(pricing: Pricing) -> dict[str, Any]:
         "list_total": str(pricing.list_total),
         "discount_total": str(pricing.discount_total),
         "net_total": str(pricing.net_total),
+        "tax_total": str(pricing.tax_total),
+        "tax_estimated": pricing.tax_estimated,
+        "gross_total": str(pricing.gross_total),
+        "terms": list(pricing.terms),
         "lines": [_line(line) for line in pricing.lines],
     }
 
@@ -108,7 +114,7 @@ def _line(line: PricedLine) -> dict[str, Any]:
 
 
 def print_lines(pricing: Pricing) -> None:
-    """Print the lines of a price and its totals as a table."""
+    """Print the lines of a price and its totals as a table, and below it tax, the policy's currency and special terms."""
     from quotebot.domain import money  # noqa: PLC0415 -- see root.py
 
     currency = pricing.currency
@@ -133,3 +139,30 @@ def print_lines(pricing: Pricing) -> None:
             *totals,
         ],
     )
+    print_figures(pricing)
+
+
+def easier_ways(pricing: Pricing) -> tuple[Sequence[tuple[str, str]], list[dict[str, Any]]]:
+    """Return the smallest changes that avoid an approval, as rows for people and as JSON prints them."""
+    from quotebot import figures  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.avoidance import avoidances  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    rules = load_rules(load_settings())
+    found = avoidances(pricing, rules.ruleset, rules.policy)
+    told = [
+        {"what": way.what, "sku": way.name or None, "before": str(way.before), "after": str(way.after), "roles": list(way.roles)}
+        for way in found
+    ]
+    return figures.avoidance_rows(found), told
+
+
+def print_figures(pricing: Pricing, more: Sequence[tuple[str, str]] = ()) -> None:
+    """Print what stands beside the lines: tax, the total in the policy's currency, special terms, and `more`."""
+    from quotebot import figures  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    for name, value in (*figures.rows(pricing, load_rules(load_settings()).policy), *more):
+        print(f"{name}: {value}")

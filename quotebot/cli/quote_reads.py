@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from quotebot.cli import exits, letters, opened
-from quotebot.cli.quote_print import facts, priced, print_lines, print_page
+from quotebot.cli.quote_print import easier_ways, facts, priced, print_figures, print_lines, print_page
 from quotebot.cli.quote_work import plain
 
 if TYPE_CHECKING:
@@ -139,13 +139,16 @@ async def preview(*text: str, json_output: Json = False) -> int:
     simulation = await _simulated_quote(typed) if typed.upper().startswith("Q-") else await _simulated(typed)
     if isinstance(simulation, int):
         return simulation
-    decision = simulation.decision
+    decision, easier = simulation.decision, easier_ways(simulation.pricing)
     if json_output:
         ruling = {"automatic": decision.automatic, "blocked": decision.blocked, "hits": list(decision.hits)}
         roles = list(decision.required_roles)
-        letters.print_json({"schema_version": 1, **ruling, "required_roles": roles, **priced(simulation.pricing)})
+        letters.print_json(
+            {"schema_version": 1, **ruling, "required_roles": roles, "easier": easier[1], **priced(simulation.pricing)}
+        )
     else:
         print(plain(in_words(decision)).replace("*", "") + ".")
+        print_figures(simulation.pricing, easier[0])
     return exits.OK
 
 

@@ -163,13 +163,19 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
             )
             rules = opening.load_rules(settings)
             await RulesetChanges(ledger).begin(rules.ruleset)
-            executor = Executor(ledger, rules, random.SystemRandom().uniform, opening.matrix(settings))
+            executor = Executor(ledger, rules, random.SystemRandom().uniform, opening.matrix(settings), know=_nobody_is_asked)
             with _warnings_only():
                 while await executor.step() and not has_ended(await _look(ledger, operation_id)):
                     pass
             await recovery.give_back(ledger)
         finally:
             await database.close()
+
+
+async def _nobody_is_asked(operation: Operation) -> bool:
+    """What Slack said of people while the bot ran is all that is known here."""
+    del operation
+    return True
 
 
 @contextlib.contextmanager

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes import Approval, Quote
     from quotebot.domain.slots import Slot
 
+NOT_KNOWN = "Slack has not answered who you are in this workspace, and only its full members approve. Nothing was changed."
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why not. `code` is for programs, `sentence` for the person: what, why, what now.
 
-    Codes: foreign_team, not_a_member, stale, already_decided, not_pending, expired, request_expired, own_request, missing_role,
-    delegate_scope, second_person, not_asked, not_your_turn.
+    Codes: foreign_team, not_a_member, not_known, stale, already_decided, not_pending, expired, request_expired, own_request,
+    missing_role, delegate_scope, second_person, not_asked, not_your_turn.
     """
 
     code: str
@@ -58,7 +60,7 @@ def may_decide(approval: Approval, quote: Quote, person: Person, *, received_at:
     `received_at` (Unix ms) is when the decision arrived; given, a quote or a request past its end is refused.
     """
     refusal = (
-        _foreign(quote, person.team)
+        _foreign(quote, person)
         or _not_a_member(quote, person)
         or _stale(approval, quote)
         or _decided(approval, quote)
@@ -113,8 +115,8 @@ def _named(user: str | None, role: str | None, absent: str | None) -> str:
     return f"<@{user}>" if role is None else f"<@{user}> ({role}{instead})"
 
 
-def _foreign(quote: Quote, actor_team: str) -> Refusal | None:
-    if actor_team and actor_team == quote.team_id:
+def _foreign(quote: Quote, person: Person) -> Refusal | None:
+    if person.team and person.team == quote.team_id and person.kind != "stranger":
         return None
     sentence = f"Only members of the workspace that owns {quote.quote_id} can decide about it. Nothing was changed."
     return Refusal("foreign_team", sentence)
@@ -123,6 +125,8 @@ def _foreign(quote: Quote, actor_team: str) -> Refusal | None:
 def _not_a_member(quote: Quote, person: Person) -> Refusal | None:
     if person.kind == "member":
         return None
+    if person.kind == "unknown":
+        return Refusal("not_known", f"{NOT_KNOWN} {quote.quote_id} stays as it is. Try again in a minute.")
     sentence = f"Guests and bots cannot decide about {quote.quote_id}. Nothing was changed. Ask a full member who holds the role."
     return Refusal("not_a_member", sentence)
 

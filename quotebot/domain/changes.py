@@ -31,6 +31,10 @@ class Changes:
     lines: tuple[LineChange, ...] = ()
     term_months: int | None = None
     discount_percent: Decimal | None = None
+    currency: str | None = None
+    region: str | None = None
+    with_tax: bool | None = None
+    terms: tuple[str, ...] | None = None  # all of them from now on; () for none
 
 
 def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[PricingProblem, ...]:
@@ -65,6 +69,10 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
         lines=tuple(lines.values()),
         term_months=request.term_months if changes.term_months is None else changes.term_months,
         discount_percent=request.discount_percent if changes.discount_percent is None else changes.discount_percent,
+        currency=request.currency if changes.currency is None else changes.currency,
+        region=request.region if changes.region is None else changes.region,
+        with_tax=request.with_tax if changes.with_tax is None else changes.with_tax,
+        terms=request.terms if changes.terms is None else changes.terms,
     )
 
 

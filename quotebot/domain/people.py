@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     Holders = Mapping[str, tuple[str, ...]]  # role -> Slack user ids
 
-Kind = Literal["member", "guest", "bot"]
+# "stranger": of another workspace. "unknown": Slack was asked who they are, and has not answered.
+Kind = Literal["member", "guest", "bot", "deactivated", "stranger", "unknown"]
+KINDS: frozenset[Kind] = frozenset({"member", "guest", "bot", "deactivated", "stranger", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +27,15 @@ class Delegation:
     delegate: str
     since: int
     until: int
+    reason: str | None = None
 
     def holds_at(self, at: int) -> bool:
         """Tell whether it is in force at this moment (Unix ms)."""
         return self.since <= at < self.until
+
+    def overlaps(self, since: int, until: int) -> bool:
+        """Tell whether some moment belongs to both periods."""
+        return self.since < until and since < self.until
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ def roles_of(user: str, holders: Holders) -> frozenset[str]:
 
 def person(user: str, team: str, roles: frozenset[str], stands_in_for: Iterable[StandIn], kind: str = "member") -> Person:
     """Return the person; a kind this build does not know is a guest, who decides nothing."""
-    known: Kind = "member" if kind == "member" else "bot" if kind == "bot" else "guest"
+    known: Kind = next((each for each in KINDS if each == kind), "guest")
     return Person(user, team, roles, known, tuple(sorted(stands_in_for, key=lambda one: one.absent)))
 
 

@@ -10,10 +10,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from quotebot.domain import money
+from quotebot.domain.conversion import converted, factor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from quotebot.domain.conversion import Converted
     from quotebot.domain.pricing import Pricing
 
 LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first
@@ -59,6 +61,7 @@ class Policy:
     total_over: tuple[Threshold, ...]  # ascending
     margin_under: Mapping[str, Threshold]  # by product family
     legal_terms: frozenset[str] = frozenset()  # a quote with one of these also needs legal
+    other_terms: frozenset[str] = frozenset()  # these are known and need nobody
     full_ladder: bool = False  # every rung up to the highest one asked for, each by another person
     order: Literal["parallel", "sequential"] = "parallel"
     timing: Timing = field(default_factory=Timing)
@@ -90,6 +93,7 @@ class PolicyDecision:
     hits: tuple[str, ...]
     blocked: bool
     needs: tuple[Need, ...] = ()
+    converted: Converted | None = None  # the total in the policy's currency, when the quote has another one
 
     @property
     def automatic(self) -> bool:
@@ -109,21 +113,37 @@ _LEGAL = Threshold(Decimal(0), "legal")
 
 
 def evaluate(pricing: Pricing, policy: Policy, terms: frozenset[str] = frozenset()) -> PolicyDecision:
-    """Apply every rule to a pricing and the contract's special terms.
+    """Apply every rule to a pricing and the contract's special terms: those it was asked with, and `terms`.
 
     Of the commercial roles the highest one is asked (or, with `full_ladder`, every rung up to it), beside every orthogonal one.
+    Totals are compared in the policy's currency, by the rate in the price; without one nobody can approve.
     """
-    if pricing.currency != policy.currency:
-        words = f"the quote is in {pricing.currency}, the policy in {policy.currency}: no rule compares them"
-        return _decision([_Hit(_TOP, words, blocks=True)], policy)
-    return _decision(
-        [
-            *_discount_hits(pricing, policy),
-            *_total_hits(pricing, policy),
-            *_margin_hits(pricing, policy),
-            *(_Hit(_LEGAL, f"the term {term} needs legal") for term in sorted(terms & policy.legal_terms)),
-        ],
-        policy,
+    worth = factor(pricing, policy.currency)
+    if worth is None:
+        return _decision([_Hit(_TOP, _no_rate(pricing, policy), blocks=True)], policy)
+    return replace(
+        _decision(
+            [
+                *_discount_hits(pricing, policy),
+                *_total_hits(pricing, policy, worth),
+                *_margin_hits(pricing, policy),
+                *_term_hits(terms | frozenset(pricing.terms), policy),
+            ],
+            policy,
+        ),
+        converted=converted(pricing, policy.currency),
+    )
+
+
+def over_total(pricing: Pricing, limit: Decimal, worth: Decimal) -> bool:
+    """Tell whether the net total is over a limit in the policy's currency, one unit of which is `worth` of the quote's. Exact."""
+    return pricing.net_total > money.multiply(limit, worth)
+
+
+def _no_rate(pricing: Pricing, policy: Policy) -> str:
+    return (
+        f"the quote is in {pricing.currency}, the policy in {policy.currency}, and the price holds no rate between them: no rule "
+        "compares them. Prices and policy have to stand in one currency, with a dated rate to the quote's"
     )
 
 
@@ -202,11 +222,20 @@ def _discount_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
         yield _Hit(passed[-1], f"discount {shown} is over {money.format_percent(passed[-1].limit)}")
 
 
-def _total_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
-    passed = [row for row in policy.total_over if pricing.net_total > row.limit]
+def _total_hits(pricing: Pricing, policy: Policy, worth: Decimal) -> Iterator[_Hit]:
+    passed = [row for row in policy.total_over if over_total(pricing, row.limit, worth)]
     if passed:
         shown = money.format_amount(pricing.net_total, pricing.currency)
+        found = converted(pricing, policy.currency)
+        shown = shown if found is None else f"{shown}, {found.words},"
         yield _Hit(passed[-1], f"total {shown} is over {money.format_amount(passed[-1].limit, policy.currency)}")
+
+
+def _term_hits(terms: frozenset[str], policy: Policy) -> Iterator[_Hit]:
+    """Yield one for each term that legal has to look at: those the policy names, and those it does not know."""
+    for term in sorted(terms - policy.other_terms):
+        known = term in policy.legal_terms
+        yield _Hit(_LEGAL, f"the term {term} needs legal" if known else f"the term {term} is unknown to the policy and needs legal")
 
 
 def _margin_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from quotebot.domain import money
 from quotebot.domain.policy import HOUR_MS, HUNDRED, LADDER, ORTHOGONAL, Policy, Threshold, Timing
+from quotebot.domain.price_requests import TERM_NAME
 
 ROLES = (*LADDER, *ORTHOGONAL)
 HOURS_MAX = 24 * 365
@@ -34,6 +35,7 @@ def parse_policy(toml_text: str) -> Policy:
     blocked_over = _number(discount.get("blocked_over"), "discount.blocked_over")
     if rungs and blocked_over < rungs[-1].limit:
         raise PolicyError("discount.blocked_over: must not be below the last discount.over, or that row could never apply")
+    legal, other = _terms(data.get("terms", {}))
     return Policy(
         name=_text(data, "name"),
         version=_text(data, "version"),
@@ -42,7 +44,8 @@ def parse_policy(toml_text: str) -> Policy:
         discount_over=rungs,
         total_over=_ascending(totals, "total", "amount"),
         margin_under={family: _floor(row, f"margin.{family}") for family, row in margins.items()},
-        legal_terms=_legal_terms(data.get("terms", {})),
+        legal_terms=legal,
+        other_terms=other,
         **_routing(data.get("routing", {})),
     )
 
@@ -54,13 +57,20 @@ def _floor(row: Any, place: str) -> Threshold:
     return floor
 
 
-def _legal_terms(table: Any) -> frozenset[str]:
-    terms = table.get("legal") if isinstance(table, dict) and set(table) <= {"legal"} else None
-    if table == {}:
-        return frozenset()
-    if not isinstance(terms, list) or not all(isinstance(term, str) and term.strip() for term in terms):
-        raise PolicyError("terms.legal: must be a list of the names of terms")
-    return frozenset(terms)
+def _terms(table: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """Read the optional [terms] table: which named terms also need legal, and which others may be agreed."""
+    if not isinstance(table, dict) or not set(table) <= {"legal", "other"}:
+        raise PolicyError("terms: may only have legal and other")
+    legal, other = (_names(table.get(key, []), f"terms.{key}") for key in ("legal", "other"))
+    if both := legal & other:
+        raise PolicyError(f"terms.other: {min(both)} needs legal already; keep it in one list")
+    return legal, other
+
+
+def _names(names: Any, place: str) -> frozenset[str]:
+    if not isinstance(names, list) or not all(isinstance(name, str) and TERM_NAME.fullmatch(name) for name in names):
+        raise PolicyError(f"{place}: must be a list of the names of terms, such as liability_cap")
+    return frozenset(names)
 
 
 def _routing(table: Any) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.policy import HUNDRED, PolicyDecision, evaluate, family_totals
+from quotebot.domain.conversion import factor
+from quotebot.domain.policy import HUNDRED, PolicyDecision, evaluate, family_totals, over_total
 from quotebot.domain.pricing import Pricing, price, request_of
 
 if TYPE_CHECKING:
@@ -92,7 +93,11 @@ def _free_stretch(reprice: Reprice, policy: Policy, terms: frozenset[str]) -> tu
         return evaluate(reprice(_percent(step)), without_totals, terms).automatic
 
     def small_enough(step: int) -> bool:
-        return not policy.total_over or reprice(_percent(step)).net_total <= policy.total_over[0].limit
+        if not policy.total_over:
+            return True
+        pricing = reprice(_percent(step))
+        worth = factor(pricing, policy.currency)
+        return worth is not None and not over_total(pricing, policy.total_over[0].limit, worth)
 
     bound = _deepest_by_discount_alone(policy)
     if shallow_enough(bound):  # the usual case: one pricing instead of a search

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -21,6 +22,8 @@ ATTRIBUTES_MAX = 20
 HUNDRED = Decimal(100)
 ZERO = Decimal(0)
 DISCOUNT_STEP = Decimal("0.01")
+TERMS_MAX = 20
+TERM_NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")  # a special term of the contract, as policies name it
 BILLING_FREQUENCIES = ("upfront", "monthly", "quarterly", "annual")
 
 
@@ -57,6 +60,7 @@ class PriceRequest:
     billing_frequency: str = "upfront"
     discount_limit_percent: Decimal | None = None
     with_tax: bool = False
+    terms: tuple[str, ...] = ()  # names of special terms that the contract is to hold, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingP
     if request.billing_frequency not in BILLING_FREQUENCIES:
         message = f'"{clipped(request.billing_frequency)}" is no billing frequency'
         found.append(PricingProblem("billing", message, f"one of {', '.join(BILLING_FREQUENCIES)}"))
-    return tuple(found)
+    return (*found, *_term_problems(request.terms))
 
 
 def canonical_request(request: PriceRequest) -> dict[str, object]:
@@ -135,6 +139,7 @@ def canonical_request(request: PriceRequest) -> dict[str, object]:
         "billing_frequency": None if request.billing_frequency == BILLING_FREQUENCIES[0] else request.billing_frequency,
         "discount_limit_percent": None if request.discount_limit_percent is None else _percent(request.discount_limit_percent),
         "with_tax": request.with_tax or None,
+        "terms": sorted(set(request.terms)) or None,
     }
     return {
         "lines": lines,
@@ -158,6 +163,7 @@ def parse_request(stored: Mapping[str, Any]) -> PriceRequest:
         billing_frequency=str(stored.get("billing_frequency", BILLING_FREQUENCIES[0])),
         discount_limit_percent=None if limit is None else Decimal(str(limit)),
         with_tax=bool(stored.get("with_tax", False)),
+        terms=tuple(str(term) for term in stored.get("terms", ())),
     )
 
 
@@ -200,6 +206,14 @@ def _discount_problems(request: PriceRequest) -> Iterator[PricingProblem]:
         if percent is not None and not _is_discount(percent):
             message = f"a discount{where} is 0 to 100 % with at most 2 decimals, not {clipped(str(percent))} %"
             yield PricingProblem("discount", message, "e.g. discount 12.5%")
+
+
+def _term_problems(terms: tuple[str, ...]) -> Iterator[PricingProblem]:
+    if len(terms) > TERMS_MAX:
+        yield PricingProblem("terms", f"a quote has at most {TERMS_MAX} special terms, not {len(terms)}", "keep the others out")
+    for term in terms[:TERMS_MAX]:
+        if not TERM_NAME.fullmatch(term):
+            yield PricingProblem("terms", f'"{clipped(term)}" is no name of a term', "e.g. terms liability_cap, exclusivity")
 
 
 def _is_discount(percent: Decimal) -> bool:

@@ -103,6 +103,11 @@ class Pricing:
         return self.net_total
 
     @property
+    def terms(self) -> tuple[str, ...]:
+        """The special terms that the contract is to hold, by name."""
+        return () if self.request is None else self.request.terms
+
+    @property
     def margin_percent(self) -> Decimal | None:
         """(net - cost) / net, rounded down to 2 decimals; None when nothing is charged. Never for the customer."""
         if self.net_total == 0:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def got_worse(before: Pricing, after: Pricing) -> tuple[str, ...]:
     """Return the dimensions an approver looked at that are worse now, in words; empty when none is.
 
-    Worse is what a policy could mind: another currency, a deeper discount, a larger total, a family's smaller margin, a new family.
+    Worse is what a policy could mind: another currency, a deeper discount, a larger total, a special term, a family's smaller
+    margin, a new family.
     """
     return tuple(_worse(before, after))
 
@@ -89,6 +90,8 @@ def _worse(before: Pricing, after: Pricing) -> Iterator[str]:
         yield "discount"
     if after.net_total > before.net_total:
         yield "total"
+    if set(after.terms) - set(before.terms):
+        yield "special terms"
     then = family_totals(before)
     for family, (net, cost) in family_totals(after).items():
         if family not in then:

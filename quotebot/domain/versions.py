@@ -12,6 +12,7 @@ from quotebot.domain import money
 from quotebot.domain.policy import evaluate
 from quotebot.domain.price_requests import as_of
 from quotebot.domain.pricing import Pricing, price
+from quotebot.domain.special_terms import unknown_terms
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -42,10 +43,15 @@ class Difference:
     list_total: tuple[Decimal, Decimal] | None
     discount_total: tuple[Decimal, Decimal] | None
     net_total: tuple[Decimal, Decimal] | None
+    tax_total: tuple[Decimal, Decimal] | None = None
+    terms: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     def __bool__(self) -> bool:
         """Tell whether anything differs."""
-        pairs = (self.term_months, self.discount_percent, self.currency, self.list_total, self.discount_total, self.net_total)
+        pairs: tuple[object, ...] = (
+            *(self.term_months, self.discount_percent, self.currency, self.list_total, self.discount_total, self.net_total),
+            *(self.tax_total, self.terms),
+        )
         return bool(self.added or self.removed or self.changed or any(pair is not None for pair in pairs))
 
 
@@ -59,7 +65,7 @@ class Simulation:
 
 def simulate(request: PriceRequest, ruleset: Ruleset, policy: Policy, at_ms: int) -> Simulation | tuple[PricingProblem, ...]:
     """Price a request as of this moment (Unix ms) and preview the policy, or return every reason why it has no price."""
-    priced = price(as_of(request, at_ms), ruleset)
+    priced = unknown_terms(request.terms, policy) or price(as_of(request, at_ms), ruleset)
     return Simulation(priced, evaluate(priced, policy)) if isinstance(priced, Pricing) else priced
 
 
@@ -76,6 +82,8 @@ def difference(before: Pricing, after: Pricing) -> Difference:
         list_total=_differing(before.list_total, after.list_total),
         discount_total=_differing(before.discount_total, after.discount_total),
         net_total=_differing(before.net_total, after.net_total),
+        tax_total=_differing(before.tax_total, after.tax_total),
+        terms=None if before.terms == after.terms else (before.terms, after.terms),
     )
 
 
@@ -100,6 +108,11 @@ def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
         said.append(f"list {money.format_amount(before.list_total, old)} \u2192 {money.format_amount(after.list_total, new)}")
     if found.net_total is not None or found.currency is not None:
         said.append(f"total {money.format_amount(before.net_total, old)} \u2192 {money.format_amount(after.net_total, new)}")
+    if found.tax_total is not None:
+        said.append(f"tax {money.format_amount(before.tax_total, old)} \u2192 {money.format_amount(after.tax_total, new)}")
+    if found.terms is not None:
+        was, is_now = (", ".join(terms) or "none" for terms in found.terms)
+        said.append(f"special terms {was} \u2192 {is_now}")
     return tuple(said)
 
 

@@ -55,19 +55,22 @@ def follow_up(
     )
 
 
-def delegate(asked: Asked, command: DelegateApprovals, rules: Rules) -> Decision:
-    """Let somebody of equal or higher authority decide instead of the person who asks, until they are back."""
+def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple[Delegation, ...] = ()) -> Decision:
+    """Let somebody of equal or higher authority decide instead of the person who asks, until they are back.
+
+    `away` are the absences the delegate has a part in. Nobody stands in for a stand-in: whom the delegate has named is not asked.
+    """
     where = f"delegation:{command.absent}"
-    code = _objection(asked, command, rules)
+    code = _objection(asked, command, rules, away)
     if code is not None:
         text = approval_words.delegation_refused(code, command.delegate)
         answer = effects.reply(where, asked.actor, None, text, asked.received_at)
-        return Decision("refused", {"code": code, "quote_id": None, "text": text}, None, (answer,))
+        event = AuditEvent("delegation.refused", where, after={"code": code, "actor": asked.actor, "delegate": command.delegate})
+        return Decision("refused", {"code": code, "quote_id": None, "text": text}, None, (answer,), (event,))
     ended = command.delegate is None
-    text = (
-        approval_words.back_in_office() if command.delegate is None else approval_words.delegated(command.delegate, command.until)
-    )
-    after = {"absent": command.absent, "delegate": command.delegate, "until": command.until}
+    text = approval_words.back_in_office() if command.delegate is None else _delegated_words(command, command.delegate)
+    later = {} if command.since is None else {"since": command.since}
+    after = {"absent": command.absent, "delegate": command.delegate, **later, "until": command.until}
     return Decision(
         "applied",
         {"code": "delegation_ended" if ended else "delegated", "quote_id": None, "text": text},
@@ -75,6 +78,10 @@ def delegate(asked: Asked, command: DelegateApprovals, rules: Rules) -> Decision
         (effects.reply(where, asked.actor, None, text, asked.received_at),),
         (AuditEvent("delegation.ended" if ended else "delegation.set", where, after=after),),
     )
+
+
+def _delegated_words(command: DelegateApprovals, delegate: str) -> str:
+    return approval_words.delegated(delegate, command.until, since=command.since)
 
 
 def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Approval | None:
@@ -90,17 +97,20 @@ def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Ap
     return expired(approval, command.slot, at)
 
 
-def _objection(asked: Asked, command: DelegateApprovals, rules: Rules) -> str | None:
+def _objection(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple[Delegation, ...]) -> str | None:
     """Return the code of what speaks against a delegation, or None."""
     if asked.actor != command.absent:
         return "not_yours"
     if command.delegate is None:
         return None
+    since = asked.received_at if command.since is None else command.since
     scope = rules.roles_of(command.absent)
-    if not scope:
-        return "no_authority"
-    if command.delegate == command.absent:
-        return "to_oneself"
-    if not asked.received_at < command.until <= asked.received_at + ABSENCE_MS_MAX:
-        return "until_past"
-    return None if covers(rules.roles_of(command.delegate), scope) else "lower_scope"
+    objections = {
+        "no_authority": not scope,
+        "to_oneself": command.delegate == command.absent,
+        "until_past": not asked.received_at < command.until <= asked.received_at + ABSENCE_MS_MAX,
+        "ends_first": since >= command.until,
+        "lower_scope": not covers(rules.roles_of(command.delegate), scope),
+        "delegate_away": any(each.absent == command.delegate and each.overlaps(since, command.until) for each in away),
+    }
+    return next((code for code, speaks_against in objections.items() if speaks_against), None)

@@ -17,6 +17,7 @@ from quotebot.domain.lifecycle import allowed, may_be_changed
 from quotebot.domain.price_requests import as_of
 from quotebot.domain.pricing import Pricing, price, renewed, request_of
 from quotebot.domain.quotes import Closing, Quote, QuoteState, Sending
+from quotebot.domain.special_terms import unknown_terms
 from quotebot.domain.versions import difference
 from quotebot.handlers.approvals import withdrawal_events, withdrawn
 from quotebot.handlers.quotes import DAY_MS, Decision, facts, foreign, refused
@@ -91,7 +92,8 @@ def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: C
     """
     if original is None or original.team_id != asked.team_id:  # a stranger does not learn that it exists
         return refused(asked, "new", command.channel, "unknown_quote", lifecycle_words.nothing_to_clone(command.quote_id))
-    priced = price(renewed(original.pricing, asked.received_at), rules.ruleset)
+    request = renewed(original.pricing, asked.received_at)
+    priced = unknown_terms(request.terms, rules.policy) or price(request, rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(words.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))
@@ -175,7 +177,7 @@ def _revised_price(asked: Asked, command: ReviseQuote, quote: Quote, rules: Rule
         if isinstance(edited, tuple):
             return edited
         request = edited
-    return price(as_of(request, asked.received_at), rules.ruleset)
+    return unknown_terms(request.terms, rules.policy) or price(as_of(request, asked.received_at), rules.ruleset)
 
 
 def _cannot_become(asked: Asked, quote: Quote, target: QuoteState, verb: str) -> Decision | None:

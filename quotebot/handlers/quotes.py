@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.keys import effect_key
@@ -12,6 +12,7 @@ from quotebot.domain import money, people
 from quotebot.domain.people import StandIn
 from quotebot.domain.pricing import Pricing, dated, price
 from quotebot.domain.quotes import Quote, QuoteState
+from quotebot.domain.special_terms import unknown_terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,6 +36,7 @@ DOMAIN_EVENTS = frozenset(
         "quote.lost",
         "quote.expired",
         "quote.stale_noted",
+        "access.refused",
         "approval.requested",
         "approval.automatic",
         "approval.reused",
@@ -52,6 +54,7 @@ DOMAIN_EVENTS = frozenset(
         "ruleset.imported",
         "ruleset.activated",  # and the one before it retired
         "ruleset.discarded",
+        "delegation.refused",
     }
 )
 DAY_MS = 86_400_000
@@ -108,7 +111,7 @@ class Asked:
     seen_version: int | None
     actor_name: str = ""
     actor_type: str = "user"  # "system" is the scheduler: no person, who is answered nothing
-    actor_kind: str = "member"  # "guest" or "bot", as far as the surface it came through knows
+    actor_kind: str = "member"  # one of domain.people.Kind, as Slack last said
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
 
 def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules) -> Decision:
     """Price the request and show it. `allocate` gives the next quote number, asked for only when there is a quote to number."""
-    priced = price(dated(command.request, asked.received_at), rules.ruleset)
+    priced = unknown_terms(command.request.terms, rules.policy) or price(dated(command.request, asked.received_at), rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(words.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))
@@ -187,7 +190,9 @@ def foreign(asked: Asked, quote: Quote) -> Decision | None:
     """Refuse somebody of another workspace; None when the person belongs to the quote's."""
     if asked.team_id == quote.team_id:
         return None
-    return refused(asked, quote.quote_id, quote.channel, "foreign_team", words.foreign_team(quote))
+    refusal = refused(asked, quote.quote_id, quote.channel, "foreign_team", words.foreign_team(quote))
+    event = AuditEvent("access.refused", quote.quote_id, after={"code": "foreign_team", "actor": asked.actor})
+    return replace(refusal, events=(event,))
 
 
 def refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str) -> Decision:

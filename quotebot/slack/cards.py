@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from quotebot import words
+from quotebot import approval_words, words
 from quotebot.domain import money
 from quotebot.domain.approvals import decided_words, slot_words
 from quotebot.domain.lifecycle import allowed
@@ -21,12 +21,14 @@ from quotebot.domain.slots import SlotState
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from quotebot.domain.people import Delegation
     from quotebot.domain.policy import PolicyDecision
     from quotebot.domain.pricing import PricedLine, Pricing
     from quotebot.domain.quotes import Approval, Quote
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
 REQUEST_CHANGES = "approval.request_changes"
+APPROVE_WITH_REASON = "approval.approve_with_reason"  # opens a form: dual control wants a written reason
 
 BUTTON_SCHEMA = 1
 BUTTON_CHARACTERS_MAX = 2_000
@@ -37,6 +39,7 @@ CONTEXT_ELEMENTS_MAX = 10
 LINES_SHOWN_MAX = 20
 NAME_CHARACTERS_MAX = 60  # at most 300 when every character is escaped
 DETAIL_CHARACTERS_MAX = 200
+FIGURE_CHARACTERS_MAX = 300
 REASONS_CHARACTERS_MAX = 500
 
 _ICONS = {
@@ -125,23 +128,27 @@ def status_card(
     owed: tuple[OwedEffect, ...],
     *,
     approvers: tuple[str, ...] = (),
+    away: tuple[Delegation, ...] = (),
     decision: PolicyDecision | None = None,
     free_discount: Decimal | None = None,
+    figures: tuple[tuple[str, str], ...] = (),
 ) -> Card:
-    """Render the card. `approvers` are user ids to name while approval is pending; `decision` previews it before submission.
+    """Render the card. `approvers` are user ids to name while approval is pending, `away` for whom they may stand in.
 
-    `free_discount` is the largest discount in per cent at which nobody would have to approve.
+    `decision` previews it before submission; `free_discount` is the largest discount in per cent at which nobody would have to
+    approve. `figures` are rows to say beside the lines: what, and how much.
     """
     pricing = quote.pricing
     net = money.format_amount(pricing.net_total, pricing.currency)
     account = words.one_line(quote.account)
     text = f"Quote {title(quote)} for {words.escape(clipped(account, HEADER_CHARACTERS_MAX))}: {_state(quote.state)}, {net}"
-    approval_text = _approval_text(quote, approvers, decision, free_discount)
+    approval_text = _approval_text(quote, approvers, away, decision, free_discount)
     elements = _buttons(quote, decision)
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": _plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
         {"type": "section", "fields": _fields(quote)},
         {"type": "section", "text": _mrkdwn(_table(pricing))},
+        *_figures(figures),
         *([] if approval_text is None else [{"type": "section", "text": _mrkdwn(approval_text)}]),
         *([{"type": "actions", "block_id": "quote.actions", "elements": elements}] if elements else []),
         *_decided_context(quote),
@@ -187,6 +194,11 @@ def _table(pricing: Pricing) -> str:
     return "\n".join(rows)
 
 
+def _figures(figures: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
+    rows = [f"{words.escape(name)}: *{words.escape(clipped(value, FIGURE_CHARACTERS_MAX))}*" for name, value in figures]
+    return [{"type": "section", "text": _mrkdwn("\n".join(rows))}] if rows else []
+
+
 def _row(line: PricedLine, currency: str) -> str:
     name = words.escape(clipped(words.one_line(line.name), NAME_CHARACTERS_MAX))
     months = "once" if line.billing == "one_time" else f"× {line.months} {'month' if line.months == 1 else 'months'}"  # noqa: RUF001 -- a product
@@ -196,7 +208,11 @@ def _row(line: PricedLine, currency: str) -> str:
 
 
 def _approval_text(
-    quote: Quote, approvers: tuple[str, ...], decision: PolicyDecision | None, free_discount: Decimal | None
+    quote: Quote,
+    approvers: tuple[str, ...],
+    away: tuple[Delegation, ...],
+    decision: PolicyDecision | None,
+    free_discount: Decimal | None,
 ) -> str | None:
     if quote.state is QuoteState.PRICED and decision is not None:
         hint = "" if free_discount is None else f"\n💡 Up to {money.format_percent(free_discount)} discount it needs nobody"
@@ -207,7 +223,7 @@ def _approval_text(
     if approval.state is not ApprovalState.PENDING:
         return "⌛ Nobody decided in time. Submit it to ask again"
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
-    waiting = f"\nWaiting for {words.mentions(asked)}" if asked else ""
+    waiting = f"\nWaiting for {approval_words.waiting_for(asked, away)}" if asked else ""
     given = "".join(f"\n✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED)
     return f"⏳ {_needs(approval.required_roles, approval.reasons)}{given}{waiting}"
 
@@ -246,8 +262,11 @@ def _buttons(quote: Quote, decision: PolicyDecision | None) -> list[dict[str, An
         "confirm": _plain("Approve"),
         "deny": _plain("Not yet"),
     }
+    approve = {**_button(APPROVE, "Approve", value, style="primary"), "confirm": confirm}
+    if any(slot.dual_control and slot.is_open for slot in quote.approval.slots):
+        approve = _button(APPROVE_WITH_REASON, "Approve", value, style="primary")
     return [
-        {**_button(APPROVE, "Approve", value, style="primary"), "confirm": confirm},
+        approve,
         _button(REQUEST_CHANGES, "Request changes", value),
         _button(REJECT, "Reject", value, style="danger"),
     ]

@@ -121,6 +121,8 @@ def _too_large(payload: Mapping[str, Any]) -> bool:
 def _working(operation: Operation) -> str:
     if operation.aggregate_id == "new":
         return words.working(operation.correlation_id)
+    if operation.aggregate_id.startswith("delegation:"):
+        return words.noted(operation.correlation_id)
     return words.changing(operation.aggregate_id, operation.correlation_id)
 
 

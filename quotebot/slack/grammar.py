@@ -2,6 +2,7 @@
 
     help                                      (also empty text)
     new|start|create for <account>: <quantity> <product>, ... [; term <months>] [; discount <percent>]
+        [; currency <code>] [; tax <region>|off] [; region <region>] [; terms <name>, ...|none]
     status|show <quote id>
 
 The verbs about quotes that exist are read by verbs.py, which is the door; what they say about products is read here too.
@@ -18,7 +19,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quotebot import words
 from quotebot.commands import CreateQuote
@@ -27,7 +28,7 @@ from quotebot.domain.pricing import LineRequest, PriceRequest, clipped, find_pro
 from quotebot.domain.quotes import parse_quote_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from quotebot.domain.catalogue import Catalogue
 
@@ -37,7 +38,7 @@ TERM_MONTHS_DEFAULT = 12
 DISCOUNT_DEFAULT = Decimal(0)
 VERBS = {"help": "help", "new": "new", "start": "new", "create": "new", "status": "status", "show": "status"}
 CHANGING = ("add", "set", "remove", "without")  # what an item of a revision may begin with
-KEYWORDS = ("term", "discount")
+KEYWORDS = ("term", "terms", "discount", "currency", "tax", "region")
 VERB_CHARACTERS_MAX = 20  # difflib is quadratic; longer words are near nothing
 
 _QUANTITY = re.compile(r"[-+]?[0-9](?:[0-9.]|,(?=[0-9]))*")
@@ -45,7 +46,9 @@ _CHANGED_QUANTITY = re.compile(rf"(?:(?:add|set) +)?{_QUANTITY.pattern}", re.IGN
 _WHOLE = re.compile(r"[0-9]{1,15}|[0-9]{1,3}(?:,[0-9]{3}){1,4}")
 _TERM = re.compile(r"([0-9]{1,6}) ?(m|mo|mos|month|months|y|yr|yrs|year|years)?")
 _DISCOUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%?")
-_CLAUSE = re.compile(r"(term|discount)\b[ :=]*(.*)", re.IGNORECASE)
+_CLAUSE = re.compile(rf"({'|'.join(sorted(KEYWORDS, reverse=True))})\b[ :=]*(.*)", re.IGNORECASE)
+_CURRENCY = re.compile(r"[A-Za-z]{3}")
+_REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,10 @@ class _Draft:
     lines: list[LineRequest] = field(default_factory=list)
     term_months: int | None = None
     discount_percent: Decimal | None = None
+    currency: str | None = None
+    region: str | None = None
+    with_tax: bool | None = None
+    terms: tuple[str, ...] | None = None
     seen: set[str] = field(default_factory=set)
     items_seen: bool = False
     problems: list[str] = field(default_factory=list)
@@ -157,9 +164,17 @@ def read_changes(body: str, catalogue: Catalogue) -> Changes | tuple[str, ...]:
                 changes.append(change)
     if draft.problems:
         return tuple(draft.problems)
-    if not changes and draft.term_months is None and draft.discount_percent is None:
+    if not changes and not draft.seen:
         return ("it says nothing to change: write e.g. `200 pro`, `remove sso`, `term 24m` or `discount 12%`",)
-    return Changes(tuple(changes), draft.term_months, draft.discount_percent)
+    return Changes(
+        lines=tuple(changes),
+        term_months=draft.term_months,
+        discount_percent=draft.discount_percent,
+        currency=draft.currency,
+        region=draft.region,
+        with_tax=draft.with_tax,
+        terms=draft.terms,
+    )
 
 
 def _read_change(item: str, draft: _Draft, catalogue: Catalogue) -> LineChange | None:
@@ -196,7 +211,15 @@ def _request(body: str, draft: _Draft, catalogue: Catalogue) -> PriceRequest:
     term = TERM_MONTHS_DEFAULT if draft.term_months is None else draft.term_months
     discount = DISCOUNT_DEFAULT if draft.discount_percent is None else draft.discount_percent
     lines = tuple(_resolved(line, catalogue) for line in draft.lines)
-    request = PriceRequest(lines, term, discount)
+    request = PriceRequest(
+        lines,
+        term,
+        discount,
+        currency=draft.currency,
+        region=draft.region,
+        with_tax=bool(draft.with_tax),
+        terms=draft.terms or (),
+    )
     for problem in find_problems(request, catalogue):
         if lines or not draft.items_seen or problem.code != "line_count":  # unreadable items are reported as such
             draft.problems.append(words.pricing_problem(problem))
@@ -229,10 +252,7 @@ def _read_clause(clause: str, draft: _Draft) -> None:
     if name in draft.seen:
         draft.problems.append(f"{name} is there twice: keep one")
     draft.seen.add(name)
-    if name == "term":
-        _read_term(value, draft)
-    else:
-        _read_discount(value, draft)
+    _CLAUSE_READERS[name](value, draft)
 
 
 def _items(clause: str, lead: re.Pattern[str] = _QUANTITY) -> Iterator[str]:
@@ -287,6 +307,45 @@ def _read_discount(value: str, draft: _Draft) -> None:
         draft.problems.append(f"the discount {shown(value)} is not readable: write e.g. `discount 15%` or `discount 12.5%`")
         return
     draft.discount_percent = Decimal(match[1])
+
+
+def _read_currency(value: str, draft: _Draft) -> None:
+    if _CURRENCY.fullmatch(value) is None:
+        draft.problems.append(f"the currency {shown(value)} is not readable: write its ISO 4217 code, e.g. `currency EUR`")
+        return
+    draft.currency = value.upper()
+
+
+def _read_tax(value: str, draft: _Draft) -> None:
+    draft.with_tax = value.casefold() not in ("off", "none", "no")
+    if draft.with_tax:
+        _read_region(value, draft)
+
+
+def _read_region(value: str, draft: _Draft) -> None:
+    if _REGION.fullmatch(value) is None:
+        draft.problems.append(f"the region {shown(value)} is not readable: write its code, e.g. `tax DE` or `region DE`")
+    elif draft.region not in (None, value.upper()):
+        draft.problems.append(f"there are two regions, {draft.region} and {value.upper()}: keep one")
+    else:
+        draft.region = value.upper()
+
+
+def _read_terms(value: str, draft: _Draft) -> None:
+    names = [re.sub(r"[ -]+", "_", name.strip().casefold()) for name in value.split(",") if name.strip()]
+    if not names:
+        draft.problems.append("no special term is named: write e.g. `terms liability_cap, exclusivity` or `terms none`")
+    draft.terms = () if names == ["none"] else tuple(sorted(set(names)))
+
+
+_CLAUSE_READERS: Final[Mapping[str, Callable[[str, _Draft], None]]] = {
+    "term": _read_term,
+    "terms": _read_terms,
+    "discount": _read_discount,
+    "currency": _read_currency,
+    "tax": _read_tax,
+    "region": _read_region,
+}
 
 
 def _resolved(line: LineRequest, catalogue: Catalogue) -> LineRequest:

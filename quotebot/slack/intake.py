@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
 from quotebot.commands import Command, CreateAnother, DecideApproval, SubmitQuote
 from quotebot.slack.cards import APPROVE, SUBMIT, ButtonValue, parse_button_value
-from quotebot.slack.modals import CHANGES_CALLBACK, parse_rejection
+from quotebot.slack.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_rejection
 from quotebot.slack.offers import parse_token
 
 if TYPE_CHECKING:
@@ -122,9 +122,15 @@ def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: 
     who = gesture(body)
     fingerprint = [view["callback_id"], view["private_metadata"], view["state"]["values"], who.user]
     request_id = f"{body['team']['id']}:{view['id']}:{view['hash']}:{_fingerprint(fingerprint)[:16]}"
-    decision: Literal["reject", "request_changes"] = "request_changes" if view["callback_id"] == CHANGES_CALLBACK else "reject"
+    decision = _FORMS.get(view["callback_id"], "reject")
     payload = DecideApproval(approval_id=value.approval_id or "", decision=decision, reason=reason)
     return _interactive(who, request_id, value.quote_id, value.version, payload, fingerprint, received_at)
+
+
+_FORMS: Final[Mapping[str, Literal["approve", "reject", "request_changes"]]] = {
+    APPROVE_CALLBACK: "approve",
+    CHANGES_CALLBACK: "request_changes",
+}
 
 
 def _clicked(body: Mapping[str, Any], action_id: str, who: Gesture) -> list[Any]:

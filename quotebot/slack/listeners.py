@@ -9,18 +9,27 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from adapters.failures import AdapterError
-from quotebot import words
+from quotebot import approval_words, words
 from quotebot.commands import CreateQuote
 from quotebot.domain.approvals import Mandate, may_decide
 from quotebot.lifecycle_commands import CloneQuote
-from quotebot.slack import grammar, intake, verbs
-from quotebot.slack.cards import REJECT, REQUEST_CHANGES, ButtonValue, parse_button_value
-from quotebot.slack.modals import CHANGES_CALLBACK, REASON, REJECT_CALLBACK, changes_modal, reject_modal
+from quotebot.slack import delegating, grammar, intake, verbs
+from quotebot.slack.cards import APPROVE_WITH_REASON, REJECT, REQUEST_CHANGES, ButtonValue, parse_button_value
+from quotebot.slack.modals import (
+    APPROVE_CALLBACK,
+    CHANGES_CALLBACK,
+    REASON,
+    REJECT_CALLBACK,
+    approve_modal,
+    changes_modal,
+    reject_modal,
+)
 from quotebot.slack.offers import CREATE_ANOTHER, SHOW
 from quotebot.slack.reads import Reads
 from quotebot.store import approvals as approval_store
@@ -44,6 +53,7 @@ OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Sl
 WHISPER_SECONDS: Final = 0.8
 RULES_SECONDS: Final = 0.5  # a large ruleset that was just activated may take longer
 
+FORMS: Final = {REJECT: reject_modal, REQUEST_CHANGES: changes_modal, APPROVE_WITH_REASON: approve_modal}
 log = structlog.get_logger(__name__)
 Body = dict[str, Any]
 
@@ -74,6 +84,15 @@ class Surface:
             case verbs.ChangeRequest(quote_id, version, payload):
                 about = intake.About(quote_id, version)
                 await self._record(ack, context, intake.slash_command(body, payload, received_at, about))
+            case delegating.DelegationRequest():
+                user = body["user_id"]
+                absence = delegating.delegation_command(asked, user, received_at)
+                about = intake.About(f"delegation:{user}", None)
+                await self._record(ack, context, intake.slash_command(body, absence, received_at, about))
+            case delegating.DelegationsRequest():
+                user, team_id = body["user_id"], intake.home_team(body)
+                read = partial(approval_store.delegations_of, team_id=team_id, user=user, now=received_at)
+                await ack(text=approval_words.standing(await self.ledger.database.read(read), user))
             case grammar.StatusRequest(quote_id):
                 card = await self.status(quote_id)
                 if card is None:
@@ -106,8 +125,8 @@ class Surface:
             await self._whisper(body, words.unreadable_button())
             await ack()
             return
-        if action_id in (REJECT, REQUEST_CHANGES):
-            await self._open_reason_form(body, value, reject_modal if action_id == REJECT else changes_modal)
+        if action_id in FORMS:
+            await self._open_reason_form(body, value, FORMS[action_id])
             await ack()
             return
         await self._click(ack, context, intake.click_command(body, action_id, value, self.ledger.clock.now_ms()))
@@ -208,6 +227,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
     app.view(CHANGES_CALLBACK)(surface.on_rejection)
+    app.view(APPROVE_CALLBACK)(surface.on_rejection)
 
 
 def _noticed(reading: asyncio.Future[Any]) -> None:

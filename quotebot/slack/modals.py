@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from quotebot import words
+from quotebot.approval_words import INCIDENT_EXAMPLE
 from quotebot.domain import money
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import title
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 REJECT_CALLBACK = "approval.reject"
 CHANGES_CALLBACK = "approval.request_changes"
+APPROVE_CALLBACK = "approval.approve"
 REASON = "reason"  # block_id and action_id of the one input
 REASON_CHARACTERS_MAX = 500
 ACCOUNT_CHARACTERS_MAX = 100
@@ -30,6 +32,12 @@ def changes_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
     return _reason_modal(
         CHANGES_CALLBACK, "Request changes", "Send back", "What should change? The requester reads this.", quote, approval
     )
+
+
+def approve_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
+    """Return the view that asks for the written reason of an approval under dual control."""
+    question = f"Why, and under which incident (such as {INCIDENT_EXAMPLE})?"
+    return _reason_modal(APPROVE_CALLBACK, "Approve quote", "Approve", question, quote, approval)
 
 
 def _reason_modal(callback_id: str, head: str, submit: str, question: str, quote: Quote, approval: Approval) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from quotebot import lifecycle_words, words
+from quotebot import figures, lifecycle_words, words
 from quotebot.domain import money
+from quotebot.domain.avoidance import avoidances
 from quotebot.domain.changes import Changes, changed
 from quotebot.domain.pricing import clipped, explain, request_of
 from quotebot.domain.quotes import state_words
@@ -68,10 +69,15 @@ class Reads:
         if not isinstance(found, Simulation):
             return words.problem_list(tuple(words.pricing_problem(problem) for problem in found))
         head = f"*What if:* {_net(found)}. {preview(found.decision)}. Nothing was recorded."
+        rows = (*figures.rows(found.pricing, self.rules.policy), *self._easier(found))
+        head = "\n".join((head, *(words.escape(f"{name}: {value}") for name, value in rows)))
         if before is None:
             return _cut("\n".join((head, *(words.escape(line) for line in explain(found.pricing)))))
         name = lifecycle_words.version_name(before)
         return _cut(f"{head}\nAgainst {name}:\n{lifecycle_words.differences(before.pricing, found.pricing)}")
+
+    def _easier(self, found: Simulation) -> tuple[figures.Row, ...]:
+        return figures.avoidance_rows(avoidances(found.pricing, self.rules.ruleset, self.rules.policy))
 
 
 def preview(decision: PolicyDecision) -> str:

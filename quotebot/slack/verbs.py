@@ -10,6 +10,7 @@
     list [mine|all] [open|<status>] [<account>] [page <n>]
     compare <quote id> [v<n> [v<n>]]          explain <quote id> [v<n>] [line <n>]
     simulate <quote id>: <changes>            simulate: <a whole request>
+    delegate ...                              as delegating.py reads it
 
 A version names what the person saw: the command is refused when the quote has moved on. Without one the head is meant.
 """
@@ -35,6 +36,7 @@ from quotebot.lifecycle_commands import (
     MarkSent,
 )
 from quotebot.slack import grammar
+from quotebot.slack.delegating import DelegationRequest, DelegationsRequest, read_delegation
 from quotebot.slack.grammar import GrammarProblem, HelpRequest, StatusRequest, shown
 from quotebot.slack.listing import ListRequest, read_list
 
@@ -56,6 +58,7 @@ _ALIASES: Final = {
     "accept": ("accepted",),
     "lost": ("lose",),
     "explain": (),
+    "delegate": ("ooo",),
     "status": ("approve", "reject"),  # a decision is made by a click on the card, which shows what is decided
 }
 VERBS: Final = {
@@ -103,7 +106,8 @@ class SimulateRequest:
 
 
 Read = ListRequest | CompareRequest | ExplainRequest | SimulateRequest
-Meaning = HelpRequest | StatusRequest | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
+Delegating = DelegationRequest | DelegationsRequest
+Meaning = Delegating | HelpRequest | StatusRequest | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,8 @@ def parse(text: str, channel: str, catalogue: Catalogue) -> Meaning:
         return grammar.unknown_verb(verb, VERBS)
     if meaning == "list":
         return read_list(rest)
+    if meaning == "delegate":
+        return read_delegation(rest)
     return _of_quote(meaning, verb, rest, _Where(channel, catalogue))
 
 

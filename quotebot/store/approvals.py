@@ -12,6 +12,7 @@ from quotebot.domain.slots import Slot, SlotState
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
+    from quotebot.approval_commands import DelegateApprovals
     from quotebot.domain.pricing import Pricing
 
 
@@ -53,16 +54,34 @@ def save(tx: Tx, before: Approval, after: Approval) -> bool:
     return after.state is before.state or tx.one("decide_approval", **_ending(after)) is not None
 
 
-def delegate(tx: Tx, operation_key: str, team_id: str, absent: str, instead: str | None, *, since: int, until: int) -> None:
-    """Store that `absent` is away and who decides instead, or with None that they are back. Times are Unix ms."""
-    times = {"since": since, "until": until}
-    tx.one("insert_delegation", operation_key=operation_key, team_id=team_id, absent=absent, delegate=instead, **times)
+def delegate(tx: Tx, operation_key: str, team_id: str, absence: DelegateApprovals, asked_at: int) -> None:
+    """Store who is away, when, and who decides instead, or that they are back. `asked_at`: when that was told (Unix ms)."""
+    since = asked_at if absence.since is None else absence.since
+    tx.one(
+        "insert_delegation",
+        operation_key=operation_key,
+        team_id=team_id,
+        absent=absence.absent,
+        delegate=absence.delegate,
+        since=since,
+        until=max(absence.until, since),
+        asked_at=asked_at,
+        reason=absence.reason,
+    )
 
 
 def delegations(tx: Tx, team_id: str, at: int) -> tuple[Delegation, ...]:
     """Return who of a workspace is away at a moment (Unix ms), and who decides instead."""
-    rows = tx.all("delegations_at", team_id=team_id, now=at)
-    return tuple(Delegation(row["absent"], row["delegate"], row["since"], row["until"]) for row in rows)
+    return tuple(_delegation(row) for row in tx.all("delegations_at", team_id=team_id, now=at))
+
+
+def delegations_of(tx: Tx, team_id: str, user: str, now: int) -> tuple[Delegation, ...]:
+    """Return the absences, present and to come, in which a person is away or is asked instead."""
+    return tuple(_delegation(row) for row in tx.all("delegations_of", team_id=team_id, user=user, now=now))
+
+
+def _delegation(row: Row) -> Delegation:
+    return Delegation(row["absent"], row["delegate"], row["since"], row["until"], row["reason"])
 
 
 def _ending(approval: Approval) -> dict[str, Any]:

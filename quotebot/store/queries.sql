@@ -153,16 +153,37 @@ WHERE approval_id = :approval_id AND slot = :slot AND state = :old_state
 RETURNING slot;
 
 -- name: insert_delegation
-INSERT INTO delegations (operation_key, team_id, absent, delegate, since, until)
-VALUES (:operation_key, :team_id, :absent, :delegate, :since, :until);
+INSERT INTO delegations (operation_key, team_id, absent, delegate, since, until, asked_at, reason)
+VALUES (:operation_key, :team_id, :absent, :delegate, :since, :until, :asked_at, :reason);
 
 -- name: delegations_at
--- The newest of each person, if it is in force and names somebody.
-SELECT d.absent, d.delegate, d.since, d.until FROM delegations AS d
-WHERE d.team_id = :team_id AND d.since <= :now AND :now < d.until AND d.delegate IS NOT NULL AND NOT EXISTS (
-  SELECT 1 FROM delegations AS n WHERE n.team_id = d.team_id AND n.absent = d.absent AND n.since <= :now
-    AND (n.since, n.operation_key) > (d.since, d.operation_key))
+-- Who is away at :now. Of absences of one person that overlap the one told of last counts, and none before they said they are back.
+SELECT d.absent, d.delegate, d.since, d.until, d.reason FROM delegations AS d
+WHERE d.team_id = :team_id AND d.since <= :now AND :now < d.until AND d.delegate IS NOT NULL
+  AND ifnull(d.asked_at, d.since) <= :now AND NOT EXISTS (
+  SELECT 1 FROM delegations AS n WHERE n.team_id = d.team_id AND n.absent = d.absent
+    AND (n.delegate IS NULL OR n.since < d.until AND d.since < n.until) AND ifnull(n.asked_at, n.since) <= :now
+    AND (ifnull(n.asked_at, n.since), n.operation_key) > (ifnull(d.asked_at, d.since), d.operation_key))
 ORDER BY d.absent;
+
+-- name: delegations_of
+-- What a person is part of at :now or later: their own absences, and those in which they are asked instead.
+SELECT d.absent, d.delegate, d.since, d.until, d.reason FROM delegations AS d
+WHERE d.team_id = :team_id AND (d.absent = :user OR d.delegate = :user) AND :now < d.until AND d.delegate IS NOT NULL
+  AND NOT EXISTS (
+  SELECT 1 FROM delegations AS n WHERE n.team_id = d.team_id AND n.absent = d.absent
+    AND (n.delegate IS NULL OR n.since < d.until AND d.since < n.until) AND ifnull(n.asked_at, n.since) <= :now
+    AND (ifnull(n.asked_at, n.since), n.operation_key) > (ifnull(d.asked_at, d.since), d.operation_key))
+ORDER BY d.since, d.absent, d.operation_key;
+
+-- name: known_person
+SELECT kind, fetched_at FROM people WHERE team_id = :team_id AND user_id = :user_id;
+
+-- name: keep_person
+-- What Slack said last counts, whichever of two answers is written first.
+INSERT INTO people (team_id, user_id, kind, fetched_at) VALUES (:team_id, :user_id, :kind, :fetched_at)
+ON CONFLICT (team_id, user_id) DO UPDATE SET kind = excluded.kind, fetched_at = excluded.fetched_at
+WHERE excluded.fetched_at >= people.fetched_at;
 
 -- name: transport_of_operation
 -- By the request id that the operation was first seen under: deliveries have no index of their operations.

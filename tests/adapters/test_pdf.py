@@ -56,6 +56,7 @@ DOCUMENT = QuoteDocument(
     seller_lines=("100 Harbour Street, Dublin 2",),
     accent="#1f4e79",
     created_at="2026-03-03T09:30:00Z",
+    tax_rows=(("Tax 19 % (estimated)", "3,876.00 USD"), ("Total with tax", "24,276.00 USD")),
 )
 SIXTY = replace(
     DOCUMENT, lines=tuple(replace(LINES[0], position=str(n), name=f"Component {n}", sku=f"sku-{n:03}") for n in range(1, 61))
@@ -117,6 +118,8 @@ async def test_a_quote_says_who_what_how_much_and_until_when(shared: PdfRenderer
         "Regional sales",
         "Premium Support",
         "Tier 100+ · billed monthly",
+        "Tax 19 % (estimated)",
+        "24,276.00 USD",
         "10,800.00",
         "20,400.00 USD",
         "Before tax, in USD",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -212,6 +213,7 @@ async def test_a_delegate_decides_and_every_record_names_both(bench: Bench, exec
         ("U0VP", "U0CFO", 367 * 24, {}, "until_past"),
         ("U0REP", "U0CFO", 1, {}, "no_authority"),
         ("U0VP", "U0CFO", 1, {"actor": "U0CFO"}, "not_yours"),
+        ("U0VP", "U0CFO", 2, {"payload": DelegateApprovals("U0VP", "U0CFO", 2, 2).canonical()}, "until_past"),
     ],
 )
 async def test_a_delegation_is_refused_for(
@@ -238,6 +240,50 @@ async def test_the_newest_delegation_of_a_person_is_in_force_until_it_ends(bench
     assert [each.delegate for each in await now()] == ["U0CFO"]
     bench.clock.advance(1)
     assert await now() == ()
+
+
+DAY: Final = 24 * HOUR
+ABSENCES: Final[dict[str, tuple[list[tuple[str | None, int, int]], dict[int, str]]]] = {
+    # (who instead, first day, day of return) as told one after the other; who is asked on which day
+    "one that begins later": ([("U0CFO", 2, 4)], {1: "", 2: "U0CFO", 3: "U0CFO", 4: ""}),
+    "two that do not meet": ([("U0CFO", 0, 2), ("U0CFO2", 4, 6)], {1: "U0CFO", 3: "", 5: "U0CFO2"}),
+    "one that shortens another": ([("U0CFO", 0, 6), ("U0CFO", 0, 3)], {2: "U0CFO", 4: ""}),
+    "one that replaces another": ([("U0CFO", 0, 6), ("U0CFO2", 2, 4)], {1: "", 3: "U0CFO2", 5: ""}),
+    "back before the next": ([("U0CFO", 0, 2), ("U0CFO", 4, 6), (None, 0, 0)], {1: "", 5: ""}),
+    "told again after being back": ([("U0CFO", 0, 6), (None, 0, 0), ("U0CFO2", 1, 6)], {0: "", 1: "U0CFO2"}),
+}
+
+
+@pytest.mark.parametrize("case", ABSENCES)
+async def test_of_absences_that_overlap_the_last_one_told_of_counts(bench: Bench, case: str) -> None:
+    told, asked = ABSENCES[case]
+    rules = replace(RULES, approvers={**RULES.approvers, "cfo": ("U0CFO", "U0CFO2")})
+    executor = Executor(bench.ledger, rules, lambda _, high: high, MATRIX)
+    for number, (instead, first, back) in enumerate(told):
+        since = None if first == 0 else MORNING + first * DAY
+        command = DelegateApprovals("U0VP", instead, 0 if instead is None else MORNING + back * DAY, since, "away")
+        request = by(bench, command, f"d{number}", "U0VP", aggregate_id="delegation:U0VP")
+        assert (await done(bench, executor, request))["outcome"] == "applied"
+        bench.clock.advance(1)
+    for day, instead in asked.items():
+        at = MORNING + day * DAY + 10
+        found = await bench.ledger.database.read(partial(store.delegations, team_id="T0HOME", at=at))
+        assert (day, "".join(each.delegate for each in found)) == (day, instead)
+
+
+async def test_nobody_stands_in_for_a_stand_in(bench: Bench, executor: Executor) -> None:
+    await done(bench, executor, away(bench, "U0CFO", "U0CFO2", MORNING + DAY, "1"))  # not the cfo's equal: refused
+    assert bench.rows("SELECT 1 FROM delegations") == []
+    rules = replace(RULES, approvers={**RULES.approvers, "cfo": ("U0CFO", "U0CFO2")})
+    executor = Executor(bench.ledger, rules, lambda _, high: high, MATRIX)
+    await done(bench, executor, away(bench, "U0CFO", "U0CFO2", MORNING + DAY, "2"))
+    row = await done(bench, executor, away(bench, "U0VP", "U0CFO", MORNING + 2 * DAY, "3"))
+    assert row["response"]["code"] == "delegate_away"
+    after = bench.row("SELECT after FROM audit_events WHERE event_type = 'delegation.refused' AND after LIKE '%delegate_away%'")
+    assert json.loads(after["after"]) == {"code": "delegate_away", "actor": "U0VP", "delegate": "U0CFO"}
+    later = DelegateApprovals("U0VP", "U0CFO", MORNING + 3 * DAY, MORNING + DAY)
+    row = await done(bench, executor, by(bench, later, "4", "U0VP", aggregate_id="delegation:U0VP"))
+    assert row["outcome"] == "applied"
 
 
 async def revised(bench: Bench, executor: Executor, *lines: LineChange) -> None:

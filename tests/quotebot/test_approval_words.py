@@ -7,6 +7,7 @@ import pytest
 
 from quotebot import approval_words
 from quotebot.domain.approvals import decided_words
+from quotebot.domain.people import Delegation
 from quotebot.domain.quotes import ApprovalState, QuoteState
 from quotebot.domain.slots import SlotState
 from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_quote
@@ -42,13 +43,17 @@ def every_sentence(typed: str = "too deep") -> dict[str, str]:
         "scheduled only": approval_words.scheduled_only(),
         "incident needed": approval_words.incident_needed(),
         "delegated": approval_words.delegated("U0CFO", MORNING),
+        "delegated from later on": approval_words.delegated("U0CFO", MORNING + HOUR, since=MORNING),
+        "standing": approval_words.standing((Delegation("U0VP", "U0CFO", 0, MORNING, typed),), "U0VP"),
+        "standing in": approval_words.standing((Delegation("U0VP", "U0CFO", 0, MORNING, typed),), "U0CFO"),
+        "standing, nobody": approval_words.standing((), "U0CFO"),
         "back in office": approval_words.back_in_office(),
         **{code: approval_words.delegation_refused(code, "U0CFO") for code in REFUSALS},
         **{f"end: {state}": decided_words(replace(decided(state), slots=())) for state in END_STATES},
     }
 
 
-REFUSALS = ("not_yours", "no_authority", "to_oneself", "until_past", "lower_scope")
+REFUSALS = ("not_yours", "no_authority", "to_oneself", "until_past", "ends_first", "lower_scope", "delegate_away")
 END_STATES = tuple(state for state in ApprovalState if state is not ApprovalState.PENDING)
 
 
@@ -62,4 +67,4 @@ def test_nothing_a_person_typed_becomes_a_mention_or_passes_for_the_bots_own_wor
     assert "<!channel>" not in text
     assert "\u202e" not in text
     assert "<@U0CFO>\n✅" not in text
-    assert all(line.startswith(">") for line in text.splitlines()[1:])
+    assert all(line.startswith((">", "`/quote delegate ")) for line in text.splitlines()[1:])

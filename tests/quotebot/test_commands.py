@@ -48,6 +48,7 @@ LINES = '[{"quantity":150,"sku":"pro"},{"quantity":150,"sku":"sso"},{"quantity":
 CREATE_1 = f'{{"account":"Acme","channel":"C0SALES","discount_percent":"15","lines":{LINES},"term_months":12,"v":1}}'
 CREATE_2 = f'{{"account":"Acme","channel":"C0SALES","lines":{LINES},"requested_discount_percent":"15","term_months":12,"v":2}}'
 CREATE_3 = CREATE_2.replace('"v":2', '"v":3')
+CREATE_4 = CREATE_2.replace('"v":2', '"v":4')
 TOKEN = "ab" * 32
 
 LIFECYCLE: dict[str, Payload] = {
@@ -74,6 +75,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "87f904a751fcacfffff32fb4227c27669850ff55a1da02c9ef6e4ce2d3f9e29f",
         "d745e82eb0b4920afabf25a32b0cfd13bf9aed88640e4a3ac28335db588ff3f4",
     ),
+    ("quote.create", 4): (
+        CREATE_4,
+        "57344a15e8fbdb2ed427624c5e6e003c713513de8adc7cbaa3459d90872e50ba",
+        "886132d2ce4b5fc6f449d26a0965589a2ba466ed5ed8c8997ec26a8a50fe48ec",
+    ),
     ("quote.create", 3): (
         CREATE_3,
         "bbf11e6310a52337a5fa031ace24061ccc08faa2c964dffc5700521632947cd7",
@@ -93,6 +99,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         '{"from":"U0VP","to":"U0CFO","until":1795257060000,"v":1}',
         "4867cc842d730abd0cf4b5864046be80f37b4023671dc70444313208e0aaa160",
         "cb16bf52fb94c5aa5c45f976f97c0264257d5e467ddc6cebb234cee921511bb5",
+    ),
+    ("approval.delegate", 2): (
+        '{"from":"U0VP","reason":null,"since":null,"to":"U0CFO","until":1795257060000,"v":2}',
+        "db31ecabd35939beb939cdf0973c52b43caaf4b1f85cf616b90f7403a93805b4",
+        "3fe69429bd246dd0603dfbc4214ea92838695b807e72674a7ef69a9bb759e129",
     ),
     ("approval.remind", 1): (
         '{"approval_id":"A-2026-0042-v1-1","slot":1,"v":1}',
@@ -123,6 +134,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         '{"account":null,"channel":"C0SALES","quote_id":"Q-2026-0042","v":1,"version":2}',
         "a8452ebbd8f8ebcfdf0eb0bf2a55381307f6850a80f85f93c07ca332e1b43200",
         "0c4f77f05623cc5cee8ce34f55545dcf1737cbd9e42aa25515e88244def76886",
+    ),
+    ("quote.revise", 2): (
+        '{"changes":{"currency":null,"lines":[{"deed":"set","quantity":200,"sku":"pro"},{"deed":"remove","quantity":0,"sku":"sso"}],"region":null,"requested_discount_percent":"12.5","term_months":24,"terms":null,"with_tax":null},"request":null,"v":2}',
+        "7a99da32a73b2572786b4fd51378c4d5759ec4c9e87b48582263b998126dcf39",
+        "f7eae2af87368e3b3f2220367347b2be06d0aa794913a18998840ff57362316f",
     ),
     ("quote.revise", 1): (
         '{"changes":{"lines":[{"deed":"set","quantity":200,"sku":"pro"},{"deed":"remove","quantity":0,"sku":"sso"}],"requested_discount_percent":"12.5","term_months":24},"request":null,"v":1}',
@@ -231,7 +247,7 @@ def test_an_upcast_leaves_what_was_stored_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("kind", "payload", "version"),
     [
-        ("quote.create", {**json.loads(CREATE_3), "v": 4}, 4),
+        ("quote.create", {**json.loads(CREATE_4), "v": 5}, 5),
         ("quote.submit", {"v": 2}, 2),
         ("quote.submit", {}, None),
         ("quote.submit", {"v": "1"}, "1"),
@@ -262,9 +278,8 @@ def test_a_revision_with_a_whole_request_comes_back_as_it_was_asked() -> None:
 
 def test_everything_that_may_be_asked_of_a_price_is_stored() -> None:
     line = LineRequest("pro", 2, Decimal("5.5"), Decimal(3), (("region", "eu"),))
-    request = PriceRequest(
-        (line,), 36, Decimal(10), "JPY", "smb", "JP", date(2026, 11, 21), "monthly", Decimal("7.25"), with_tax=True
-    )
+    asked = ((line,), 36, Decimal(10), "JPY", "smb", "JP", date(2026, 11, 21), "monthly", Decimal("7.25"))
+    request = PriceRequest(*asked, with_tax=True, terms=("net_60",))
     command = CreateQuote("Acme", request, "C0SALES")
     defaults = PriceRequest((LineRequest("pro", 2),), 36, Decimal(10))
     assert [field.name for field in fields(PriceRequest) if getattr(request, field.name) == getattr(defaults, field.name)] == [
@@ -272,6 +287,13 @@ def test_everything_that_may_be_asked_of_a_price_is_stored() -> None:
         "discount_percent",
     ]
     assert parse_stored("quote.create", json.loads(json.dumps(command.canonical()))) == command
+
+
+def test_everything_that_may_be_changed_is_stored() -> None:
+    changes = Changes((LineChange("add", "pro", 1),), 24, Decimal(10), "EUR", "DE", with_tax=True, terms=("net_60",))
+    assert [field.name for field in fields(Changes) if getattr(changes, field.name) == getattr(Changes(), field.name)] == []
+    for payload in (ReviseQuote(changes), ReviseQuote(replace(changes, with_tax=False, terms=()))):
+        assert parse_stored("quote.revise", json.loads(json.dumps(payload.canonical()))) == payload
 
 
 async def test_a_redelivery_after_a_deploy_that_changed_the_schema_is_the_first_operation(bench: Bench) -> None:

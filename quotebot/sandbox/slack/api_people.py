@@ -102,10 +102,10 @@ def _wire(person: Person) -> Json:
         profile["email"] = person.email
     return {
         "id": person.id,
-        "team_id": TEAM_ID,
+        "team_id": person.team_id,
         "name": person.name,
         "real_name": person.real_name,
-        "deleted": False,
+        "deleted": person.is_deactivated,
         "tz": "Etc/UTC",
         "tz_label": "Coordinated Universal Time",
         "tz_offset": 0,
@@ -114,8 +114,8 @@ def _wire(person: Person) -> Json:
         "is_app_user": False,
         "is_admin": False,
         "is_owner": False,
-        "is_restricted": person.is_guest,
-        "is_ultra_restricted": False,
+        "is_restricted": person.is_guest or person.is_single_channel_guest,
+        "is_ultra_restricted": person.is_single_channel_guest,
         "updated": 0,
     }
 

@@ -22,7 +22,7 @@ SUBSCRIPTIONS = frozenset({"app_home_opened", "app_mention", "message.im", "mess
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A member of the workspace. `name` is the role."""
+    """Somebody who is seen in the workspace. `name` is the role; with another `team_id` they share a channel only."""
 
     id: str
     name: str
@@ -30,6 +30,9 @@ class Person:
     role: str
     is_bot: bool = False
     is_guest: bool = False
+    is_single_channel_guest: bool = False
+    is_deactivated: bool = False
+    team_id: str = TEAM_ID
 
     @property
     def email(self) -> str:

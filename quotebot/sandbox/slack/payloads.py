@@ -125,10 +125,10 @@ class Payloads:
         return event if home is None else {**event, "view": home.wire()}
 
     def _interactive(self, kind: str, user: str) -> Json:
-        name = self._workspace.directory.people[user].name
+        person = self._workspace.directory.people[user]
         return {
             "type": kind,
-            "user": {"id": user, "username": name, "name": name, "team_id": TEAM_ID},
+            "user": {"id": user, "username": person.name, "name": person.name, "team_id": person.team_id},
             "api_app_id": APP_ID,
             "token": VERIFICATION_TOKEN,
             "team": {"id": TEAM_ID, "domain": TEAM_DOMAIN},

@@ -74,6 +74,26 @@ def test_a_deal_goes_its_whole_way_from_the_terminal(command: Run, quote: str, d
     )
 
 
+def test_an_approver_says_at_a_terminal_who_decides_instead_and_sees_it(command: Run, quote: str) -> None:
+    assert quote
+    away = ("delegate", "U0VP", "until", "2099-12-31")
+    assert done(command, *away, "--as", "U0MANAGER", status=3)["code"] == "until_past"
+    assert done(command, "delegate", "U0VP", "--as", "U0MANAGER")["code"] == "delegated"
+    (shown,) = done(command, "delegate", "--as", "U0VP")["delegations"]
+    assert (shown["absent"], shown["delegate"]) == ("U0MANAGER", "U0VP")
+
+
+def test_tax_currency_terms_and_what_avoids_the_approval_are_shown_at_a_terminal(command: Run, dead: Path) -> None:
+    assert dead.exists()
+    seen = done(command, "preview", "1400 pro; currency JPY; tax JP; terms net_60")
+    assert (seen["net_total"], seen["tax_total"], seen["gross_total"]) == ("15120000", "1512000", "16632000")
+    assert (seen["terms"], seen["tax_estimated"], seen["required_roles"]) == (["net_60"], True, ["deal_desk"])
+    assert [(way["what"], way["after"]) for way in seen["easier"]] == [("discount", "0.80"), ("term", "11"), ("quantity", "1388")]
+    plain = command("quote", "price", "1400 pro; currency JPY; tax JP; terms net_60").stdout
+    for said in ("Tax 10 % (estimated): 1,512,000 JPY", "For the policy: 100,800.00 USD (1 USD = 150 JPY", "Special terms: net 60"):
+        assert said in plain
+
+
 def test_what_is_owed_to_the_outside_waits_for_the_bot_and_nobody_is_answered_in_slack(
     command: Run, quote: str, dead: Path
 ) -> None:

@@ -190,10 +190,16 @@ def test_a_submit_on_another_version_than_the_head_is_stale(seen: int) -> None:
     assert f"v{seen}; it is now v2" in decision.response["text"]
 
 
+def check_turned_away(decision: Decision) -> None:
+    """A stranger is refused like anybody, and it is audited."""
+    assert [event.event_type for event in decision.events] == ["access.refused"]
+    check_refused(replace(decision, events=()), "foreign_team", "U0STRANGER")
+
+
 @pytest.mark.parametrize("team", ["T0OTHER", ""])
 def test_somebody_of_another_workspace_cannot_submit_and_learns_nothing(team: str) -> None:
     decision = submit(asked(actor="U0STRANGER", team_id=team), example_quote(), ROOT, 0, RULES)
-    check_refused(decision, "foreign_team", "U0STRANGER")
+    check_turned_away(decision)
     assert "priced" not in decision.response["text"]
     assert "17,340" not in decision.response["text"]
 
@@ -222,4 +228,4 @@ def test_the_audit_keeps_figures_and_ids_and_no_customer_name() -> None:
 
 def test_somebody_of_another_workspace_learns_nothing_from_a_stale_button_either() -> None:
     decision = submit(asked(actor="U0STRANGER", team_id="T0OTHER"), example_quote(version=2), ROOT, 0, RULES)
-    check_refused(decision, "foreign_team", "U0STRANGER")
+    check_turned_away(decision)

@@ -171,7 +171,10 @@ def test_somebody_of_another_workspace_changes_nothing_and_learns_nothing(verb: 
     payload, origin = ALL[verb]
     quote = replace(quote_in(origin), version=2)
     decision = change(asked(team_id="T0OTHER", seen_version=1), payload, quote, ROOT, RULES)
-    text = check_refused(decision, "foreign_team")
+    assert [(event.event_type, event.after) for event in decision.events] == [
+        ("access.refused", {"code": "foreign_team", "actor": "U0OTHER"})
+    ]
+    text = check_refused(replace(decision, events=()), "foreign_team")
     assert origin.value not in text
     assert "17,340" not in text
 

@@ -70,6 +70,14 @@ def spoken(card: Card) -> str:
     return "\n".join(text["text"] for text in texts(card.blocks))
 
 
+def test_under_dual_control_the_approve_button_opens_a_form_for_the_reason() -> None:
+    approval = example_approval()
+    dual = replace(approval, slots=(replace(approval.slots[0], dual_control=True),))
+    for asked, first in ((approval, "approval.approve"), (dual, "approval.approve_with_reason")):
+        card = status_card(example_quote(QuoteState.PENDING_APPROVAL, approval=asked), ())
+        assert action_ids(card) == [first, "approval.request_changes", "approval.reject"]
+
+
 @pytest.mark.parametrize("state", list(QuoteState))
 def test_the_card_of_each_state_reads_like_this(state: QuoteState, snapshot: SnapshotAssertion) -> None:
     owed = (PDF, CRM) if state in (QuoteState.APPROVED, QuoteState.SENT) else ()

@@ -224,6 +224,16 @@ def test_a_form_carries_the_reason_and_the_version_of_its_button() -> None:
     assert (command.aggregate_id, command.aggregate_version, command.response_url) == ("Q-2026-0042", 3, None)
 
 
+@pytest.mark.parametrize(
+    ("callback", "decision"),
+    [("approval.reject", "reject"), ("approval.request_changes", "request_changes"), ("approval.approve", "approve")],
+)
+def test_each_form_gives_its_decision_with_the_reason(callback: str, decision: str) -> None:
+    payload = form(changed(FORM, "view.callback_id", callback)).payload
+    assert isinstance(payload, DecideApproval)
+    assert (payload.decision, bool(payload.reason)) == (decision, True)
+
+
 @pytest.mark.parametrize("typed", [None, "", "  \n "])
 def test_a_form_without_a_reason_is_no_command(typed: str | None) -> None:
     values = {"reason": {"reason": {"type": "plain_text_input", "value": typed}}}

@@ -10,7 +10,7 @@ from slack_sdk.models.views import View
 
 from quotebot.domain.quotes import QuoteState
 from quotebot.slack.cards import ButtonValue, parse_button_value
-from quotebot.slack.modals import changes_modal, parse_rejection, reject_modal
+from quotebot.slack.modals import approve_modal, changes_modal, parse_rejection, reject_modal
 from tests.quotebot.slack.quote_examples import example_approval, example_quote
 
 if TYPE_CHECKING:
@@ -34,6 +34,12 @@ def test_the_reject_form_reads_like_this(snapshot: SnapshotAssertion) -> None:
 
 def test_the_form_that_asks_for_changes_reads_like_this(snapshot: SnapshotAssertion) -> None:
     view = changes_modal(PENDING, example_approval())
+    check_limits(view)
+    assert view == snapshot
+
+
+def test_the_form_of_an_approval_under_dual_control_reads_like_this(snapshot: SnapshotAssertion) -> None:
+    view = approve_modal(PENDING, example_approval())
     check_limits(view)
     assert view == snapshot
 

@@ -1,0 +1,77 @@
+"""`quotebot quote delegate`: who decides instead of an approver who is away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from quotebot.cli import exits, letters, opened, quote_reads
+from quotebot.cli.quote_work import Deed, UsageError, carry_out, options, plain
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+
+As = Annotated[str | None, Parameter(name="--as")]
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+
+
+async def delegate(
+    *text: str, user: As = None, team: str | None = None, request_id: str | None = None, json_output: Json = False
+) -> int:
+    """Let somebody approve instead of you while you are away, e.g. quotebot quote delegate U0CFO until 2026-12-24 --as U0VP.
+
+    Parameters
+    ----------
+    text
+        What is typed after `/quote delegate`: a person and maybe days and a reason, or `off`; without it who stands in is shown.
+    user
+        Who is away, by Slack user id.
+    team
+        The Slack workspace, by id; without it the one that every quote so far belongs to.
+    request_id
+        The same id twice is one effect; a fresh one is printed without it.
+    json_output
+        Print JSON.
+    """
+    from quotebot.slack.delegating import (  # noqa: PLC0415 -- see root.py
+        DelegationRequest,
+        DelegationsRequest,
+        delegation_command,
+        read_delegation,
+    )
+
+    typed = " ".join(text)
+    read = read_delegation(typed)
+    if not isinstance(read, DelegationRequest | DelegationsRequest):
+        exits.complain(plain(read.message))
+        return exits.USAGE
+    async with opened.existing_ledger() as ledger:
+        team_id = team or await quote_reads.only_team(ledger)
+        if team_id is None:
+            exits.complain("Say in which workspace: --team T.... Nothing was done.")
+            return exits.USAGE
+        try:
+            if isinstance(read, DelegationsRequest):
+                return await _shown(ledger, team_id, user, json_output=json_output)
+            asked = options(user, request_id, json_output=json_output)
+            payload = delegation_command(read, asked.user, ledger.clock.now_ms())
+            return await carry_out(ledger, Deed(payload, f"delegation:{asked.user}", None, team_id, ("delegate", typed)), asked)
+        except UsageError as error:
+            exits.complain(str(error))
+            return exits.USAGE
+
+
+async def _shown(ledger: Ledger, team_id: str, user: str | None, *, json_output: bool) -> int:
+    from quotebot import approval_words  # noqa: PLC0415 -- see root.py
+    from quotebot.store import approvals  # noqa: PLC0415 -- see root.py
+
+    asked = options(user, "shown", json_output=json_output)
+    now = ledger.clock.now_ms()
+    found = await ledger.database.read(lambda tx: approvals.delegations_of(tx, team_id, asked.user, now))
+    if json_output:
+        rows = [{"absent": row.absent, "delegate": row.delegate, "since": row.since, "until": row.until} for row in found]
+        letters.print_json({"schema_version": 1, "delegations": rows})
+    else:
+        print(plain(approval_words.standing(found, asked.user)))
+    return exits.OK
