@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from quotebot.sandbox import web as page
+from quotebot.sandbox.backstage import Backstage
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.control import Control
 from quotebot.sandbox.llm import LlmService
@@ -99,7 +100,10 @@ class World:
         )
         self.courier = Courier(self.socket if line is None else line, self.clock, tokens)
         self.gestures = Gestures(self.slack, self.courier, echo_own_messages=echo_own_messages)
-        self._control = Control(self.slack, self.gestures, self.courier, self.socket, self.weather, self.witness, self.salesforce)
+        self.backstage = Backstage(self.slack.changes, self.weather, self.courier)
+        self._control = Control(
+            self.slack, self.gestures, self.courier, self.socket, self.weather, self.witness, self.salesforce, self.backstage
+        )
         self._runner: web.AppRunner | None = None
 
     @property
@@ -195,6 +199,7 @@ class World:
         """End what would otherwise hold the shutdown up: event streams and sockets."""
         del app
         self.slack.changes.close()
+        await self.backstage.close()
         await self.socket.close()
 
 
