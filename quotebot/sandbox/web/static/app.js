@@ -3,6 +3,7 @@
 import { html, render, useEffect, useMemo, useRef, useState } from "./vendor/standalone.module.js";
 import { follow, post } from "./api.js";
 import { Avatar } from "./avatar.js";
+import { Backstage } from "./backstage.js";
 import { Blocks } from "./blocks.js";
 import { Composer } from "./composer.js";
 import { Directory, called, channelsOf, directory, isReply, visibleTo } from "./directory.js";
@@ -39,12 +40,18 @@ function undelivered(answer) {
   return `Nothing was sent: the sandbox refused it. ${answer.error ?? ""}`;
 }
 
-function StatusPill({ bot, linked }) {
+/** The bot's state in two words: what its process does where this sandbox keeps it, else whether it is connected. */
+function botWords(bot, process, linked) {
+  if (!linked) return "Sandbox unreachable";
+  if (process && process.state !== "running") return { starting: "Bot starting…", stopping: "Bot stopping…", dead: "Bot is dead" }[process.state];
+  return bot?.connections > 0 ? "Bot connected" : "Bot not connected";
+}
+
+function StatusPill({ bot, process, linked }) {
   const up = linked && bot?.connections > 0;
-  const words = !linked ? "Sandbox unreachable" : up ? "Bot connected" : "Bot not connected";
   const note = up ? `${bot.connections} Socket Mode connection${bot.connections === 1 ? "" : "s"}` : "Commands will fail until it is back";
   return html`<span class=${`status ${up ? "up" : "down"}`} role="status" data-testid="bot-status" data-connected=${String(up)} title=${note}>
-    <span class="dot"></span>${words}
+    <span class="dot"></span><span>${botWords(bot, process, linked)}</span>
   </span>`;
 }
 
@@ -108,6 +115,7 @@ function Page({ state, linked }) {
   const [thread, setThread] = useState(null);
   const [tab, setTab] = useState("Messages");
   const [drawer, setDrawer] = useState(false);
+  const [backstage, setBackstage] = useRemembered("backstage", null); // which of its tabs, null while it is closed
   const [drafts, setDrafts] = useState({});
   const [closedViews, setClosedViews] = useState([]);
   const [notices, notify] = useNotices();
@@ -188,7 +196,7 @@ function Page({ state, linked }) {
 
   if (!channel) return html`<p class="waiting">This person is in no channel.</p>`;
   return html`<${Directory.Provider} value=${lookup}>
-    <div class=${`app ${root ? "with-thread" : ""}`} data-testid="app" data-version=${state.version}>
+    <div class=${`app ${root ? "with-thread" : ""} ${backstage ? "with-backstage" : ""}`} data-testid="app" data-version=${state.version}>
       <${Sidebar}
         team=${state.team}
         people=${people}
@@ -211,7 +219,10 @@ function Page({ state, linked }) {
             <h1 data-testid="channel-name">${channel.name}</h1>
           </div>
           <span class="bar-me"><${Avatar} id=${me} name=${called(lookup.users.get(me))} size="small" /></span>
-          <${StatusPill} bot=${state.bot} linked=${linked} />
+          <${StatusPill} bot=${state.bot} process=${state.process} linked=${linked} />
+          <button type="button" class="backstage-button" data-testid="backstage-open" aria-expanded=${Boolean(backstage)} onClick=${() => setBackstage(backstage ? null : "ledger")}>
+            <${Icon} name="pulse" size=${18} /><span>Backstage</span>
+          </button>
         </header>
         ${isApp && html`<${Tabs} tab=${tab} onTab=${setTab} />`}
         ${!linked && html`<p class="banner" role="alert">The sandbox cannot be reached. Trying again…</p>`}
@@ -229,6 +240,15 @@ function Page({ state, linked }) {
         place=${channel.isIm ? channel.name : `#${channel.name}`}
         composer=${composerFor(root.ts)}
         onClose=${() => setThread(null)}
+      />`}
+      ${backstage &&
+      html`<${Backstage}
+        tab=${backstage}
+        onTab=${setBackstage}
+        onClose=${() => setBackstage(null)}
+        process=${state.process}
+        person=${called(lookup.users.get(me)).toLowerCase()}
+        users=${lookup.users}
       />`}
       ${view &&
       html`<${ViewModal} key=${view.view.id} entry=${view} me=${me} onClose=${() => closeView(view.view.id)} />`}
