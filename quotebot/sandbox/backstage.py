@@ -7,7 +7,7 @@
 | `DELETE /_sandbox/faults/{id}` | disarms one |
 | `POST /_sandbox/bot` {do: kill, start or restart} | SIGKILL now, or start again; answers with its standing |
 | `POST /_sandbox/replay` {reference, user} | `quotebot replay`, and what came of it |
-| `POST /_sandbox/resume` {name, user} | `quotebot resume` |
+| `POST /_sandbox/resume` {gate, user} | `quotebot resume` |
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class Backstage:
         return _told(await self._staff().console.run("replay", reference, "--as", f"{body.text('user')} (sandbox page)"))
 
     async def _resume(self, body: Body) -> Json:
-        name = body.text("name")
+        name = body.text("gate")
         if not _CLASS.fullmatch(name):
-            raise GestureError(400, f"field 'name' must be a class such as crm.create, not {name!r}")
+            raise GestureError(400, f"field 'gate' must be a class such as crm.create, not {name!r}")
         return _told(await self._staff().console.run("resume", name, "--as", f"{body.text('user')} (sandbox page)"))
 
     def _staff(self) -> Staff:

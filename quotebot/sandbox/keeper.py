@@ -42,12 +42,14 @@ class Keeper:
         is_connected: Callable[[], bool],
         changed: Callable[[], None],
         complain: Callable[[str], None],
+        pause_seconds: float = RESTART_PAUSE_SECONDS,
     ) -> None:
         self._command = tuple(command)
         self._environment = {**os.environ, **environment}
         self._is_connected = is_connected
         self._changed = changed
         self._complain = complain
+        self._pause_seconds = pause_seconds
         self._process: asyncio.subprocess.Process | None = None
         self._starts = 0
         self._stopping = False
@@ -123,7 +125,7 @@ class Keeper:
                 continue
             self._changed()
             self._complain(f"The bot (process {process.pid}) ended with status {self.exit_status}; starting it again.")
-            await _first_of(stop.wait(), asyncio.sleep(RESTART_PAUSE_SECONDS))
+            await _first_of(stop.wait(), asyncio.sleep(self._pause_seconds))
             await self._revive(stop)
 
     async def _revive(self, stop: asyncio.Event) -> None:

@@ -25,8 +25,9 @@ Json = dict[str, Any]
 class LedgerFeed:
     """The newest picture of the ledger while at least one viewer has it open."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, linger_seconds: float = LINGER_SECONDS) -> None:
         self._console = console
+        self._linger_seconds = linger_seconds
         self._viewers = 0
         self._task: asyncio.Task[None] | None = None
         self._ending: asyncio.TimerHandle | None = None
@@ -52,7 +53,7 @@ class LedgerFeed:
         finally:
             self._viewers -= 1
             if not self._viewers:
-                self._ending = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._end)
+                self._ending = asyncio.get_running_loop().call_later(self._linger_seconds, self._end)
 
     async def changed(self, seconds: float) -> None:
         """Wait for a new picture, at most this long."""

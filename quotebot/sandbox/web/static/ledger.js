@@ -125,7 +125,7 @@ function Gate({ gate, person, skew, told }) {
     <p class="letter-why">${gate.reason}</p>
     <div class="operation-line">
       <span class="note">${gate.state === "held" ? until : "one effect goes first"}</span>
-      ${gate.state === "held" && gate.until_at === null && html`<${Order} name="resume" body=${{ name: gate.name, user: person }} label="Resume" testid="resume" told=${told} />`}
+      ${gate.state === "held" && gate.until_at === null && html`<${Order} name="resume" body=${{ gate: gate.name, user: person }} label="Resume" testid="resume" told=${told} />`}
     </div>
   </li>`;
 }
