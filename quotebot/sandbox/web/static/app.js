@@ -121,7 +121,8 @@ function Page({ state, linked }) {
   const [notices, notify] = useNotices();
   const [sending, setSending] = useState(0);
 
-  const act = (body) => post("action", { user: me, ...body });
+  // What a person still sees can be clicked, even when the card has changed since: the bot has to know what to say.
+  const act = (body) => post("action", { user: me, stale: true, ...body });
   const lookup = useMemo(() => directory(state, me, act), [state, me]);
   const isApp = Boolean(channel?.other?.is_bot);
   const showsHome = isApp && tab === "Home";

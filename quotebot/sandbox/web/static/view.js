@@ -6,27 +6,20 @@ import { Blocks } from "./blocks.js";
 import { Dialog, Head } from "./dialogs.js";
 import { Icon } from "./icons.js";
 import { Text } from "./mrkdwn.js";
+import { initialOf, isEmpty } from "./values.js";
 
 const UNANSWERED = "We had some trouble connecting. Try again?";
-
-/** What an input holds before anyone touched it: a string, or a list for checkboxes. */
-function initial(element) {
-  if (element.type === "checkboxes") return (element.initial_options ?? []).map((option) => option.value);
-  return element.initial_value ?? element.initial_option?.value ?? element.initial_date ?? "";
-}
-
-const empty = (value) => value === null || value === "" || (Array.isArray(value) && !value.length);
 
 /** Each input of a view with what it holds now: [block, value]. */
 function filled(view, typed) {
   return view.blocks
     .filter((block) => block.type === "input")
-    .map((block) => [block, typed[block.block_id]?.[block.element.action_id] ?? initial(block.element)]);
+    .map((block) => [block, typed[block.block_id]?.[block.element.action_id] ?? initialOf(block.element)]);
 }
 
 /** What Slack's own client refuses before it bothers the bot: {block_id: message}. */
 function refusals(inputs) {
-  const missing = inputs.filter(([block, value]) => !block.optional && empty(value));
+  const missing = inputs.filter(([block, value]) => !block.optional && isEmpty(value));
   return Object.fromEntries(missing.map(([block]) => [block.block_id, "Please complete this required field."]));
 }
 
@@ -41,7 +34,7 @@ export function ViewModal({ entry, me, onClose }) {
 
   const inputs = filled(view, typed);
   const submission = Object.fromEntries(
-    inputs.map(([block, value]) => [block.block_id, { [block.element.action_id]: empty(value) ? null : value }]),
+    inputs.map(([block, value]) => [block.block_id, { [block.element.action_id]: isEmpty(value) ? null : value }]),
   );
   const form = {
     typed: submission, // goes along with a click inside the form, as the bot is told the state of every field
