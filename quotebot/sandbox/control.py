@@ -11,6 +11,7 @@ from aiohttp import web
 from quotebot.sandbox.answering import Body, answered, posted
 from quotebot.sandbox.slack.courier import REDELIVERIES_MAX, Courier
 from quotebot.sandbox.slack.errors import GestureError, Json
+from quotebot.sandbox.slack.listing import listing
 from quotebot.sandbox.slack.state import describe
 from quotebot.sandbox.weather import SOCKET_EFFECTS, Weather
 
@@ -168,7 +169,8 @@ class Control:
 
     async def _state(self, request: web.Request) -> Json:
         del request
-        return {**describe(self._workspace, self._socket.connections), "process": self._backstage.standing()}
+        seen = describe(self._workspace, self._socket.connections)
+        return {**seen, "app": listing(), "process": self._backstage.standing()}
 
     async def _sightings(self, request: web.Request) -> list[Any]:
         since = request.query.get("since", "0")

@@ -7,13 +7,13 @@ import { Backstage } from "./backstage.js";
 import { Blocks } from "./blocks.js";
 import { Composer } from "./composer.js";
 import { Directory, called, channelsOf, directory, isReply, visibleTo } from "./directory.js";
+import { Guide } from "./guide.js";
 import { Icon } from "./icons.js";
 import { Message, Messages, SLACKBOT } from "./messages.js";
 import { Sidebar } from "./sidebar.js";
-import { useRemembered, useUnread } from "./memory.js";
+import { useKept, useRemembered, useUnread } from "./memory.js";
 import { ViewModal } from "./view.js";
 
-const COMMAND = "/quote";
 const byTs = (a, b) => Number(a.ts) - Number(b.ts);
 
 /** The state, kept current, and whether the event stream is up. */
@@ -116,6 +116,7 @@ function Page({ state, linked }) {
   const [tab, setTab] = useState("Messages");
   const [drawer, setDrawer] = useState(false);
   const [backstage, setBackstage] = useRemembered("backstage", null); // which of its tabs, null while it is closed
+  const [guided, setGuided] = useKept("guided", false);
   const [drafts, setDrafts] = useState({});
   const [closedViews, setClosedViews] = useState([]);
   const [notices, notify] = useNotices();
@@ -125,6 +126,7 @@ function Page({ state, linked }) {
   const act = (body) => post("action", { user: me, stale: true, ...body });
   const lookup = useMemo(() => directory(state, me, act), [state, me]);
   const isApp = Boolean(channel?.other?.is_bot);
+  const guides = !guided && Boolean(channel) && !channel.isIm && channel === channels[0];
   const showsHome = isApp && tab === "Home";
 
   const mine = [...state.messages, ...notices].filter((each) => each.channel === channel?.id && visibleTo(each, me)).sort(byTs);
@@ -147,7 +149,9 @@ function Page({ state, linked }) {
     const place = { user: me, channel: channel.id, thread_ts: threadTs ?? null };
     const key = `${me} ${channel.id} ${threadTs ?? ""}`;
     const onSlash = (command, text) => {
-      if (command !== COMMAND) notify(place, `\`${command}\` is not a valid command. This workspace knows \`${COMMAND}\`: try \`${COMMAND} help\`.`);
+      const known = state.app.commands.map((each) => each.command);
+      const listed = known.map((each) => `\`${each}\``).join(", ");
+      if (!known.includes(command)) notify(place, `\`${command}\` is not a valid command. This workspace knows ${listed}: try \`${known[0]} help\`.`);
       else if (threadTs) notify(place, `\`${command}\` is not supported in threads. Sorry! Type it in the channel.`);
       else deliver("slash", { user: me, channel: channel.id, command, text });
     };
@@ -155,12 +159,13 @@ function Page({ state, linked }) {
     return html`<${Composer}
       key=${key}
       testid=${threadTs ? "thread-composer" : "composer"}
+      commands=${state.app.commands}
       placeholder=${threadTs ? "Reply…" : `Message ${channel.isIm ? channel.name : `#${channel.name}`}`}
       draft=${drafts[key] ?? ""}
       onDraft=${(text) => setDrafts((old) => ({ ...old, [key]: text }))}
       onSlash=${onSlash}
       onMessage=${onMessage}
-      offer=${!threadTs && !mine.some((each) => each.bot_id)}
+      offer=${!threadTs && !guides && !mine.some((each) => each.bot_id)}
       focused=${Boolean(threadTs) || window.matchMedia("(hover: hover)").matches}
     />`;
   }
@@ -230,6 +235,15 @@ function Page({ state, linked }) {
         ${showsHome
           ? html`<${Home} view=${state.homes[me]} />`
           : html`<${Messages} key=${`${me} ${channel.id}`} messages=${top} threads=${threads} onThread=${setThread} intro=${html`<${Intro} channel=${channel} />`} testid="messages" />
+              ${guides &&
+              html`<${Guide}
+                messages=${state.messages}
+                channel=${channel.id}
+                people=${people}
+                onPerson=${choosePerson}
+                onBackstage=${setBackstage}
+                onDismiss=${() => setGuided(true)}
+              />`}
               ${composerFor(null)}
               <p class="sending" aria-live="polite">${sending > 0 ? "Sending…" : ""}</p>`}
       </main>

@@ -16,6 +16,27 @@ export function useRemembered(key, first) {
   return [value, set];
 }
 
+/** Like useState, kept by this browser for good; where it keeps nothing, for the life of the page. */
+export function useKept(key, first) {
+  const [value, setValue] = useState(() => {
+    try {
+      const stored = localStorage.getItem(`quotebot.${key}`);
+      return stored === null ? first : JSON.parse(stored);
+    } catch {
+      return first;
+    }
+  });
+  const set = (next) => {
+    setValue(next);
+    try {
+      localStorage.setItem(`quotebot.${key}`, JSON.stringify(next));
+    } catch {
+      // A browser that keeps nothing asks again next time.
+    }
+  };
+  return [value, set];
+}
+
 function mentions(message, id) {
   const mark = `<@${id}`;
   return (message.text ?? "").includes(mark) || JSON.stringify(message.blocks ?? []).includes(mark);
