@@ -5,6 +5,7 @@ import { post } from "./api.js";
 import { EXAMPLE } from "./composer.js";
 import { isReply } from "./directory.js";
 import { Icon } from "./icons.js";
+import { useRemembered } from "./memory.js";
 
 const STEPS = [
   { name: "create", title: "Create a quote", button: "Create it", words: "Rep types /quote new. The bot prices it and posts its card." },
@@ -15,10 +16,13 @@ const STEPS = [
 const buttonsOf = (message) => (message.blocks ?? []).flatMap((block) => (block.elements ?? []).filter((each) => each.type === "button").map((each) => ({ ...each, block_id: block.block_id })));
 const named = (message, word) => buttonsOf(message).find((each) => each.text.text.startsWith(word));
 
-/** The newest quote card of a channel and which step it is at: {card, at}, `at` from 0 (there is none) to 3 (nothing is left to do). */
-function progress(messages, channel) {
-  const card = messages.filter((each) => each.channel === channel && each.bot_id && !isReply(each) && !each.ephemeral_for && each.blocks?.length).at(-1);
-  if (!card) return { card: null, at: 0 };
+/** The newest quote card of a channel. */
+const newest = (messages, channel) => messages.filter((each) => each.channel === channel && each.bot_id && !isReply(each) && !each.ephemeral_for && each.blocks?.length).at(-1);
+
+/** The visitor's card and which step it is at: {card, at}, `at` from 0 (there is none since `from`) to 3 (nothing is left to do). */
+function progress(messages, channel, from) {
+  const card = newest(messages, channel);
+  if (!card || Number(card.ts) <= Number(from)) return { card: null, at: 0 };
   if (named(card, "Submit")) return { card, at: 1 };
   return { card, at: named(card, "Approve") ? 2 : 3 };
 }
@@ -38,7 +42,8 @@ function Step({ step, n, at, busy, onDo }) {
 
 /** The guide. `people` are the workspace's; `onPerson(id)` becomes one; `onBackstage(tab)` opens the panel; `onDismiss` closes it for good. */
 export function Guide({ messages, channel, people, onPerson, onBackstage, onDismiss }) {
-  const { card, at } = progress(messages, channel);
+  const [from] = useRemembered("guided-from", newest(messages, channel)?.ts ?? "0"); // deals of others are not the visitor's
+  const { card, at } = progress(messages, channel, from);
   const [asked, setAsked] = useState(-1); // the step whose click is on its way
   const [trouble, setTrouble] = useState(null);
   const rep = people.find((user) => user.role === "rep") ?? people[0];

@@ -130,10 +130,16 @@ function Gate({ gate, person, skew, told }) {
   </li>`;
 }
 
-function Totals({ seen }) {
-  const left = Object.entries(seen.unfinished);
-  const words = left.length ? left.map(([name, count]) => `${count} ${name.replaceAll("_", " ").replace(/^(operation|effect)/, count === 1 ? "$1" : "$1s")}`).join(", ") : "Nothing is under way.";
-  return html`<p class="totals" data-testid="totals" role="status">${words}</p>`;
+/** "2 effects pending, 1 operation in progress"; with nothing under way, whether somebody has to do something. */
+function totalsOf(seen) {
+  const left = Object.entries(seen.unfinished).map(([name, count]) => {
+    const [noun, ...state] = name.split(" ");
+    return `${count} ${noun}${count === 1 ? "" : "s"} ${state.join(" ").replaceAll("_", " ")}`;
+  });
+  if (left.length) return `${left.join(", ")}.`;
+  const dead = seen.dead_letters.length;
+  if (!dead) return "Nothing is under way.";
+  return `Nothing is under way. ${dead === 1 ? "One dead letter waits" : `${dead} dead letters wait`} for somebody.`;
 }
 
 /** The ledger's newest picture, `seen`, as `quotebot ops watch` tells it. */
@@ -144,7 +150,7 @@ export function Ledger({ seen, person, users }) {
   const skew = seen.now - (seen.heard ?? Date.now());
   const operations = [...seen.operations].sort((a, b) => b.created_at - a.created_at || Number(b.id.slice(2)) - Number(a.id.slice(2)));
   return html`<div class="ledger" data-testid="ledger">
-    <${Totals} seen=${seen} />
+    <p class="totals" data-testid="totals" role="status">${totalsOf(seen)}</p>
     ${said && html`<p class="said" role="status" data-testid="said">${said}</p>`}
     ${seen.gates.length > 0 && html`<ul class="letters">${seen.gates.map((gate) => html`<${Gate} key=${gate.name} gate=${gate} person=${person} skew=${skew} told=${setSaid} />`)}</ul>`}
     ${seen.dead_letters.length > 0 &&

@@ -7,6 +7,7 @@ import { channelsOf, isReply, visibleTo } from "./directory.js";
 export function useRemembered(key, first) {
   const [value, setValue] = useState(() => {
     const stored = sessionStorage.getItem(`quotebot.${key}`);
+    if (stored === null && first !== null && first !== undefined) sessionStorage.setItem(`quotebot.${key}`, JSON.stringify(first));
     return stored === null ? first : JSON.parse(stored);
   });
   const set = (next) => {
