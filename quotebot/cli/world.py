@@ -14,6 +14,7 @@ from quotebot.sandbox.backstage import Staff
 from quotebot.sandbox.console import Console
 from quotebot.sandbox.keeper import Keeper
 from quotebot.sandbox.ledger_feed import LedgerFeed
+from quotebot.sandbox.slack.listing import SCOPES
 from quotebot.sandbox.world import World
 
 BOT_CONNECT_SECONDS = 20.0
@@ -30,7 +31,7 @@ async def serve_world(*, port: int, data: Path | None, with_bot: bool, headless:
             return exits.USAGE
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            world = World(folder)
+            world = World(folder, scopes=SCOPES, limited=True)
         except OSError as error:
             exits.complain(f"{folder} cannot be used ({error.strerror}). Nothing was started. Name another folder with --data.")
             return exits.USAGE

@@ -24,6 +24,7 @@ from quotebot.sandbox.slack.clock import VirtualClock
 from quotebot.sandbox.slack.courier import Courier
 from quotebot.sandbox.slack.directory import APP_TOKEN, APPROVERS, BOT_TOKEN, OPERATORS, SUBSCRIPTIONS
 from quotebot.sandbox.slack.gestures import Gestures
+from quotebot.sandbox.slack.rates import Rates
 from quotebot.sandbox.slack.socket_mode import SocketMode
 from quotebot.sandbox.slack.state import shown_files, shown_messages
 from quotebot.sandbox.slack.web_api import WebApi
@@ -68,7 +69,8 @@ class World:
     `data_dir` keeps uploads, certificates and the witness log; without one they stay in memory and the world cannot be served.
     `ack_seconds` is Slack's patience; `subscriptions` are the events the app listens to; with `echo_own_messages` its own messages
     come back to it as events too, as Slack sends them. `now` (Unix seconds), `monotonic` (seconds) and `tokens` are all it knows
-    of time and chance. `line` carries envelopes to the bot, Socket Mode when none is given.
+    of time and chance. `line` carries envelopes to the bot, Socket Mode when none is given. `scopes` are those the app was
+    installed with, all there are when None; a `limited` Slack has its rate limits.
     """
 
     def __init__(
@@ -82,6 +84,8 @@ class World:
         monotonic: Callable[[], float] = time.monotonic,
         tokens: Tokens | None = None,
         line: Line | None = None,
+        scopes: frozenset[str] | None = None,
+        limited: bool = False,
     ) -> None:
         if data_dir is not None:
             data_dir.mkdir(parents=True, exist_ok=True)
@@ -94,7 +98,8 @@ class World:
             self.witness, self.weather, data_dir and data_dir / "salesforce", now=now, tokens=tokens
         )
         self.llm = LlmService(self.witness, self.weather, now=now)
-        self._web_api = WebApi(self.slack, self.weather, self.witness)
+        rates = Rates(monotonic) if limited else None
+        self._web_api = WebApi(self.slack, self.weather, self.witness, scopes=scopes, rates=rates)
         self.socket = SocketMode(
             self.slack.passes, self.slack.changes, self.weather, self.witness, tokens, ack_seconds=ack_seconds, monotonic=monotonic
         )

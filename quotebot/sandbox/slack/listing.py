@@ -1,4 +1,4 @@
-"""What Slack's own client knows of the app from its manifest: the command it offers, and its shortcuts.
+"""What Slack knows of the app from its manifest: the command it offers, its shortcuts, and what it may do.
 
 tests/test_manifest.py holds this to manifest.yml, which is no part of the installed package.
 """
@@ -14,6 +14,7 @@ COMMAND: dict[str, str] = {
 }
 # Each {"name", "type" (message or global), "callback_id", "description"}.
 SHORTCUTS: tuple[dict[str, str], ...] = ()
+SCOPES = frozenset({"commands", "chat:write", "files:write", "files:read", "channels:history", "groups:history"})
 
 
 def listing() -> dict[str, Any]:
