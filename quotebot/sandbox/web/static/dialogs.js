@@ -1,6 +1,6 @@
 // What opens above the page: a question to confirm, a look into a file, and the frame every dialog shares.
 
-import { html, useEffect, useRef } from "./vendor/standalone.module.js";
+import { html, useLayoutEffect, useRef } from "./vendor/standalone.module.js";
 import { Icon } from "./icons.js";
 import { Text } from "./mrkdwn.js";
 
@@ -20,7 +20,7 @@ function giveBack() {
 /** A native modal dialog: the browser keeps the focus inside, Escape calls `onClose`. It begins in the first field. */
 export function Dialog({ label, testid, wide, onClose, children }) {
   const self = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const dialog = self.current;
     dialog.showModal();
     (dialog.querySelector("[data-autofocus]") ?? dialog.querySelector(FIELDS))?.focus();

@@ -1,6 +1,6 @@
 // Block Kit's interactive elements. A click is sent once, shows that it is under way, and says so when nobody answered.
 
-import { html, useContext, useEffect, useRef, useState } from "./vendor/standalone.module.js";
+import { html, useContext, useLayoutEffect, useRef, useState } from "./vendor/standalone.module.js";
 import { acknowledged } from "./api.js";
 import { ConfirmDialog } from "./dialogs.js";
 import { Directory } from "./directory.js";
@@ -94,7 +94,7 @@ function Overflow({ element, surface }) {
   const { busy, failed, start, dialog } = useClick(element, surface);
   const [open, setOpen] = useState(false);
   const self = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!open) return undefined;
     self.current.querySelector("[role=menuitem]")?.focus();
     const outside = (event) => !self.current.contains(event.target) && setOpen(false);

@@ -1,6 +1,6 @@
 // A conversation: messages in order, grouped by author and day, with threads, files and what only one person may see.
 
-import { html, useContext, useEffect, useLayoutEffect, useRef, useState } from "./vendor/standalone.module.js";
+import { html, useContext, useLayoutEffect, useRef, useState } from "./vendor/standalone.module.js";
 import { post } from "./api.js";
 import { Avatar } from "./avatar.js";
 import { Blocks } from "./blocks.js";
@@ -101,7 +101,7 @@ function Shortcuts({ message }) {
   const [open, setOpen] = useState(false);
   const self = useRef(null);
   const offered = shortcuts.filter((each) => each.type === "message");
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!open) return undefined;
     self.current.querySelector("[role=menuitem]")?.focus();
     const outside = (event) => !self.current.contains(event.target) && setOpen(false);
