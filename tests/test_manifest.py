@@ -10,6 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
+from quotebot.sandbox.slack.listing import COMMAND, listing
+from quotebot.sandbox.slack.listing import SCOPES as GRANTED
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -85,3 +88,11 @@ def test_the_slash_command_receives_mentions_as_ids(manifest: dict[str, Any]) ->
     assert [(command["command"], command["should_escape"]) for command in manifest["features"]["slash_commands"]] == [
         ("/quote", True)
     ]
+
+
+def test_the_sandbox_knows_the_very_commands_shortcuts_and_scopes_of_the_manifest(manifest: dict[str, Any]) -> None:
+    told = listing()
+    commands = [{name: command[name] for name in COMMAND} for command in manifest["features"]["slash_commands"]]
+    assert told["commands"] == commands, "copy them into quotebot/sandbox/slack/listing.py"
+    assert told["shortcuts"] == manifest["features"].get("shortcuts", []), "copy them into quotebot/sandbox/slack/listing.py"
+    assert set(manifest["oauth_config"]["scopes"]["bot"]) == GRANTED, "copy them into quotebot/sandbox/slack/listing.py"

@@ -1,4 +1,4 @@
-"""`quotebot ops list|show|cancel`: the commands that the ledger remembers."""
+"""`quotebot ops list|show|watch|cancel`: the commands that the ledger remembers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, letters, opened, rulings, tables, trace
+from quotebot.cli import exits, letters, opened, rulings, tables, trace, watching
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ledger.waiting import Waiting
 
 app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
+app.command(watching.watch)
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 State = Literal["reserved", "in_progress", "failed_retryable", "failed_terminal", "completed", "discarded"]

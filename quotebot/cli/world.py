@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 import tempfile
 from pathlib import Path
 
 from quotebot.cli import exits
 from quotebot.cli.signals import stop_on_signals
+from quotebot.sandbox.backstage import Staff
+from quotebot.sandbox.console import Console
+from quotebot.sandbox.keeper import Keeper
+from quotebot.sandbox.ledger_feed import LedgerFeed
+from quotebot.sandbox.slack.listing import SCOPES
 from quotebot.sandbox.world import World
 
 BOT_CONNECT_SECONDS = 20.0
-BOT_STOP_SECONDS = 12.0
-RESTART_PAUSE_SECONDS = 1.0
 
 
 async def serve_world(*, port: int, data: Path | None, with_bot: bool, headless: bool) -> int:
@@ -29,7 +31,7 @@ async def serve_world(*, port: int, data: Path | None, with_bot: bool, headless:
             return exits.USAGE
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            world = World(folder)
+            world = World(folder, scopes=SCOPES, limited=True)
         except OSError as error:
             exits.complain(f"{folder} cannot be used ({error.strerror}). Nothing was started. Name another folder with --data.")
             return exits.USAGE
@@ -53,11 +55,21 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
         print(f"Sandbox ready: {world.url} (without a bot)", flush=True)
         await stop.wait()
         return exits.OK
-    process = await _start_bot(environment)
+    bot = (sys.executable, "-m", "quotebot")
+    keeper = Keeper(
+        (*bot, "run"),
+        environment,
+        is_connected=lambda: world.socket.connections > 0,
+        changed=world.slack.changes.bump,
+        complain=exits.complain,
+    )
+    console = Console(bot, environment)
+    world.backstage.staff = Staff(keeper, console, LedgerFeed(console))
+    await keeper.start()
     try:
-        await _until_connected(world, process, stop)
-        if process.returncode is not None:
-            exits.complain(f"The bot ended with status {process.returncode} before it connected. The sandbox stops.")
+        await _until_connected(world, keeper, stop)
+        if keeper.exit_status is not None:
+            exits.complain(f"The bot ended with status {keeper.exit_status} before it connected. The sandbox stops.")
             return exits.UNEXPECTED
         print(f"Sandbox ready: {world.url}", flush=True)
         exits.complain(f"Its ledger, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} ./run dead list")
@@ -65,44 +77,16 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
             import webbrowser  # noqa: PLC0415 -- only on a terminal
 
             webbrowser.open(world.url)
-        while await _died(process, stop):
-            exits.complain(f"The bot (process {process.pid}) ended with status {process.returncode}; starting it again.")
-            await asyncio.sleep(RESTART_PAUSE_SECONDS)
-            process = await _start_bot(environment)
+        await keeper.keep(stop)
     finally:
-        await _end(process)
+        await keeper.stop()
     return exits.OK
 
 
-async def _start_bot(environment: dict[str, str]) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(sys.executable, "-m", "quotebot", "run", env={**os.environ, **environment})
-
-
-async def _died(process: asyncio.subprocess.Process, stop: asyncio.Event) -> bool:
-    """Wait until the bot ends or the sandbox is asked to stop; tell whether the bot ended by itself, as under a real supervisor."""
-    waits = [asyncio.create_task(process.wait()), asyncio.create_task(stop.wait())]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for task in waits:
-        task.cancel()
-    return process.returncode is not None and not stop.is_set()
-
-
-async def _until_connected(world: World, process: asyncio.subprocess.Process, stop: asyncio.Event) -> None:
+async def _until_connected(world: World, keeper: Keeper, stop: asyncio.Event) -> None:
     deadline = asyncio.get_running_loop().time() + BOT_CONNECT_SECONDS
-    while not world.socket.connections and process.returncode is None and not stop.is_set():
+    while not world.socket.connections and keeper.exit_status is None and not stop.is_set():
         if asyncio.get_running_loop().time() > deadline:
             exits.complain("The bot has not connected yet; the page shows when it does.")
             return
         await asyncio.sleep(0.05)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), BOT_STOP_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from aiohttp import web
 
+from quotebot.sandbox.answering import Body, answered, posted
 from quotebot.sandbox.slack.courier import REDELIVERIES_MAX, Courier
 from quotebot.sandbox.slack.errors import GestureError, Json
+from quotebot.sandbox.slack.listing import listing
 from quotebot.sandbox.slack.state import describe
 from quotebot.sandbox.weather import SOCKET_EFFECTS, Weather
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from quotebot.sandbox.backstage import Backstage
     from quotebot.sandbox.slack.clock import VirtualClock
     from quotebot.sandbox.slack.gestures import Gestures
     from quotebot.sandbox.slack.socket_mode import SocketMode
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 
 HEARTBEAT_SECONDS = 10.0
 RedeliveryKind = Literal["resend", "retry"]
-_MISSING = object()
 
 
 class Records(Protocol):
@@ -33,73 +35,6 @@ class Records(Protocol):
     def records(self, sobject: str) -> list[Json]:
         """Return the records of one object as stored."""
         ...
-
-
-class Body:
-    """A JSON request body with typed access; what is missing or of the wrong type is named in a GestureError 400."""
-
-    def __init__(self, values: Json) -> None:
-        self._values = values
-
-    @classmethod
-    async def read(cls, request: web.Request) -> Body:
-        """Parse the body of a request."""
-        try:
-            parsed = json.loads(await request.read() or b"{}")
-        except ValueError as error:
-            raise GestureError(400, f"the body is not JSON: {error}") from None
-        if not isinstance(parsed, dict):
-            raise GestureError(400, "the body must be a JSON object")
-        return cls(parsed)
-
-    def text(self, name: str, default: Any = _MISSING) -> str:
-        """Return a text field."""
-        value = self._take(name, default, str, "a string")
-        return str(value)
-
-    def optional_text(self, name: str) -> str | None:
-        """Return a text field or None."""
-        value = self._take(name, None, str, "a string")
-        return None if value is None else str(value)
-
-    def number(self, name: str, default: Any = _MISSING) -> float:
-        """Return a number."""
-        return float(self._take(name, default, (int, float), "a number"))
-
-    def optional_number(self, name: str) -> float | None:
-        """Return a number or None."""
-        value = self._take(name, None, (int, float), "a number")
-        return None if value is None else float(value)
-
-    def optional_count(self, name: str) -> int | None:
-        """Return a whole number of at least 0, or None."""
-        value = self._take(name, None, int, "a whole number")
-        if value is not None and value < 0:
-            raise GestureError(400, f"field {name!r} must not be negative")
-        return None if value is None else int(value)
-
-    def flag(self, name: str) -> bool:
-        """Return a boolean, false when absent."""
-        return bool(self._take(name, False, bool, "true or false"))  # noqa: FBT003 -- the default of a JSON field
-
-    def mapping(self, name: str) -> Json:
-        """Return an object, empty when absent."""
-        value: Json = self._take(name, {}, dict, "an object")
-        return value
-
-    def anything(self, name: str) -> Any:
-        """Return a field of any type, None when absent."""
-        return self._values.get(name)
-
-    def _take(self, name: str, default: Any, kind: type | tuple[type, ...], described: str) -> Any:
-        value = self._values.get(name)
-        if value is None:
-            if default is _MISSING:
-                raise GestureError(400, f"field {name!r} is missing: {described}")
-            return default
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise GestureError(400, f"field {name!r} must be {described}, not {json.dumps(value)}")
-        return value
 
 
 class Control:
@@ -114,6 +49,7 @@ class Control:
         weather: Weather,
         witness: Witness,
         salesforce: Records,
+        backstage: Backstage,
     ) -> None:
         self._workspace = workspace
         self._gestures = gestures
@@ -122,6 +58,7 @@ class Control:
         self._weather = weather
         self._witness = witness
         self._salesforce = salesforce
+        self._backstage = backstage
 
     @property
     def _clock(self) -> VirtualClock:
@@ -149,10 +86,11 @@ class Control:
             "clock": self._read_clock,
         }
         return [
-            *(web.post(f"/_sandbox/{name}", _posted(work)) for name, work in posts.items()),
-            *(web.get(f"/_sandbox/{name}", _answered(work)) for name, work in gets.items()),
-            web.delete("/_sandbox/faults", _answered(self._clear_faults)),
+            *(web.post(f"/_sandbox/{name}", posted(work)) for name, work in posts.items()),
+            *(web.get(f"/_sandbox/{name}", answered(work)) for name, work in gets.items()),
+            web.delete("/_sandbox/faults", answered(self._clear_faults)),
             web.get("/_sandbox/events", self._events),
+            *self._backstage.routes(),
         ]
 
     async def _slash(self, body: Body) -> Json:
@@ -231,7 +169,8 @@ class Control:
 
     async def _state(self, request: web.Request) -> Json:
         del request
-        return describe(self._workspace, self._socket.connections)
+        seen = describe(self._workspace, self._socket.connections)
+        return {**seen, "app": listing(), "process": self._backstage.standing()}
 
     async def _sightings(self, request: web.Request) -> list[Any]:
         since = request.query.get("since", "0")
@@ -270,25 +209,3 @@ class Control:
         except ConnectionError:
             return response
         return response
-
-
-def _posted(work: Callable[[Body], Awaitable[Json]]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(request: web.Request) -> web.Response:
-        try:
-            body = await Body.read(request)
-            return web.json_response(await work(body))
-        except GestureError as error:
-            return web.json_response({"error": str(error)}, status=error.status)
-
-    return handle
-
-
-def _answered(work: Callable[[web.Request], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(request: web.Request) -> web.Response:
-        try:
-            answer = await work(request)
-        except GestureError as error:
-            return web.json_response({"error": str(error)}, status=error.status)
-        return web.json_response(answer)
-
-    return handle

@@ -120,6 +120,14 @@ class Weather:
         self._faults.clear()
         self._announce()
 
+    def disarm(self, fault_id: int) -> bool:
+        """Disarm one fault; False when there is none of this id."""
+        kept = [fault for fault in self._faults if fault.id != fault_id]
+        found = len(kept) < len(self._faults)
+        self._faults[:] = kept
+        self._announce()
+        return found
+
     def armed(self, target: str) -> list[Fault]:
         """Return the faults of one target armed since the last clear, spent ones included."""
         return [fault for fault in self._faults if fault.target == target]
@@ -131,6 +139,18 @@ class Weather:
     def describe(self) -> list[dict[str, object]]:
         """Return every fault ever armed since the last clear, with its hits."""
         return [asdict(fault) for fault in self._faults]
+
+    def standing(self) -> list[dict[str, object]]:
+        """Return every fault since the last clear with its hits, whether it may still strike, and for how many seconds."""
+        now = self._monotonic()
+        return [
+            {
+                **asdict(fault),
+                "active": (fault.times is None or fault.hits < fault.times) and (fault.until is None or now < fault.until),
+                "seconds_left": None if fault.until is None else max(0, round(fault.until - now)),
+            }
+            for fault in self._faults
+        ]
 
     def _next(self, target: str, method: str, only: frozenset[str] | None) -> Fault | None:
         if not self._faults:

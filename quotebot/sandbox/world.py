@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from quotebot.sandbox import web as page
+from quotebot.sandbox.backstage import Backstage
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.control import Control
 from quotebot.sandbox.llm import LlmService
@@ -23,6 +24,7 @@ from quotebot.sandbox.slack.clock import VirtualClock
 from quotebot.sandbox.slack.courier import Courier
 from quotebot.sandbox.slack.directory import APP_TOKEN, APPROVERS, BOT_TOKEN, OPERATORS, SUBSCRIPTIONS
 from quotebot.sandbox.slack.gestures import Gestures
+from quotebot.sandbox.slack.rates import Rates
 from quotebot.sandbox.slack.socket_mode import SocketMode
 from quotebot.sandbox.slack.state import shown_files, shown_messages
 from quotebot.sandbox.slack.web_api import WebApi
@@ -67,7 +69,8 @@ class World:
     `data_dir` keeps uploads, certificates and the witness log; without one they stay in memory and the world cannot be served.
     `ack_seconds` is Slack's patience; `subscriptions` are the events the app listens to; with `echo_own_messages` its own messages
     come back to it as events too, as Slack sends them. `now` (Unix seconds), `monotonic` (seconds) and `tokens` are all it knows
-    of time and chance. `line` carries envelopes to the bot, Socket Mode when none is given.
+    of time and chance. `line` carries envelopes to the bot, Socket Mode when none is given. `scopes` are those the app was
+    installed with, all there are when None; a `limited` Slack has its rate limits.
     """
 
     def __init__(
@@ -81,6 +84,8 @@ class World:
         monotonic: Callable[[], float] = time.monotonic,
         tokens: Tokens | None = None,
         line: Line | None = None,
+        scopes: frozenset[str] | None = None,
+        limited: bool = False,
     ) -> None:
         if data_dir is not None:
             data_dir.mkdir(parents=True, exist_ok=True)
@@ -93,13 +98,17 @@ class World:
             self.witness, self.weather, data_dir and data_dir / "salesforce", now=now, tokens=tokens
         )
         self.llm = LlmService(self.witness, self.weather, now=now)
-        self._web_api = WebApi(self.slack, self.weather, self.witness)
+        rates = Rates(monotonic) if limited else None
+        self._web_api = WebApi(self.slack, self.weather, self.witness, scopes=scopes, rates=rates)
         self.socket = SocketMode(
             self.slack.passes, self.slack.changes, self.weather, self.witness, tokens, ack_seconds=ack_seconds, monotonic=monotonic
         )
         self.courier = Courier(self.socket if line is None else line, self.clock, tokens)
         self.gestures = Gestures(self.slack, self.courier, echo_own_messages=echo_own_messages)
-        self._control = Control(self.slack, self.gestures, self.courier, self.socket, self.weather, self.witness, self.salesforce)
+        self.backstage = Backstage(self.slack.changes, self.weather, self.courier)
+        self._control = Control(
+            self.slack, self.gestures, self.courier, self.socket, self.weather, self.witness, self.salesforce, self.backstage
+        )
         self._runner: web.AppRunner | None = None
 
     @property
@@ -195,6 +204,7 @@ class World:
         """End what would otherwise hold the shutdown up: event streams and sockets."""
         del app
         self.slack.changes.close()
+        await self.backstage.close()
         await self.socket.close()
 
 

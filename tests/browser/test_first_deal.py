@@ -186,6 +186,7 @@ async def photograph(world: World, browser: Browser, pdf: bytes, folder: Path) -
         context = await browser.new_context(viewport={"width": width, "height": height}, device_scale_factor=scale, locale="en-US")
         page = await context.new_page()
         await enter(page, world)
+        await page.get_by_test_id("guide-close").click()
         phone = await page.get_by_test_id("menu").is_visible()
         if phone:
             await page.get_by_test_id("menu").click()

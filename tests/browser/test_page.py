@@ -381,14 +381,15 @@ async def test_opening_the_home_tab_shows_what_the_bot_publishes(world: World, b
 async def test_the_composer_completes_verbs_and_offers_an_example(world: World, bot: SmallBot, page: Page) -> None:
     await enter(page, world)
     composer = page.get_by_test_id("composer")
+    await page.get_by_test_id("guide-close").click()
     await page.get_by_test_id("example-chip").click()
     await expect(composer).to_have_value("/quote new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%")
 
     await composer.fill("/q")
-    await expect(page.get_by_role("option")).to_contain_text(["/quote help", "/quote new", "/quote status"])
+    await expect(page.get_by_role("option")).to_contain_text(["/quote new", "/quote list", "/quote revise", "/quote help"])
     await page.keyboard.press("ArrowDown")
     await page.keyboard.press("Tab")
-    await expect(composer).to_have_value("/quote new ")
+    await expect(composer).to_have_value("/quote list ")
     await expect(page.get_by_test_id("suggestions")).to_have_count(0)
 
 

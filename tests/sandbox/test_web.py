@@ -123,3 +123,42 @@ def test_what_others_wrote_comes_with_its_licence() -> None:
     assert vendored == {"standalone.module.js", "LICENSE-htm.txt", "LICENSE-preact.txt"}
     assert "Apache License" in (STATIC / "vendor" / "LICENSE-htm.txt").read_text(encoding="utf-8")
     assert "MIT License" in (STATIC / "vendor" / "LICENSE-preact.txt").read_text(encoding="utf-8")
+
+
+PAIRS = [
+    *[("ink", paper) for paper in ("paper", "raised", "hover", "soft", "only-you")],
+    *[("muted", paper) for paper in ("paper", "raised", "hover", "soft", "only-you")],
+    *[("link", paper) for paper in ("paper", "hover", "pill", "raised")],
+    *[("red", "paper"), ("red", "raised"), ("amber", "amber-soft"), ("amber", "paper"), ("pill-me-text", "pill-me")],
+    *[("code", "code-paper"), ("rail-text", "frame"), ("rail-muted", "frame"), ("rail-here-text", "rail-here")],
+    *[("white", "green"), ("white", "green-deep")],
+    *[(f"{tone}-ink", f"{tone}-soft") for tone in ("good", "busy", "warn", "bad")],
+]
+
+
+def colours(scheme: str) -> dict[str, str]:
+    """Every colour token of the page as six digits, as it is in the light or in the dark."""
+    found = {"white": "ffffff"}
+    for sheet in ("style.css", "backstage.css"):
+        light, _, dark = (STATIC / sheet).read_text(encoding="utf-8").partition("@media (prefers-color-scheme: dark)")
+        dark = dark.partition("\n}\n")[0]
+        for text in (light, dark) if scheme == "dark" else (light,):
+            for name, digits in re.findall(r"--([a-z-]+): #([0-9a-f]{3}|[0-9a-f]{6});", text):
+                found[name] = digits if len(digits) == 6 else "".join(each * 2 for each in digits)
+    return found
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_has_the_contrast_that_wcag_aa_asks_for(scheme: str) -> None:
+    known = colours(scheme)
+    ratios = {}
+    for ink, paper in PAIRS:
+        darker, lighter = sorted((luminance(known[ink]), luminance(known[paper])))
+        ratios[f"{ink} on {paper}"] = round((lighter + 0.05) / (darker + 0.05), 2)
+    assert {pair: ratio for pair, ratio in ratios.items() if ratio < 4.5} == {}

@@ -89,6 +89,11 @@ class Courier:
         envelopes = [(delivery.envelope_id, delivery.text) if how == "resend" else self._retry_of(delivery) for _ in range(times)]
         return list(await asyncio.gather(*(self._attempt(delivery, envelope_id, text) for envelope_id, text in envelopes)))
 
+    @property
+    def last(self) -> Delivery | None:
+        """Return what was delivered last."""
+        return next(reversed(self._deliveries.values()), None)
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the background until the world stops."""
         task = asyncio.create_task(work)

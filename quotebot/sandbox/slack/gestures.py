@@ -7,8 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel
-from quotebot.sandbox.slack.elements import STATELESS, Found, action_of, find_all, initial_state, is_empty, state_object
+from quotebot.sandbox.slack.elements import STATELESS, Found, action_of, find_all, initial_state, state_object
 from quotebot.sandbox.slack.errors import GestureError, Json, SlackError
+from quotebot.sandbox.slack.fields import REQUIRED, refusals
 from quotebot.sandbox.slack.hooks import checked_content
 from quotebot.sandbox.slack.payloads import Payloads
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from quotebot.sandbox.slack.workspace import Workspace
 
 NO_ANSWER = "We had some trouble connecting. Try again?"
-REQUIRED = "Please complete this required field."
 _TYPED_MENTION = re.compile(r"(?<![\w<])@quotebot\b", re.IGNORECASE)
 
 _TYPED_NAME = re.compile(r"(?<![\w<])([@#])([\w-]+)")
@@ -103,20 +103,17 @@ class Gestures:
         return {"request_id": delivery.request_id, **ack.body()}
 
     async def submit(self, user: str, view_id: str, values: dict[str, Json]) -> Json:
-        """Submit a modal. Required inputs left empty stop it in the client, before the bot hears of it."""
+        """Submit a modal. A field that is empty, too long or no number stops it in the client, before the bot hears of it."""
         view = self._view(user, view_id)
         if view.content["type"] != "modal":
             raise GestureError(400, f"view {view_id} is an App Home; only a modal can be submitted")
         inputs = find_all(view.blocks)
         _fill(view.state, inputs, values)
-        missing = {
-            found.block_id: REQUIRED
-            for found in inputs
-            if found.is_input and not found.optional and is_empty(view.state[found.block_id][found.action_id])
-        }
-        self._workspace.views.refuse(view, missing)
-        if missing:
-            return {"request_id": None, "ack": None, "ack_ms": None, "error": "required_fields_missing", "errors": missing}
+        refused = refusals(inputs, view.state)
+        self._workspace.views.refuse(view, refused)
+        if refused:
+            code = "required_fields_missing" if REQUIRED in refused.values() else "invalid_fields"
+            return {"request_id": None, "ack": None, "ack_ms": None, "error": code, "errors": refused}
         payload = self._payloads.view_submission(user, view)
 
         def on_ack(ack: Ack) -> str | None:

@@ -58,10 +58,14 @@ class Outages:
         return _MALFORMED if effect == "malformed" else served.answer
 
 
+def ratelimited(retry_after_seconds: int) -> Answer:
+    """Return Slack's answer to a call that comes too soon."""
+    return json_answer({"ok": False, "error": "ratelimited"}, 429, {"Retry-After": str(retry_after_seconds)})
+
+
 def _refusal(fault: Fault) -> tuple[Answer, int | str] | None:
     if fault.effect == "429":
-        headers = {"Retry-After": str(1 if fault.retry_after is None else fault.retry_after)}
-        return json_answer({"ok": False, "error": "ratelimited"}, 429, headers), 429
+        return ratelimited(1 if fault.retry_after is None else fault.retry_after), 429
     if fault.effect == "5xx":
         return text_answer("upstream connect error", 503), 503
     if fault.effect == "auth_expired":

@@ -15,11 +15,13 @@ from quotebot.sandbox.slack.directory import APP_ID, APP_TOKEN, BOT_TOKEN
 from quotebot.sandbox.slack.errors import Json, SlackError
 from quotebot.sandbox.slack.forms import multipart
 from quotebot.sandbox.slack.hooks import answer_hook
-from quotebot.sandbox.slack.outages import Outages, Served
+from quotebot.sandbox.slack.outages import Outages, Served, ratelimited
+from quotebot.sandbox.slack.scopes import check_scopes
 from quotebot.sandbox.slack.workspace import Workspace
 from quotebot.sandbox.wire import Answer, json_answer, text_answer
 
 if TYPE_CHECKING:
+    from quotebot.sandbox.slack.rates import Rates
     from quotebot.sandbox.weather import Weather
     from quotebot.sandbox.wire import Received
     from quotebot.sandbox.witness import Witness
@@ -84,8 +86,19 @@ _KEY_ARGUMENTS = {
 class WebApi:
     """What a bot calls. Faults and sightings name the method, `upload` and `response_url`; a download is neither hit nor seen."""
 
-    def __init__(self, workspace: Workspace, weather: Weather, witness: Witness) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        weather: Weather,
+        witness: Witness,
+        *,
+        scopes: frozenset[str] | None = None,
+        rates: Rates | None = None,
+    ) -> None:
+        """`scopes` are those the app was installed with, all of them when None; without `rates` it may call as fast as it likes."""
         self._workspace = workspace
+        self._scopes = scopes
+        self._rates = rates
         self._outages = Outages(weather, witness)
 
     def routes(self) -> list[web.RouteDef]:
@@ -128,6 +141,9 @@ class WebApi:
         def apply() -> Served:
             if unreadable is not None:
                 return Served(json_answer(unreadable.body()), applied=False, status=unreadable.code, key=None)
+            wait = 0 if self._rates is None else self._rates.wait_seconds(method, arguments)
+            if wait:
+                return Served(ratelimited(wait), applied=False, status=429, key=_key(method, arguments))
             try:
                 body = {"ok": True, **self._answer(method, arguments)}
             except SlackError as error:
@@ -143,6 +159,8 @@ class WebApi:
             raise SlackError("unknown_method", req_method=method)
         if method not in _WITHOUT_TOKEN:
             _check_token(method, arguments.token)
+        if self._scopes is not None:
+            check_scopes(method, arguments, self._workspace.directory, self._scopes)
         return handler(self._workspace, arguments)
 
     def _upload(self, received: Received, upload_id: str, *, waited: bool) -> Answer:

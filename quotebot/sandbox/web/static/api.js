@@ -72,3 +72,42 @@ export function follow(onState, onLink) {
     stream.close();
   };
 }
+
+/** Read a part of the control API; null when it cannot be reached. */
+export async function read(name) {
+  try {
+    const response = await fetch(`/_sandbox/${name}`, { cache: "no-store" });
+    return response.ok ? await response.json() : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Clear one fault, or all of them with null. What came of it is seen on the backstage stream. */
+export async function disarm(id) {
+  await fetch(`/_sandbox/faults${id === null ? "" : `/${id}`}`, { method: "DELETE" }).catch(() => null);
+}
+
+/**
+ * Follow the backstage: `onNews(name, value)` for each picture of the `ledger` and the `weather`, `onCut()` when the stream is gone
+ * (it comes back by itself). Returns a function that ends it; while nobody follows, the world watches nothing.
+ */
+export function watch(onNews, onCut) {
+  let stream = null;
+  let retry = null;
+  function connect() {
+    stream = new EventSource("/_sandbox/backstage");
+    for (const name of ["ledger", "weather"]) {
+      stream.addEventListener(name, (event) => onNews(name, { ...JSON.parse(event.data), heard: Date.now() }));
+    }
+    stream.onerror = () => {
+      onCut();
+      if (stream.readyState === EventSource.CLOSED) retry = setTimeout(connect, RETRY_MS);
+    };
+  }
+  connect();
+  return () => {
+    clearTimeout(retry);
+    stream.close();
+  };
+}

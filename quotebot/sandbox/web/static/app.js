@@ -3,16 +3,17 @@
 import { html, render, useEffect, useMemo, useRef, useState } from "./vendor/standalone.module.js";
 import { follow, post } from "./api.js";
 import { Avatar } from "./avatar.js";
+import { Backstage } from "./backstage.js";
 import { Blocks } from "./blocks.js";
 import { Composer } from "./composer.js";
 import { Directory, called, channelsOf, directory, isReply, visibleTo } from "./directory.js";
+import { Guide } from "./guide.js";
 import { Icon } from "./icons.js";
 import { Message, Messages, SLACKBOT } from "./messages.js";
 import { Sidebar } from "./sidebar.js";
-import { useRemembered, useUnread } from "./memory.js";
+import { useKept, useRemembered, useUnread } from "./memory.js";
 import { ViewModal } from "./view.js";
 
-const COMMAND = "/quote";
 const byTs = (a, b) => Number(a.ts) - Number(b.ts);
 
 /** The state, kept current, and whether the event stream is up. */
@@ -39,12 +40,18 @@ function undelivered(answer) {
   return `Nothing was sent: the sandbox refused it. ${answer.error ?? ""}`;
 }
 
-function StatusPill({ bot, linked }) {
+/** The bot's state in two words: what its process does where this sandbox keeps it, else whether it is connected. */
+function botWords(bot, process, linked) {
+  if (!linked) return "Sandbox unreachable";
+  if (process && process.state !== "running") return { starting: "Bot starting…", stopping: "Bot stopping…", dead: "Bot is dead" }[process.state];
+  return bot?.connections > 0 ? "Bot connected" : "Bot not connected";
+}
+
+function StatusPill({ bot, process, linked }) {
   const up = linked && bot?.connections > 0;
-  const words = !linked ? "Sandbox unreachable" : up ? "Bot connected" : "Bot not connected";
   const note = up ? `${bot.connections} Socket Mode connection${bot.connections === 1 ? "" : "s"}` : "Commands will fail until it is back";
   return html`<span class=${`status ${up ? "up" : "down"}`} role="status" data-testid="bot-status" data-connected=${String(up)} title=${note}>
-    <span class="dot"></span>${words}
+    <span class="dot"></span><span>${botWords(bot, process, linked)}</span>
   </span>`;
 }
 
@@ -108,14 +115,18 @@ function Page({ state, linked }) {
   const [thread, setThread] = useState(null);
   const [tab, setTab] = useState("Messages");
   const [drawer, setDrawer] = useState(false);
+  const [backstage, setBackstage] = useRemembered("backstage", null); // which of its tabs, null while it is closed
+  const [guided, setGuided] = useKept("guided", false);
   const [drafts, setDrafts] = useState({});
   const [closedViews, setClosedViews] = useState([]);
   const [notices, notify] = useNotices();
   const [sending, setSending] = useState(0);
 
-  const act = (body) => post("action", { user: me, ...body });
+  // What a person still sees can be clicked, even when the card has changed since: the bot has to know what to say.
+  const act = (body) => post("action", { user: me, stale: true, ...body });
   const lookup = useMemo(() => directory(state, me, act), [state, me]);
   const isApp = Boolean(channel?.other?.is_bot);
+  const guides = !guided && Boolean(channel) && !channel.isIm && channel === channels[0];
   const showsHome = isApp && tab === "Home";
 
   const mine = [...state.messages, ...notices].filter((each) => each.channel === channel?.id && visibleTo(each, me)).sort(byTs);
@@ -138,7 +149,9 @@ function Page({ state, linked }) {
     const place = { user: me, channel: channel.id, thread_ts: threadTs ?? null };
     const key = `${me} ${channel.id} ${threadTs ?? ""}`;
     const onSlash = (command, text) => {
-      if (command !== COMMAND) notify(place, `\`${command}\` is not a valid command. This workspace knows \`${COMMAND}\`: try \`${COMMAND} help\`.`);
+      const known = state.app.commands.map((each) => each.command);
+      const listed = known.map((each) => `\`${each}\``).join(", ");
+      if (!known.includes(command)) notify(place, `\`${command}\` is not a valid command. This workspace knows ${listed}: try \`${known[0]} help\`.`);
       else if (threadTs) notify(place, `\`${command}\` is not supported in threads. Sorry! Type it in the channel.`);
       else deliver("slash", { user: me, channel: channel.id, command, text });
     };
@@ -146,12 +159,13 @@ function Page({ state, linked }) {
     return html`<${Composer}
       key=${key}
       testid=${threadTs ? "thread-composer" : "composer"}
+      commands=${state.app.commands}
       placeholder=${threadTs ? "Reply…" : `Message ${channel.isIm ? channel.name : `#${channel.name}`}`}
       draft=${drafts[key] ?? ""}
       onDraft=${(text) => setDrafts((old) => ({ ...old, [key]: text }))}
       onSlash=${onSlash}
       onMessage=${onMessage}
-      offer=${!threadTs && !mine.some((each) => each.bot_id)}
+      offer=${!threadTs && !guides && !mine.some((each) => each.bot_id)}
       focused=${Boolean(threadTs) || window.matchMedia("(hover: hover)").matches}
     />`;
   }
@@ -188,7 +202,7 @@ function Page({ state, linked }) {
 
   if (!channel) return html`<p class="waiting">This person is in no channel.</p>`;
   return html`<${Directory.Provider} value=${lookup}>
-    <div class=${`app ${root ? "with-thread" : ""}`} data-testid="app" data-version=${state.version}>
+    <div class=${`app ${root ? "with-thread" : ""} ${backstage ? "with-backstage" : ""}`} data-testid="app" data-version=${state.version}>
       <${Sidebar}
         team=${state.team}
         people=${people}
@@ -211,13 +225,25 @@ function Page({ state, linked }) {
             <h1 data-testid="channel-name">${channel.name}</h1>
           </div>
           <span class="bar-me"><${Avatar} id=${me} name=${called(lookup.users.get(me))} size="small" /></span>
-          <${StatusPill} bot=${state.bot} linked=${linked} />
+          <${StatusPill} bot=${state.bot} process=${state.process} linked=${linked} />
+          <button type="button" class="backstage-button" data-testid="backstage-open" aria-expanded=${Boolean(backstage)} onClick=${() => setBackstage(backstage ? null : "ledger")}>
+            <${Icon} name="pulse" size=${18} /><span>Backstage</span>
+          </button>
         </header>
         ${isApp && html`<${Tabs} tab=${tab} onTab=${setTab} />`}
         ${!linked && html`<p class="banner" role="alert">The sandbox cannot be reached. Trying again…</p>`}
         ${showsHome
           ? html`<${Home} view=${state.homes[me]} />`
           : html`<${Messages} key=${`${me} ${channel.id}`} messages=${top} threads=${threads} onThread=${setThread} intro=${html`<${Intro} channel=${channel} />`} testid="messages" />
+              ${guides &&
+              html`<${Guide}
+                messages=${state.messages}
+                channel=${channel.id}
+                people=${people}
+                onPerson=${choosePerson}
+                onBackstage=${setBackstage}
+                onDismiss=${() => setGuided(true)}
+              />`}
               ${composerFor(null)}
               <p class="sending" aria-live="polite">${sending > 0 ? "Sending…" : ""}</p>`}
       </main>
@@ -229,6 +255,15 @@ function Page({ state, linked }) {
         place=${channel.isIm ? channel.name : `#${channel.name}`}
         composer=${composerFor(root.ts)}
         onClose=${() => setThread(null)}
+      />`}
+      ${backstage &&
+      html`<${Backstage}
+        tab=${backstage}
+        onTab=${setBackstage}
+        onClose=${() => setBackstage(null)}
+        process=${state.process}
+        person=${called(lookup.users.get(me)).toLowerCase()}
+        users=${lookup.users}
       />`}
       ${view &&
       html`<${ViewModal} key=${view.view.id} entry=${view} me=${me} onClose=${() => closeView(view.view.id)} />`}

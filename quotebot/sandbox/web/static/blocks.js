@@ -1,7 +1,9 @@
 // Block Kit's layout: from a list of blocks to what a person sees. Unknown blocks are shown as what they are, never dropped.
 
-import { html } from "./vendor/standalone.module.js";
-import { Element, Field, Picture } from "./elements.js";
+import { html, useContext } from "./vendor/standalone.module.js";
+import { Directory } from "./directory.js";
+import { Element, Picture } from "./elements.js";
+import { Field, isGroup } from "./fields.js";
 import { RichText } from "./richtext.js";
 import { Text } from "./mrkdwn.js";
 
@@ -36,23 +38,46 @@ function Image({ block }) {
   </figure>`;
 }
 
-function Input({ block, form }) {
+const TYPED = new Set(["plain_text_input", "number_input", "email_text_input", "url_text_input"]);
+
+/** When an input that asks for it (`dispatch_action`) tells the bot: a choice at once, typed text with Enter or at each character. */
+function useDispatch(block, surface) {
+  const { act } = useContext(Directory);
+  if (!block.dispatch_action) return { onChoice: () => {}, onEnter: undefined };
+  const { action_id: actionId, type, dispatch_action_config: config } = block.element;
+  const send = (value) => act({ ...surface, block_id: block.block_id, action_id: actionId, value });
+  const on = config?.trigger_actions_on ?? ["on_enter_pressed"];
+  return {
+    onChoice: (value) => (!TYPED.has(type) || on.includes("on_character_entered")) && send(value),
+    onEnter: TYPED.has(type) && on.includes("on_enter_pressed") ? send : undefined,
+  };
+}
+
+function Input({ block, form, surface }) {
   const id = `field-${block.block_id}`;
   const error = form?.errors[block.block_id];
-  const notes = `${id}-notes`;
-  const grouped = block.element.type === "radio_buttons" || block.element.type === "checkboxes";
+  const grouped = isGroup(block.element);
+  const value = form?.values[block.block_id] ?? "";
+  const { onChoice, onEnter } = useDispatch(block, surface);
+  const onChange = (chosen) => {
+    form?.set(block.block_id, block.element.action_id, chosen);
+    onChoice(chosen);
+  };
   return html`<div class=${`block input ${error ? "invalid" : ""}`} data-block-id=${block.block_id}>
-    <label class="label" for=${grouped ? undefined : id}>
+    <label class="label" id=${`${id}-label`} for=${grouped ? undefined : id}>
       <${Text} text=${block.label} />${block.optional && html` <span class="optional">(optional)</span>`}
     </label>
     <${Field}
       element=${block.element}
       id=${id}
-      value=${form?.values[block.block_id] ?? ""}
-      described=${notes}
-      onChange=${(value) => form?.set(block.block_id, block.element.action_id, value)}
+      value=${value}
+      labelled=${`${id}-label`}
+      described=${`${id}-notes`}
+      invalid=${Boolean(error)}
+      onChange=${onChange}
+      onEnter=${onEnter && (() => onEnter(value))}
     />
-    <div id=${notes}>
+    <div id=${`${id}-notes`}>
       ${error && html`<p class="error" role="alert">${error}</p>`}
       ${block.hint && html`<p class="hint"><${Text} text=${block.hint} /></p>`}
     </div>
@@ -75,7 +100,7 @@ function Block({ block, surface: whole, form }) {
     case "image":
       return html`<${Image} block=${block} />`;
     case "input":
-      return html`<${Input} block=${block} form=${form} />`;
+      return html`<${Input} block=${block} form=${form} surface=${surface} />`;
     case "rich_text":
       return html`<div class="block"><${RichText} block=${block} /></div>`;
     default:

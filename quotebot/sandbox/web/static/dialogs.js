@@ -1,17 +1,33 @@
 // What opens above the page: a question to confirm, a look into a file, and the frame every dialog shares.
 
-import { html, useEffect, useRef } from "./vendor/standalone.module.js";
+import { html, useLayoutEffect, useRef } from "./vendor/standalone.module.js";
 import { Icon } from "./icons.js";
 import { Text } from "./mrkdwn.js";
 
-/** A native modal dialog: the browser keeps the focus inside, Escape calls `onClose`. */
+const FIELDS = "[data-autofocus], .dialog-body :is(input, select, textarea, button):not(:disabled), .dialog-foot .primary";
+
+// Where the focus was outside of any dialog: a button that is busy, or gone, when its form closes cannot take it back by itself.
+let before = null;
+document.addEventListener("focusin", ({ target }) => {
+  if (!target.closest("dialog")) before = target;
+});
+
+function giveBack() {
+  const place = before?.isConnected && !before.disabled ? before : document.querySelector("[data-testid=composer]");
+  if (!document.querySelector("dialog[open]")) place?.focus({ preventScroll: true });
+}
+
+/** A native modal dialog: the browser keeps the focus inside, Escape calls `onClose`. It begins in the first field. */
 export function Dialog({ label, testid, wide, onClose, children }) {
   const self = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const dialog = self.current;
     dialog.showModal();
-    dialog.querySelector("[data-autofocus]")?.focus();
-    return () => dialog.close();
+    (dialog.querySelector("[data-autofocus]") ?? dialog.querySelector(FIELDS))?.focus();
+    return () => {
+      dialog.close();
+      requestAnimationFrame(giveBack);
+    };
   }, []);
   const onCancel = (event) => {
     event.preventDefault();

@@ -1,20 +1,23 @@
 // Block Kit's interactive elements. A click is sent once, shows that it is under way, and says so when nobody answered.
 
-import { html, useContext, useRef, useState } from "./vendor/standalone.module.js";
+import { html, useContext, useLayoutEffect, useRef, useState } from "./vendor/standalone.module.js";
 import { acknowledged } from "./api.js";
 import { ConfirmDialog } from "./dialogs.js";
 import { Directory } from "./directory.js";
+import { Choice, Options, Typed, canHold, isGroup } from "./fields.js";
 import { Icon } from "./icons.js";
-import { Link, Text, unescape } from "./mrkdwn.js";
+import { Link, Text } from "./mrkdwn.js";
+import { initialOf } from "./values.js";
 
 /**
  * The life of one click: a question first where the element asks for one, then busy until the acknowledgement.
- * Returns {busy, failed, start(value), dialog}.
+ * Returns {busy, failed, start(value, undo), dialog}.
  */
 function useClick(element, surface) {
   const { act } = useContext(Directory);
   const [phase, setPhase] = useState("idle"); // idle | asking | busy | failed
   const pending = useRef(null);
+  const unasked = useRef(null); // what a "no" to the question undoes
   const sending = useRef(false); // set at once, unlike the phase, so that a second click of the same instant is stopped too
 
   async function send(value) {
@@ -26,15 +29,19 @@ function useClick(element, surface) {
     const told = answer.request_id && surface.message_ts;
     setPhase(acknowledged(answer) || told ? "idle" : "failed");
   }
-  function start(value) {
+  function start(value, undo) {
     if (sending.current || phase === "asking") return;
     pending.current = value;
+    unasked.current = undo;
     if (element.confirm) setPhase("asking");
     else send(value);
   }
+  function stop() {
+    setPhase("idle");
+    unasked.current?.();
+  }
   const dialog =
-    phase === "asking" &&
-    html`<${ConfirmDialog} confirm=${element.confirm} onYes=${() => send(pending.current)} onNo=${() => setPhase("idle")} />`;
+    phase === "asking" && html`<${ConfirmDialog} confirm=${element.confirm} onYes=${() => send(pending.current)} onNo=${stop} />`;
   return { busy: phase === "busy", failed: phase === "failed", start, dialog };
 }
 
@@ -65,34 +72,20 @@ function Button({ element, surface }) {
   </span>`;
 }
 
-const optionsOf = (element) =>
-  element.option_groups
-    ? element.option_groups.map(
-        (group) => html`<optgroup label=${unescape(group.label.text)}>${group.options.map(option)}</optgroup>`,
-      )
-    : (element.options ?? []).map(option);
-
-const option = (each) => html`<option value=${each.value}>${unescape(each.text.text)}</option>`;
-
-function Choice({ element, value, onChange, ...rest }) {
-  return html`<span class="select">
-    <select data-action-id=${element.action_id} value=${value} onChange=${(event) => onChange(event.target.value)} ...${rest}>
-      <option value="" disabled=${value !== ""}>${unescape(element.placeholder?.text ?? "Select an option")}</option>
-      ${optionsOf(element)}
-    </select>
-    <${Icon} name="chevron" size=${16} />
-  </span>`;
-}
-
-function ClickableSelect({ element, surface }) {
+/** A choice or a date that is sent as soon as it is made. What is typed is sent with Enter. */
+function Clickable({ element, surface }) {
   const { busy, failed, start, dialog } = useClick(element, surface);
-  const [value, setValue] = useState(element.initial_option?.value ?? "");
+  const [value, setValue] = useState(initialOf(element));
   const onChange = (chosen) => {
+    const before = value;
     setValue(chosen);
-    start(chosen);
+    start(chosen, () => setValue(before));
   };
+  const id = `${surface.message_ts ?? surface.view_id}-${surface.block_id}-${element.action_id}`;
+  const label = element.placeholder?.text ?? { datepicker: "Date", timepicker: "Time" }[element.type] ?? "Choose";
+  const control = isGroup(element) ? Options : ["datepicker", "timepicker"].includes(element.type) ? Typed : Choice;
   return html`<span class="element">
-    <${Choice} element=${element} value=${value} onChange=${onChange} disabled=${busy} aria-label=${element.placeholder?.text ?? "Select"} />
+    <${control} element=${element} value=${value} onChange=${onChange} id=${id} disabled=${busy} aria-label=${label} />
     ${failed && html`<${Unanswered} />`} ${dialog}
   </span>`;
 }
@@ -100,11 +93,36 @@ function ClickableSelect({ element, surface }) {
 function Overflow({ element, surface }) {
   const { busy, failed, start, dialog } = useClick(element, surface);
   const [open, setOpen] = useState(false);
-  const pick = (value) => {
+  const self = useRef(null);
+  useLayoutEffect(() => {
+    if (!open) return undefined;
+    self.current.querySelector("[role=menuitem]")?.focus();
+    const outside = (event) => !self.current.contains(event.target) && setOpen(false);
+    document.addEventListener("pointerdown", outside);
+    return () => document.removeEventListener("pointerdown", outside);
+  }, [open]);
+  function close() {
     setOpen(false);
-    start(value);
+    self.current.querySelector("button").focus();
+  }
+  function onKeyDown(event) {
+    if (!open) return;
+    const rows = [...self.current.querySelectorAll("[role=menuitem]")];
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      close();
+    } else if (step) {
+      event.preventDefault();
+      rows[(rows.indexOf(document.activeElement) + step + rows.length) % rows.length].focus();
+    }
+  }
+  const pick = (each) => {
+    close();
+    if (each.url) window.open(each.url, "_blank", "noopener,noreferrer");
+    start(each.value);
   };
-  return html`<span class="element overflow" onKeyDown=${(event) => event.key === "Escape" && setOpen(false)}>
+  return html`<span class="element overflow" ref=${self} onKeyDown=${onKeyDown}>
     <button
       type="button"
       class="button small"
@@ -115,11 +133,11 @@ function Overflow({ element, surface }) {
       data-busy=${busy || undefined}
       data-action-id=${element.action_id}
       onClick=${() => setOpen(!open)}
-    >⋯</button>
+    ><${Icon} name="dots" size=${18} /></button>
     ${open &&
     html`<span class="menu" role="menu">
       ${element.options.map(
-        (each) => html`<button type="button" role="menuitem" data-value=${each.value} onClick=${() => pick(each.value)}><${Text} text=${each.text} /></button>`,
+        (each) => html`<button type="button" role="menuitem" data-value=${each.value} onClick=${() => pick(each)}><${Text} text=${each.text} /></button>`,
       )}
     </span>`}
     ${failed && html`<${Unanswered} />`} ${dialog}
@@ -137,63 +155,14 @@ export function Picture({ url, alt }) {
 export function Element({ element, surface }) {
   switch (element?.type) {
     case "button":
+    case "workflow_button":
       return html`<${Button} element=${element} surface=${surface} />`;
-    case "static_select":
-      return html`<${ClickableSelect} element=${element} surface=${surface} />`;
     case "overflow":
       return html`<${Overflow} element=${element} surface=${surface} />`;
     case "image":
       return html`<${Picture} url=${element.image_url} alt=${element.alt_text} />`;
     default:
-      return null;
+      if (element && canHold(element)) return html`<${Clickable} element=${element} surface=${surface} />`;
+      return html`<span class="hint">This page cannot show a ${element?.type} element.</span>`;
   }
-}
-
-function Options({ element, value, onChange, id }) {
-  const many = element.type === "checkboxes";
-  const flip = (each) => {
-    if (!many) return each;
-    return value.includes(each) ? value.filter((other) => other !== each) : [...value, each];
-  };
-  return html`<div class="options" role=${many ? "group" : "radiogroup"} data-action-id=${element.action_id}>
-    ${element.options.map(
-      (each) => html`<label>
-        <input
-          type=${many ? "checkbox" : "radio"}
-          name=${id}
-          value=${each.value}
-          checked=${many ? value.includes(each.value) : value === each.value}
-          onChange=${() => onChange(flip(each.value))}
-        />
-        <${Text} text=${each.text} />
-      </label>`,
-    )}
-  </div>`;
-}
-
-const INPUT_TYPES = { plain_text_input: "text", number_input: "text", email_text_input: "email", url_text_input: "url", datepicker: "date" };
-
-/** The element of an input block: it holds a value and sends nothing by itself. */
-export function Field({ element, id, value, onChange, described }) {
-  if (element.type === "static_select") {
-    return html`<${Choice} element=${element} value=${value} onChange=${onChange} id=${id} aria-describedby=${described} />`;
-  }
-  if (element.type === "radio_buttons" || element.type === "checkboxes") {
-    return html`<${Options} element=${element} value=${value} onChange=${onChange} id=${id} />`;
-  }
-  if (!INPUT_TYPES[element.type]) return html`<p class="hint">This page cannot show a ${element.type} field.</p>`;
-  const shared = {
-    id,
-    value,
-    class: "field",
-    "data-action-id": element.action_id,
-    "aria-describedby": described,
-    "data-autofocus": element.focus_on_load || undefined,
-    placeholder: unescape(element.placeholder?.text ?? ""),
-    maxLength: element.max_length,
-    onInput: (event) => onChange(event.target.value),
-  };
-  if (element.multiline) return html`<textarea rows="4" ...${shared}></textarea>`;
-  const mode = element.type === "number_input" ? "decimal" : undefined;
-  return html`<input type=${INPUT_TYPES[element.type]} inputmode=${mode} autocomplete="off" ...${shared} />`;
 }

@@ -7,11 +7,33 @@ import { channelsOf, isReply, visibleTo } from "./directory.js";
 export function useRemembered(key, first) {
   const [value, setValue] = useState(() => {
     const stored = sessionStorage.getItem(`quotebot.${key}`);
+    if (stored === null && first !== null && first !== undefined) sessionStorage.setItem(`quotebot.${key}`, JSON.stringify(first));
     return stored === null ? first : JSON.parse(stored);
   });
   const set = (next) => {
     sessionStorage.setItem(`quotebot.${key}`, JSON.stringify(next));
     setValue(next);
+  };
+  return [value, set];
+}
+
+/** Like useState, kept by this browser for good; where it keeps nothing, for the life of the page. */
+export function useKept(key, first) {
+  const [value, setValue] = useState(() => {
+    try {
+      const stored = localStorage.getItem(`quotebot.${key}`);
+      return stored === null ? first : JSON.parse(stored);
+    } catch {
+      return first;
+    }
+  });
+  const set = (next) => {
+    setValue(next);
+    try {
+      localStorage.setItem(`quotebot.${key}`, JSON.stringify(next));
+    } catch {
+      // A browser that keeps nothing asks again next time.
+    }
   };
   return [value, set];
 }

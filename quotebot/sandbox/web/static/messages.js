@@ -1,12 +1,13 @@
 // A conversation: messages in order, grouped by author and day, with threads, files and what only one person may see.
 
 import { html, useContext, useLayoutEffect, useRef, useState } from "./vendor/standalone.module.js";
+import { post } from "./api.js";
 import { Avatar } from "./avatar.js";
 import { Blocks } from "./blocks.js";
 import { FilePreview } from "./dialogs.js";
 import { Directory, called } from "./directory.js";
 import { Icon } from "./icons.js";
-import { Mrkdwn } from "./mrkdwn.js";
+import { Emoji, Mrkdwn } from "./mrkdwn.js";
 
 const GROUP_SECONDS = 300;
 const NEAR_END_PIXELS = 80;
@@ -84,6 +85,52 @@ function Body({ message }) {
   </div>`;
 }
 
+/** What others put under a message, with whom. */
+function Reactions({ reactions }) {
+  const { users } = useContext(Directory);
+  const given = Object.entries(reactions ?? {});
+  if (!given.length) return null;
+  return html`<p class="reactions">
+    ${given.map(([name, ids]) => html`<span key=${name} class="reaction" title=${ids.map((id) => called(users.get(id))).join(", ")}><${Emoji} name=${name} /> ${ids.length}</span>`)}
+  </p>`;
+}
+
+/** The menu of what the app offers to do with a message, as its manifest says. */
+function Shortcuts({ message }) {
+  const { shortcuts, me } = useContext(Directory);
+  const [open, setOpen] = useState(false);
+  const self = useRef(null);
+  const offered = shortcuts.filter((each) => each.type === "message");
+  useLayoutEffect(() => {
+    if (!open) return undefined;
+    self.current.querySelector("[role=menuitem]")?.focus();
+    const outside = (event) => !self.current.contains(event.target) && setOpen(false);
+    document.addEventListener("pointerdown", outside);
+    return () => document.removeEventListener("pointerdown", outside);
+  }, [open]);
+  if (!offered.length) return null;
+  function onKeyDown(event) {
+    if (event.key !== "Escape" || !open) return;
+    event.stopPropagation();
+    setOpen(false);
+    self.current.querySelector("button").focus();
+  }
+  const pick = ({ callback_id: callbackId }) => {
+    setOpen(false);
+    self.current.querySelector("button").focus();
+    post("shortcut", { user: me, callback_id: callbackId, channel: message.channel, message_ts: message.ts });
+  };
+  return html`<span class="overflow" ref=${self} onKeyDown=${onKeyDown}>
+    <button type="button" class="icon-button" title="More actions" aria-label="More actions" aria-haspopup="menu" aria-expanded=${open} data-testid="more-actions" onClick=${() => setOpen(!open)}>
+      <${Icon} name="dots" />
+    </button>
+    ${open &&
+    html`<span class="menu right" role="menu">
+      ${offered.map((each) => html`<button type="button" role="menuitem" key=${each.callback_id} data-callback=${each.callback_id} title=${each.description} onClick=${() => pick(each)}>${each.name}</button>`)}
+    </span>`}
+  </span>`;
+}
+
 function Replies({ replies, onOpen }) {
   const { users } = useContext(Directory);
   const authors = [...new Map(replies.map((reply) => authorOf(reply, users)).map((author) => [author.id, author])).values()];
@@ -115,6 +162,7 @@ export function Message({ message, compact, replies = [], onThread }) {
         <b class="author">${author.name}</b>${author.app && html`<span class="app-badge">APP</span>`}${time}
       </header>`}
       <${Body} message=${message} />
+      <${Reactions} reactions=${message.reactions} />
       ${canReply && replies.length > 0 && html`<${Replies} replies=${replies} onOpen=${onThread} />`}
     </div>
     ${canReply &&
@@ -122,6 +170,7 @@ export function Message({ message, compact, replies = [], onThread }) {
       <button type="button" class="icon-button" title="Reply in thread" aria-label="Reply in thread" data-testid="reply-in-thread" onClick=${onThread}>
         <${Icon} name="reply" />
       </button>
+      <${Shortcuts} message=${message} />
     </div>`}
   </article>`;
 }

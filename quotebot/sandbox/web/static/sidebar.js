@@ -1,6 +1,6 @@
 // The left rail: which workspace this is, who you are in it, and where you can go.
 
-import { html, useEffect, useRef, useState } from "./vendor/standalone.module.js";
+import { html, useLayoutEffect, useRef, useState } from "./vendor/standalone.module.js";
 import { Avatar } from "./avatar.js";
 import { called } from "./directory.js";
 import { Icon } from "./icons.js";
@@ -23,7 +23,7 @@ function PersonSelect({ people, me, unreadOf, onChoose }) {
   const current = people.find((user) => user.id === me);
   const waiting = people.reduce((sum, user) => sum + (user.id === me ? 0 : unreadOf(user.id)), 0);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!open) return undefined;
     self.current.querySelector("[aria-selected=true]")?.focus();
     const outside = (event) => !self.current.contains(event.target) && setOpen(false);

@@ -1,0 +1,168 @@
+"""What stands behind the workspace, for its page: the bot's process, its ledger, the weather, the last delivery.
+
+| call | does |
+|---|---|
+| `GET /_sandbox/backstage` | an event stream, for as long as it is read: `ledger`, `weather` |
+| `GET /_sandbox/faults/known` | every fault that can be armed, in words |
+| `DELETE /_sandbox/faults/{id}` | disarms one |
+| `POST /_sandbox/bot` {do: kill, start or restart} | SIGKILL now, or start again; answers with its standing |
+| `POST /_sandbox/replay` {reference, user} | `quotebot replay`, and what came of it |
+| `POST /_sandbox/resume` {gate, user} | `quotebot resume` |
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from aiohttp import web
+
+from quotebot.sandbox.answering import Body, answered, posted
+from quotebot.sandbox.forecast import known
+from quotebot.sandbox.slack.errors import GestureError, Json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from quotebot.sandbox.console import Console, Ran
+    from quotebot.sandbox.keeper import Keeper
+    from quotebot.sandbox.ledger_feed import LedgerFeed
+    from quotebot.sandbox.slack.changes import Changes
+    from quotebot.sandbox.slack.courier import Courier, Delivery
+    from quotebot.sandbox.weather import Weather
+
+LOOK_SECONDS: Final = 0.25
+HEARTBEAT_LOOKS: Final = 40
+Deed = Literal["kill", "start", "restart"]
+_REFERENCE: Final = re.compile(r"(op)?[0-9]{1,19}")
+_CLASS: Final = re.compile(r"[a-z]+(\.[a-z]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Staff:
+    """Who keeps the bot and its ledger when this sandbox has one of its own."""
+
+    keeper: Keeper
+    console: Console
+    feed: LedgerFeed
+
+
+class Backstage:
+    """The routes behind the workspace. Without `staff` (a bot that somebody else runs) only the weather is known."""
+
+    def __init__(self, changes: Changes, weather: Weather, courier: Courier) -> None:
+        self._changes = changes
+        self._weather = weather
+        self._courier = courier
+        self.staff: Staff | None = None
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes to mount."""
+        posts: dict[str, Callable[[Body], Awaitable[Json]]] = {"bot": self._bot, "replay": self._replay, "resume": self._resume}
+        return [
+            *(web.post(f"/_sandbox/{name}", posted(work)) for name, work in posts.items()),
+            web.get("/_sandbox/backstage", self._stream),
+            web.get("/_sandbox/faults/known", answered(self._known)),
+            web.delete(r"/_sandbox/faults/{id:\d{1,9}}", answered(self._disarm)),
+        ]
+
+    def standing(self) -> Json | None:
+        """Return how the bot's process is doing; None when it is not this sandbox's."""
+        return None if self.staff is None else asdict(self.staff.keeper.standing)
+
+    async def close(self) -> None:
+        """End what was started for viewers."""
+        if self.staff is not None:
+            await self.staff.feed.close()
+
+    async def _known(self, request: web.Request) -> list[Any]:
+        del request
+        return list(known())
+
+    async def _disarm(self, request: web.Request) -> Json:
+        if not self._weather.disarm(int(request.match_info["id"])):
+            raise GestureError(404, f"no fault {request.match_info['id']} is armed")
+        return {"faults": self._weather.standing()}
+
+    async def _bot(self, body: Body) -> Json:
+        deed = body.text("do")
+        if deed not in get_args(Deed):
+            raise GestureError(400, f"field 'do' must be one of {', '.join(get_args(Deed))}, not {deed!r}")
+        keeper = self._staff().keeper
+        deeds = {"kill": keeper.kill, "start": keeper.start, "restart": keeper.restart}
+        await deeds[deed]()
+        return asdict(keeper.standing)
+
+    async def _replay(self, body: Body) -> Json:
+        reference = body.text("reference")
+        if not _REFERENCE.fullmatch(reference):
+            raise GestureError(400, f"field 'reference' must be an id such as 118 or op12, not {reference!r}")
+        return _told(await self._staff().console.run("replay", reference, "--as", f"{body.text('user')} (sandbox page)"))
+
+    async def _resume(self, body: Body) -> Json:
+        name = body.text("gate")
+        if not _CLASS.fullmatch(name):
+            raise GestureError(400, f"field 'gate' must be a class such as crm.create, not {name!r}")
+        return _told(await self._staff().console.run("resume", name, "--as", f"{body.text('user')} (sandbox page)"))
+
+    def _staff(self) -> Staff:
+        if self.staff is None:
+            raise GestureError(409, "this sandbox runs no bot of its own (--no-bot): its process and its ledger are not known here")
+        return self.staff
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        """Stream the ledger's picture and the weather, each when it has changed, while somebody reads."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        if self.staff is None:
+            await self._tell(response, None)
+            return response
+        async with self.staff.feed.viewer():
+            await self._tell(response, self.staff.feed)
+        return response
+
+    async def _tell(self, response: web.StreamResponse, feed: LedgerFeed | None) -> None:
+        sent: dict[str, Any] = {}
+        quiet = 0
+        try:
+            while not self._changes.closed:
+                news = {
+                    "ledger": {"error": "no ledger of this sandbox"} if feed is None else feed.latest,
+                    "weather": self._conditions(),
+                }
+                fresh = {name: value for name, value in news.items() if value is not None and value != sent.get(name)}
+                quiet = 0 if fresh else quiet + 1
+                text = "".join(f"event: {name}\ndata: {json.dumps(value)}\n\n" for name, value in fresh.items())
+                if text or quiet % HEARTBEAT_LOOKS == 0:
+                    await response.write(text.encode() or b": alive\n\n")
+                sent |= fresh
+                await (self._changes.after(self._changes.version, LOOK_SECONDS) if feed is None else feed.changed(LOOK_SECONDS))
+        except ConnectionError:
+            return
+
+    def _conditions(self) -> Json:
+        last = self._courier.last
+        return {"faults": self._weather.standing(), "last": None if last is None else _delivery(last)}
+
+
+def _delivery(delivery: Delivery) -> Json:
+    return {"request_id": delivery.request_id, "kind": delivery.kind, "about": _about(delivery.payload)}
+
+
+def _about(payload: Json) -> str:
+    """Say in a few words what a delivery was."""
+    if "command" in payload:
+        return f"{payload['command']} {payload['text']}".rstrip()
+    if "event" in payload:
+        return f"event {payload['event']['type']}"
+    if payload.get("actions"):
+        action = payload["actions"][0]
+        return f"click on {action.get('text', {}).get('text') or action['action_id']}"
+    callback = payload.get("callback_id") or payload.get("view", {}).get("callback_id", "")
+    return f"{payload['type'].replace('_', ' ')} {callback}".rstrip()
+
+
+def _told(ran: Ran) -> Json:
+    return {"status": ran.status, "said": "\n".join(part for part in (ran.data.strip(), ran.words) if part)}

@@ -1,0 +1,51 @@
+"""What can go wrong in the local world, in words: every pair of target and effect that the control API takes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from quotebot.sandbox.weather import Effect, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One fault that can be armed. It strikes `requests` one by one as they come, once and `now`, or for a time (`lasting`)."""
+
+    target: Target
+    effect: Effect
+    name: str
+    about: str
+    strikes: Literal["requests", "now", "lasting"] = "requests"
+
+
+_HTTP: tuple[tuple[Effect, str, str], ...] = (
+    ("5xx", "Out of order", "{0} answers 503 and does nothing."),
+    ("429", "Too many requests", "{0} answers 429 and says how long to wait; nothing is done."),
+    ("slow", "Slow", "{0} holds each request for five seconds, then serves it."),
+    ("reset_before", "Cut before", "The connection is cut before {0} has done anything."),
+    ("reset_after", "Cut after", "{0} does what was asked, then the connection is cut: nobody hears that it worked."),
+    ("malformed", "Unreadable answer", "{0} does what was asked and answers something that cannot be read."),
+    ("auth_expired", "Login expired", "{0} refuses the credentials. The bot holds this class of work until somebody resumes it."),
+)
+_SYSTEMS: tuple[tuple[Target, str], ...] = (("salesforce", "Salesforce"), ("slack", "Slack"), ("llm", "The language model"))
+
+KINDS: tuple[Kind, ...] = (
+    *(Kind(target, effect, name, about.format(system)) for target, system in _SYSTEMS for effect, name, about in _HTTP),
+    Kind("socket", "drop_ack", "Lost acknowledgement", "The bot's acknowledgement never arrives: the person sees a failure."),
+    Kind("socket", "refuse_ticket", "Refused ticket", "The next connection is refused at the door, as with a ticket used twice."),
+    Kind("socket", "disconnect", "Disconnect", "Every live connection is closed, as when Slack moves its servers.", "now"),
+    Kind(
+        "socket",
+        "half_open",
+        "Half open",
+        "The connections of this moment stay up and go mute: nothing comes through, and no error says so.",
+        "lasting",
+    ),
+)
+
+
+def known() -> list[dict[str, object]]:
+    """Return the catalogue, JSON-ready."""
+    return [asdict(kind) for kind in KINDS]

@@ -1,0 +1,147 @@
+"""Keeps the bot as a child process: starts it again when it dies by itself, kills and restarts it when somebody asks for that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+STOP_SECONDS = 12.0  # longer than the bot drains
+RESTART_PAUSE_SECONDS = 1.0
+State = Literal["starting", "running", "stopping", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the bot's process is doing. `starts` counts them; `exit_status` is that of the last end, -9 for a SIGKILL."""
+
+    state: State
+    pid: int | None
+    starts: int
+    exit_status: int | None
+
+
+class Keeper:
+    """One bot as a child process.
+
+    `command` and `environment` start it, `is_connected` tells whether the world sees it, `changed` is called at every change of its
+    standing. A bot that ends by itself is started again after a pause, as a supervisor would; one that was killed here on purpose
+    stays dead until it is started, so that what waits for it can be looked at.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        is_connected: Callable[[], bool],
+        changed: Callable[[], None],
+        complain: Callable[[str], None],
+        pause_seconds: float = RESTART_PAUSE_SECONDS,
+    ) -> None:
+        self._command = tuple(command)
+        self._environment = {**os.environ, **environment}
+        self._is_connected = is_connected
+        self._changed = changed
+        self._complain = complain
+        self._pause_seconds = pause_seconds
+        self._process: asyncio.subprocess.Process | None = None
+        self._starts = 0
+        self._stopping = False
+        self._wanted = True  # false: it was killed on purpose
+        self._moved = asyncio.Event()  # somebody started or killed it
+
+    @property
+    def standing(self) -> Standing:
+        """Return how the bot is doing now."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return Standing("dead", None, self._starts, None if process is None else process.returncode)
+        if self._stopping:
+            return Standing("stopping", process.pid, self._starts, None)
+        return Standing("running" if self._is_connected() else "starting", process.pid, self._starts, None)
+
+    @property
+    def exit_status(self) -> int | None:
+        """Return the status it ended with; None while it lives."""
+        return None if self._process is None else self._process.returncode
+
+    async def start(self) -> None:
+        """Start it unless it lives."""
+        if self._process is not None and self._process.returncode is None:
+            return
+        self._wanted = True
+        self._starts += 1
+        self._process = await asyncio.create_subprocess_exec(*self._command, env=self._environment)
+        self._move()
+
+    async def kill(self) -> None:
+        """SIGKILL it; it stays dead until `start` or `restart`."""
+        self._wanted = False
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+        self._move()
+
+    async def restart(self) -> None:
+        """End it as an orderly shutdown does, if it lives, and start it."""
+        self._wanted = False
+        await self.stop()
+        await self.start()
+
+    async def stop(self) -> None:
+        """SIGTERM it and wait; what does not end in time is killed."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        self._stopping = True
+        self._move()
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        finally:
+            self._stopping = False
+            self._move()
+
+    async def keep(self, stop: asyncio.Event) -> None:
+        """Start it again whenever it ends by itself, until `stop` is set."""
+        while not stop.is_set():
+            self._moved.clear()
+            process = self._process
+            ended = [process.wait()] if process is not None and self._wanted else []
+            await _first_of(stop.wait(), self._moved.wait(), *ended)
+            if stop.is_set() or not self._wanted or process is None or process is not self._process or self.exit_status is None:
+                continue
+            self._changed()
+            self._complain(f"The bot (process {process.pid}) ended with status {self.exit_status}; starting it again.")
+            await _first_of(stop.wait(), asyncio.sleep(self._pause_seconds))
+            await self._revive(stop)
+
+    async def _revive(self, stop: asyncio.Event) -> None:
+        """Start it unless something else was decided during the pause."""
+        if self._wanted and not stop.is_set():
+            await self.start()
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._changed()
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait for the first; the others are given up."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,80 @@
+"""Slack's rate limits: tiers per method and a pace per channel, each a bucket that a minute's worth of calls may empty at once.
+
+Slack names only what it allows at least ("50+ per minute") and tolerates bursts, but says nowhere how large: what is modelled here
+is the documented figure as the refill and one minute of it as the burst.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quotebot.sandbox.slack.arguments import Arguments
+
+MINUTE_SECONDS: Final = 60.0
+POSTS_AT_ONCE: Final = 15  # into one channel, which then takes one a second
+PER_MINUTE: Final[dict[str, int]] = {
+    **dict.fromkeys(("usergroups.list", "usergroups.users.list", "users.list", "conversations.list", "reactions.remove"), 20),
+    **dict.fromkeys(
+        (
+            *("chat.update", "chat.delete", "conversations.history", "conversations.replies", "conversations.info"),
+            *("conversations.open", "files.delete", "reactions.add", "team.info", "users.lookupByEmail", "bots.info"),
+        ),
+        50,
+    ),
+    **dict.fromkeys(
+        (
+            *("chat.postEphemeral", "conversations.members", "files.getUploadURLExternal", "files.completeUploadExternal"),
+            *("files.info", "users.info", "views.open", "views.push", "views.update", "views.publish"),
+        ),
+        100,
+    ),
+}
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """`level` calls may come now; it fills by `per_second` up to `size`."""
+
+    size: float
+    per_second: float
+    level: float
+    at: float
+
+    def take(self, now: float) -> float:
+        """Take one call; return 0, or how many seconds the caller has to wait for one."""
+        self.level = min(self.size, self.level + (now - self.at) * self.per_second)
+        self.at = now
+        if self.level >= 1:
+            self.level -= 1
+            return 0.0
+        return (1 - self.level) / self.per_second
+
+
+class Rates:
+    """How fast the app may call. One per workspace and app."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._buckets: dict[tuple[str, str], _Bucket] = {}
+
+    def wait_seconds(self, method: str, arguments: Arguments) -> int:
+        """Count one call; return 0, or the Retry-After of a refused one in whole seconds."""
+        channel = arguments.text("channel") if method == "chat.postMessage" else ""
+        bucket = self._buckets.get((method, channel)) or self._new(method, channel)
+        return 0 if bucket is None else math.ceil(bucket.take(self._monotonic()))
+
+    def _new(self, method: str, channel: str) -> _Bucket | None:
+        per_minute = PER_MINUTE.get(method)
+        if method == "chat.postMessage":
+            size, per_second = float(POSTS_AT_ONCE), 1.0
+        elif per_minute is not None:
+            size, per_second = float(per_minute), per_minute / MINUTE_SECONDS
+        else:
+            return None
+        return self._buckets.setdefault((method, channel), _Bucket(size, per_second, size, self._monotonic()))

@@ -1,0 +1,58 @@
+"""Which scopes a method asks for, and the refusal when the app was installed without them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from quotebot.sandbox.slack.errors import SlackError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from quotebot.sandbox.slack.arguments import Arguments
+    from quotebot.sandbox.slack.directory import Directory
+
+# method -> scopes of which one is needed; methods that are not here need none
+ANY_OF: Final[dict[str, tuple[str, ...]]] = {
+    "bots.info": ("users:read",),
+    "chat.delete": ("chat:write",),
+    "chat.postEphemeral": ("chat:write",),
+    "chat.postMessage": ("chat:write",),
+    "chat.update": ("chat:write",),
+    "conversations.info": ("channels:read", "groups:read", "im:read", "mpim:read"),
+    "conversations.list": ("channels:read", "groups:read", "im:read", "mpim:read"),
+    "conversations.members": ("channels:read", "groups:read", "im:read", "mpim:read"),
+    "conversations.open": ("im:write", "channels:manage", "groups:write", "mpim:write"),
+    "files.completeUploadExternal": ("files:write",),
+    "files.delete": ("files:write",),
+    "files.getUploadURLExternal": ("files:write",),
+    "files.info": ("files:read",),
+    "reactions.add": ("reactions:write",),
+    "reactions.remove": ("reactions:write",),
+    "team.info": ("team:read",),
+    "usergroups.list": ("usergroups:read",),
+    "usergroups.users.list": ("usergroups:read",),
+    "users.info": ("users:read",),
+    "users.list": ("users:read",),
+    "users.lookupByEmail": ("users:read.email",),
+}
+_HISTORY: Final = frozenset({"conversations.history", "conversations.replies"})
+
+
+def check_scopes(method: str, arguments: Arguments, directory: Directory, granted: Collection[str]) -> None:
+    """Pass, or raise SlackError missing_scope with `needed` and `provided`, as Slack words it.
+
+    What is read of a conversation depends on its kind: im:history for a direct message, channels:history for a public channel.
+    """
+    needed = _needed(method, arguments, directory)
+    if needed and not set(needed) & set(granted):
+        raise SlackError("missing_scope", needed=",".join(needed), provided=",".join(sorted(granted)))
+
+
+def _needed(method: str, arguments: Arguments, directory: Directory) -> tuple[str, ...]:
+    if method not in _HISTORY:
+        return ANY_OF.get(method, ())
+    channel = directory.channel(arguments.text("channel"))
+    if channel is None:
+        return ()  # the method itself says that there is no such channel
+    return ("im:history",) if channel.is_im else ("channels:history",)

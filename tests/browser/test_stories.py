@@ -1,0 +1,261 @@
+"""Three deals as people live them, in `quotebot sandbox` as shipped, with nothing but the page to act through.
+
+With QUOTEBOT_WRITE_PICTURES=1 each is photographed for docs/pictures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Locator, Page, expect
+
+from tests.browser.conftest import PATIENCE_MS
+from tests.browser.test_first_deal import PICTURES
+from tests.browser.test_page import become, message, say
+from tests.quotebot.cli.conftest import SECONDS, clean_environment
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from playwright.async_api import Browser, Route
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+# Given up after a second or so, where the matrix as shipped takes a minute.
+QUICK_TO_GIVE_UP = '{"crm.create": {"retries": 2, "base_seconds": 0.2, "cap_seconds": 0.5}}'
+NAMELESS = """
+() => [...document.querySelectorAll("button, a[href], input, select, textarea, iframe, dialog, [role=tab], [role=option]")]
+  .filter((each) => each.checkVisibility())
+  .filter((each) => !(each.getAttribute("aria-label") || each.textContent.trim() || each.title || each.labels?.length
+    || document.getElementById(each.getAttribute("aria-labelledby"))))
+  .map((each) => each.outerHTML.slice(0, 120))
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def sandbox(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> AsyncIterator[str]:
+    """The address of one sandbox with a bot of its own, for all stories."""
+    folder = tmp_path_factory.mktemp("sandbox")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "quotebot", "sandbox", "--port", "0", "--headless", "--data", str(folder / "world")),
+        cwd=folder,
+        env=clean_environment(
+            folder, PYTHONPATH=str(checkout), QUOTEBOT_RETRY=QUICK_TO_GIVE_UP, QUOTEBOT_SETTLE_DELAY_SECONDS="0.5"
+        ),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    ready = await asyncio.wait_for(process.stdout.readline(), SECONDS)
+    yield ready.decode().removeprefix("Sandbox ready: ").strip()
+    process.terminate()
+    await asyncio.wait_for(process.wait(), SECONDS)
+
+
+@asynccontextmanager
+async def another_window(browser: Browser, address: str, person: str) -> AsyncIterator[Page]:
+    """The same workspace in somebody else's browser."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-US")
+    context.set_default_timeout(PATIENCE_MS)
+    page = await context.new_page()
+    await enter(page, address)
+    await become(page, person)
+    yield page
+    await context.close()
+
+
+async def enter(page: Page, address: str) -> None:
+    await page.goto(address)
+    await expect(page.get_by_test_id("bot-status")).to_have_text("Bot connected")
+
+
+def card(page: Page, account: str) -> Locator:
+    return (
+        page.get_by_test_id("messages")
+        .get_by_test_id("message")
+        .filter(has=page.get_by_role("heading", name=re.compile(rf"{account}$")))
+    )
+
+
+def button(page: Page, account: str, name: str) -> Locator:
+    return card(page, account).get_by_role("button", name=name, exact=True)
+
+
+async def submitted(page: Page, account: str) -> None:
+    """Type a quote as Rep and submit it."""
+    await become(page, "U0REP")
+    await say(page, f"/quote new for {account}: 150 pro, 150 sso, 1 support; term 12m; discount 15%")
+    await button(page, account, "Submit").click()
+    await expect(card(page, account)).to_contain_text("Waiting for @manager")
+
+
+async def approve(page: Page, account: str) -> None:
+    await button(page, account, "Approve").click()
+    await page.get_by_test_id("confirm-dialog").get_by_role("button", name="Approve", exact=True).click()
+
+
+async def photograph(page: Page, checkout: Path, name: str) -> None:
+    if os.environ.get(PICTURES) != "1":
+        return
+    await page.mouse.move(0, 0)
+    await page.screenshot(path=checkout / "docs" / "pictures" / f"{name}.png", animations="disabled")
+
+
+async def test_a_first_visitor_makes_a_deal_in_three_clicks(sandbox: str, page: Page, checkout: Path) -> None:
+    await enter(page, sandbox)
+    guide = page.get_by_test_id("guide")
+    for step in ("0", "1", "2"):
+        await expect(guide).to_have_attribute("data-at", step)
+        await page.get_by_test_id("guide-do").click()
+
+    await expect(guide).to_contain_text("Now break something")
+    shown = card(page, "Acme")
+    await expect(shown).to_contain_text("Approved by @manager")
+    await expect(shown).to_contain_text("PDF in this thread · Salesforce 0Q0")
+    await expect(shown).to_have_count(1)
+    await shown.get_by_test_id("replies").click()
+    await expect(page.get_by_test_id("thread-messages").get_by_test_id("file-link")).to_have_count(1)
+
+    await page.set_viewport_size({"width": 1440, "height": 860})
+    await page.keyboard.press("Escape")
+    await page.get_by_test_id("guide-ledger").click()
+    await expect(page.get_by_test_id("totals")).to_have_text("Nothing is under way.")
+    decided = page.locator("[data-testid=operation][data-kind='approval.decide']").first
+    await expect(decided).to_contain_text("applied")
+    await expect(decided.locator("[data-class='crm.create']")).to_have_attribute("data-state", "delivered")
+    await photograph(page, checkout, "story-clean")
+    await page.get_by_test_id("guide-close").click()
+    await page.reload()
+    await expect(page.get_by_test_id("composer")).to_be_visible()
+    await expect(guide).to_have_count(0)
+
+
+async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_through(
+    sandbox: str, page: Page, browser: Browser, checkout: Path
+) -> None:
+    await enter(page, sandbox)
+    await page.get_by_test_id("guide-close").click()
+    await submitted(page, "Globex")
+    async with another_window(browser, sandbox, "U0MANAGER") as late:
+        await expect(button(late, "Globex", "Approve")).to_be_visible()
+        await stands_still(late)
+
+        await become(page, "U0MANAGER")
+        await button(page, "Globex", "Reject").click()
+        form = page.get_by_role("dialog", name="Reject quote")
+        await form.get_by_role("textbox").fill("The discount is too high for one year.")
+        await form.get_by_test_id("view-submit").click()
+        await expect(card(page, "Globex")).to_contain_text("Rejected by @manager")
+
+        await approve(late, "Globex")  # what the other window still shows is long decided
+        await expect(message(page, "was already rejected by @manager")).to_contain_text("Your click changed nothing")
+
+        await become(page, "U0REP")
+        quote = re.search(r"Q-\d{4}-\d{4}", await card(page, "Globex").inner_text())
+        assert quote is not None
+        await say(page, f"/quote revise {quote[0]}: discount 12%")
+        await expect(card(page, "Globex")).to_contain_text(f"{quote[0]} v2")
+        await button(page, "Globex", "Submit").click()
+        await expect(card(page, "Globex")).to_contain_text("Waiting for @manager")
+
+        await become(page, "U0MANAGER")
+        notes = page.get_by_test_id("messages").get_by_test_id("message").filter(has=page.get_by_test_id("only-you"))
+        before = await notes.count()
+        await approve(late, "Globex")  # of version 1, while version 2 waits
+        await expect(notes).to_have_count(before + 1)
+        await expect(notes.last).to_contain_text(quote[0])
+    await expect(card(page, "Globex")).to_contain_text("Pending approval")
+    await approve(page, "Globex")
+    await expect(card(page, "Globex")).to_contain_text("Approved by @manager")
+    await expect(card(page, "Globex")).to_contain_text("Salesforce 0Q0")
+    await photograph(page, checkout, "story-stale")
+
+
+async def stands_still(page: Page) -> None:
+    """From now on the page is shown the world as it is now, as by a phone that was in a pocket."""
+    frozen = await (await page.request.get(f"{page.url}_sandbox/state")).body()
+
+    async def as_it_was(route: Route) -> None:
+        await route.fulfill(body=frozen, content_type="application/json")
+
+    await page.route("**/_sandbox/state", as_it_was)
+
+
+async def test_an_outage_with_a_dead_bot_in_it_ends_by_a_replay_from_the_page(
+    sandbox: str, page: Page, checkout: Path, console_errors: list[str]
+) -> None:
+    await page.set_viewport_size({"width": 1440, "height": 900})
+    await enter(page, sandbox)
+    await page.get_by_test_id("guide-close").click()
+    await page.get_by_test_id("backstage-open").click()
+    await fault(page, "Salesforce", "5xx")
+    await expect(page.get_by_test_id("armed-fault")).to_contain_text("Salesforce Out of order")
+    await submitted(page, "Initech")
+
+    await become(page, "U0MANAGER")
+    await page.get_by_test_id("backstage-tab-ledger").click()
+    await approve(page, "Initech")
+    owed = page.locator("[data-testid=operation][data-kind='approval.decide']").first.locator("[data-class='crm.create']")
+    await expect(owed).to_contain_text(re.compile("pending|in flight|failed"))
+    await page.get_by_test_id("kill").click()
+    await expect(page.get_by_test_id("bot-control")).to_have_attribute("data-state", "dead")
+    await expect(page.get_by_test_id("bot-status")).to_have_text("Bot is dead")
+    await page.get_by_test_id("restart").click()
+    await expect(page.get_by_test_id("bot-control")).to_have_attribute("data-state", "running")
+
+    letter = page.get_by_test_id("dead-letter")
+    await expect(letter).to_contain_text("crm.create")
+    await expect(letter).to_contain_text("Nothing was written")
+    await expect(owed).to_have_attribute("data-state", "failed")
+    await expect(card(page, "Initech")).to_contain_text("CRM failed")
+    await expect(page.get_by_test_id("app")).to_be_visible()
+    assert await page.evaluate(NAMELESS) == []
+    await photograph(page, checkout, "story-outage")
+
+    await page.get_by_test_id("backstage-tab-faults").click()
+    assert int(await page.get_by_test_id("armed-fault").get_attribute("data-hits") or 0) >= 3
+    assert await page.evaluate(NAMELESS) == []
+    await page.get_by_test_id("clear-faults").click()
+    await expect(page.get_by_test_id("armed")).to_contain_text("nothing is armed")
+    await page.get_by_test_id("backstage-tab-ledger").click()
+    await page.get_by_test_id("replay").click()
+    await expect(page.get_by_test_id("said")).to_contain_text("queued")
+
+    await expect(owed).to_have_attribute("data-state", "delivered")
+    await expect(letter).to_have_count(0)
+    await expect(card(page, "Initech")).to_contain_text("Salesforce 0Q0")
+    await expect(card(page, "Initech")).to_have_count(1)
+    quotes: list[dict[str, Any]] = await (await page.request.get(f"{page.url}_sandbox/salesforce/Quote")).json()
+    quote = re.search(r"Q-\d{4}-\d{4}", await card(page, "Initech").inner_text())
+    assert quote is not None
+    assert len([each for each in quotes if quote[0] in str(each["Quotebot_Key__c"])]) == 1
+
+
+async def fault(page: Page, where: str, effect: str) -> None:
+    """Arm a fault until it is cleared."""
+    await page.get_by_test_id("backstage-tab-faults").click()
+    await page.get_by_role("group", name="Where").get_by_role("button", name=where).click()
+    await page.locator(f"[data-testid=kind][data-effect='{effect}']").get_by_role("button").click()
+
+
+async def test_the_last_delivery_is_delivered_again_and_has_no_second_effect(sandbox: str, page: Page) -> None:
+    await enter(page, sandbox)
+    await page.get_by_test_id("guide-close").click()
+    await say(page, "/quote new for Hooli: 10 pro")
+    await expect(card(page, "Hooli")).to_be_visible()
+    await page.get_by_test_id("backstage-open").click()
+    await page.get_by_test_id("backstage-tab-faults").click()
+    await expect(page.get_by_test_id("redeliver")).to_contain_text("/quote new for Hooli: 10 pro")
+    await page.get_by_test_id("copies").select_option("5")
+    for how in ("resend", "retry"):
+        await page.get_by_test_id(how).click()
+        await expect(page.get_by_test_id("redelivered")).to_have_text(re.compile(r"(acknowledged in [\d.]+ ms(, )?){5}"))
+    await expect(card(page, "Hooli")).to_have_count(1)
