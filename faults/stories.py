@@ -15,6 +15,7 @@ from faults.lab.steps import (
     REP,
     Clicks,
     Dies,
+    Fills,
     Operates,
     PutsClock,
     Rejects,
@@ -35,6 +36,7 @@ YEAR: Final = 365 * 86_400.0
 DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 SMALL: Final = "new for Bolt Ltd: 5 pro"
+MENU, REFRESH = "quote.more", "Refresh this card"
 QUOTE: Final = "Q-2027-0001"  # the first one of the laboratory's year
 
 
@@ -94,6 +96,11 @@ STORIES: Final = (
         "create another",
         lambda: [Clicks("quote.create_another", REP, whispered=True), Settles()],
         lambda: [*_created(), Types(NEW), Settles()],
+    ),
+    Story(
+        "create by a form, refresh the card",
+        lambda: [Fills(REP, {"account": "Acme", "lines": "5 pro"}), Settles(), Clicks(MENU, REP, value=REFRESH), Settles()],
+        lambda: [Starts(), Types("new"), Settles()],
     ),
     Story("refused command", lambda: [Clicks("approval.approve", REP), Settles()], _submitted),
     Story("submit", lambda: [Clicks("quote.submit", REP), Settles()], _created),

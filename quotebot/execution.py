@@ -17,11 +17,11 @@ from ledger.records import EffectIntent, Operation, Outcome, Trouble
 from ledger.retention import close_aggregate
 from quotebot import effects, words
 from quotebot.approval_commands import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
-from quotebot.commands import CreateAnother, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
+from quotebot.commands import CreateAnother, CreateByForm, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
 from quotebot.domain.lifecycle import is_final
 from quotebot.handlers import approvals, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
-from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft
+from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft, RefreshCard
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from adapters.policies import Matrix
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from quotebot.commands import ApprovalPayload, Creation, LifecyclePayload, ScheduledPayload
+    from quotebot.commands import ApprovalPayload, Creation, QuotePayload
     from quotebot.domain.quotes import Quote
-
-    QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload  # about a quote that exists
 
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
 AT_ONCE: Final = 64  # executions that share a commit
@@ -172,6 +170,8 @@ class Executor:
         )
         if isinstance(payload, CreateQuote | CloneQuote):
             outcome = self._create(tx, asked, payload, reserved_at=operation.received_at)
+        elif isinstance(payload, CreateByForm):
+            outcome = self._create_by_form(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
         elif isinstance(payload, DelegateApprovals):
@@ -192,6 +192,17 @@ class Executor:
             return _outcome(handlers.resubmission(asked, payload, handlers.Twin(*twin)))
         return _outcome(self._make(tx, asked, payload, asked_hash))
 
+    def _create_by_form(self, tx: Tx, asked: handlers.Asked, payload: CreateByForm, *, reserved_at: int) -> Outcome:
+        """Create what a form asks for, once per form: sent again with other values, it is told what it made."""
+        token = f"{asked.team_id}:{payload.token}"
+        made = store.find_token_use(tx, token)
+        if made is not None:
+            return _outcome(handlers.already_made(asked, made, payload.quote.channel))
+        outcome = self._create(tx, asked, payload.quote, reserved_at=reserved_at)
+        if outcome.kind == "applied":
+            store.use_token(tx, token, outcome.response["quote_id"], self._now_ms())
+        return outcome
+
     def _create_another(self, tx: Tx, asked: handlers.Asked, payload: CreateAnother) -> Outcome:
         """Create what was refused as a re-submission, once; a second use of the button is told what the first one made."""
         offer = store.find_offer(tx, payload.token, handlers.RESUBMISSION)
@@ -203,6 +214,7 @@ class Executor:
         if made is not None:
             return _outcome(handlers.refused_offer(asked, "already_created", made))
         proposed = parse_stored(offer.action_kind, offer.payload)
+        proposed = proposed.quote if isinstance(proposed, CreateByForm) else proposed
         assert isinstance(proposed, CreateQuote | CloneQuote)  # noqa: S101 -- only creations are refused as re-submissions
         decision = self._make(tx, asked, proposed, _content_hash(proposed))
         if decision.quote is not None:
@@ -263,6 +275,8 @@ class Executor:
                 return expiry.expire(asked, payload, quote, root)
             case NoteStaleDraft():
                 return expiry.note_stale(asked, payload, quote, root, schedule.touched_at(tx, quote.quote_id))
+            case RefreshCard():
+                return lifecycle.refresh(asked, quote, root)
             case _:
                 return lifecycle.change(asked, payload, quote, root, self._rules)
 

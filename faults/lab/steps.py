@@ -77,12 +77,13 @@ class Clicks(Gesture):
     user: str
     whispered: bool = False
     stale: bool = False
+    value: str | None = None  # the entry, of a menu
 
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
         """Click it."""
         message = newest(world, whispered_to=self.user if self.whispered else None)
         return world.gestures.click_message(
-            self.user, CHANNEL, message["ts"], self.action_id, block_id=None, value=None, values={}, stale=self.stale
+            self.user, CHANNEL, message["ts"], self.action_id, block_id=None, value=self.value, values={}, stale=self.stale
         )
 
 
@@ -102,6 +103,19 @@ class Rejects(Gesture):
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
         """Send the form."""
         return world.gestures.submit(self.user, _forms(world, self.user)[-1], {"reason": {"reason": self.reason}})
+
+
+@dataclass(slots=True)
+class Fills(Gesture):
+    """Somebody fills in the newest form they have open, and sends it; `values` are typed at the blocks of these names."""
+
+    user: str
+    values: Mapping[str, str]
+
+    def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
+        """Send the form."""
+        typed: dict[str, Any] = {name: {name: value} for name, value in self.values.items()}
+        return world.gestures.submit(self.user, _forms(world, self.user)[-1], typed)
 
 
 @dataclass(slots=True)

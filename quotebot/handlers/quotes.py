@@ -143,6 +143,11 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
     return refused(asked, "new", None, code, words.not_your_offer() if code == "not_your_offer" else words.offer_gone())
 
 
+def already_made(asked: Asked, quote_id: str, channel: str) -> Decision:
+    """Create nothing from a form that has made its quote; `channel` is where the answer is shown."""
+    return refused(asked, quote_id, channel, "already_created", words.already_created(quote_id))
+
+
 def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules) -> Decision:
     """Price the request and show it. `allocate` gives the next quote number, asked for only when there is a quote to number."""
     priced = price(dated(command.request, asked.received_at), rules.ruleset)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
 from quotebot.commands import Command, CreateAnother, DecideApproval, SubmitQuote
-from quotebot.slack.cards import APPROVE, SUBMIT, ButtonValue, parse_button_value
+from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, FinalizeQuote, RefreshCard
+from quotebot.slack.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
 from quotebot.slack.modals import CHANGES_CALLBACK, parse_rejection
 from quotebot.slack.offers import parse_token
+from quotebot.slack.values import ButtonValue, parse_button_value, parse_menu_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from quotebot.commands import Payload
+    from quotebot.slack.filled import Filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +87,36 @@ def button(body: Mapping[str, Any]) -> tuple[str, ButtonValue | None]:
 
 
 def click_command(body: Mapping[str, Any], action_id: str, value: ButtonValue, received_at: int) -> Command:
-    """Build the command of a Submit or Approve click, about the version the button showed."""
-    payload: SubmitQuote | DecideApproval
-    if action_id == SUBMIT:
-        payload = SubmitQuote()
-    elif action_id == APPROVE:
+    """Build the command of a click that needs no form, about the version the button showed."""
+    payload: Payload
+    if action_id == APPROVE:
         payload = DecideApproval(approval_id=value.approval_id or "", decision="approve")
+    elif action_id in _CLICKED:
+        payload = _CLICKED[action_id]
     else:
         raise ValueError(f"{action_id} is no command")
     who = gesture(body)
     return _interactive(who, who.request_id, value.quote_id, value.version, payload, _clicked(body, action_id, who), received_at)
+
+
+def refresh_command(body: Mapping[str, Any], value: ButtonValue, received_at: int) -> Command:
+    """Build the command of "Refresh this card"."""
+    who = gesture(body)
+    raw = [body["actions"][0]["action_id"], body["actions"][0]["selected_option"]["value"], who.user]
+    return _interactive(who, who.request_id, value.quote_id, value.version, RefreshCard(), raw, received_at)
+
+
+def menu(body: Mapping[str, Any]) -> tuple[str, ButtonValue] | None:
+    """Return what was chosen in a card's menu and about what; None when another build wrote it."""
+    chosen = body["actions"][0].get("selected_option") or {}
+    return parse_menu_value(chosen.get("value") or "")
+
+
+def form_command(body: Mapping[str, Any], filled: Filled, received_at: int) -> Command:
+    """Build the command of a submitted form. The same form with the same values, sent twice, is one request."""
+    who = gesture(body)
+    request_id, fingerprint = submission(body)
+    return _interactive(who, request_id, filled.quote_id, filled.version, filled.payload, fingerprint, received_at)
 
 
 def create_another_command(body: Mapping[str, Any], received_at: int) -> Command | None:
@@ -120,11 +143,17 @@ def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: 
     if reason is None:
         return None
     who = gesture(body)
-    fingerprint = [view["callback_id"], view["private_metadata"], view["state"]["values"], who.user]
-    request_id = f"{body['team']['id']}:{view['id']}:{view['hash']}:{_fingerprint(fingerprint)[:16]}"
+    request_id, fingerprint = submission(body)
     decision: Literal["reject", "request_changes"] = "request_changes" if view["callback_id"] == CHANGES_CALLBACK else "reject"
     payload = DecideApproval(approval_id=value.approval_id or "", decision=decision, reason=reason)
     return _interactive(who, request_id, value.quote_id, value.version, payload, fingerprint, received_at)
+
+
+def submission(body: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Return the request id of a submitted form, and what it means, raw."""
+    view = body["view"]
+    fingerprint = [view["callback_id"], view["private_metadata"], view["state"]["values"], body["user"]["id"]]
+    return f"{body['team']['id']}:{view['id']}:{view['hash']}:{_fingerprint(fingerprint)[:16]}", fingerprint
 
 
 def _clicked(body: Mapping[str, Any], action_id: str, who: Gesture) -> list[Any]:
@@ -172,3 +201,11 @@ def home_team(body: Mapping[str, Any]) -> str:
     """Return the team of the person who typed; in a shared channel it is not the channel's."""
     found: str = body.get("user_team_id") or body["team_id"]
     return found
+
+
+_CLICKED: Final[Mapping[str, Payload]] = {
+    SUBMIT: SubmitQuote(),
+    FINALIZE: FinalizeQuote(),
+    ACCEPT: AcceptQuote(),
+    CANCEL: CancelQuote(),
+}

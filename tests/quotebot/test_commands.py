@@ -18,6 +18,7 @@ from quotebot.commands import (
     REGISTRY,
     UPCASTERS,
     CreateAnother,
+    CreateByForm,
     CreateQuote,
     DecideApproval,
     NeedsNewerBuild,
@@ -37,6 +38,7 @@ from quotebot.lifecycle_commands import (
     LoseQuote,
     MarkSent,
     NoteStaleDraft,
+    RefreshCard,
 )
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.slack.quote_examples import MORNING
@@ -164,13 +166,25 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "483e318af82f2c08907dd656b4aee16009dfd79ddcf09c92fd65e57cc33e1761",
         "1d55e5f5ac204702c26e5ae3cbd4555a9564d6fb53c7adabe67fe7883dfdc796",
     ),
+    ("quote.create_by_form", 1): (
+        f'{{"quote":{CREATE_3},"token":"V0FORM","v":1}}',
+        "b423bf806503370fcbfaaa4d1db4303fd7db2f9c0344cfc62f7fe6aad50bd465",
+        "1dbf6b53ae37478dd54cb9bdf596f2982f26355500b9f479fe3850c364b79405",
+    ),
+    ("quote.refresh", 1): (
+        '{"v":1}',
+        "afbf9d0f3560b0fd7795e81c42a0a79ee6b6fc67e064f77826aee642cad28d91",
+        "7d75f43f85a5fbe0202471010bf2e063f32fcf5de185a87b6839787fb3b5c598",
+    ),
 }
 # Typed about the head, whatever version that is; the others were clicked, or create something.
 TYPED = frozenset(LIFECYCLE) - {"quote.clone"}
 CURRENT: dict[str, Payload] = {
     "quote.create": create_command(),
     "quote.create_another": CreateAnother(TOKEN),
+    "quote.create_by_form": CreateByForm("V0FORM", create_command()),
     "quote.submit": SubmitQuote(),
+    "quote.refresh": RefreshCard(),
     "approval.decide": DecideApproval("A-2026-0042-v1-1", "approve"),
     **LIFECYCLE,
     "quote.expire": ExpireQuote(MORNING),
