@@ -159,6 +159,10 @@ class SlackApi:
         """Open a modal for the gesture of `trigger_id`. EXPIRED: more than three seconds ago, or already used."""
         await self._call("views.open", body={"trigger_id": trigger_id, "view": view})
 
+    async def publish_home(self, *, user: str, view: Json, correlation_id: str) -> None:
+        """Replace one person's App Home."""
+        await self._call("views.publish", body={"user_id": user, "view": view}, headers={"X-Request-Id": correlation_id})
+
     async def upload_url(self, *, filename: str, length: int) -> UploadTicket:
         """Step 1 of 3: announce a file of `length` bytes. May be repeated: an upload never completed is discarded."""
         method = "files.getUploadURLExternal"

@@ -34,6 +34,7 @@ from quotebot.lifecycle_commands import (
     NoteStaleDraft,
     RefreshCard,
 )
+from quotebot.surface_commands import ShowHome
 
 if TYPE_CHECKING:
     from quotebot.domain.price_requests import PriceRequest
@@ -207,7 +208,7 @@ LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | Accept
 ScheduledPayload = ExpireQuote | NoteStaleDraft  # what the scheduler asks for
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
 QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard  # about a quote that exists
-Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | DelegateApprovals | QuotePayload
+Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | DelegateApprovals | ShowHome | QuotePayload
 
 REGISTRY: Final[Mapping[str, type[Payload]]] = {
     payload.kind: payload
@@ -216,7 +217,7 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
         *(ReviseQuote, CancelQuote, FinalizeQuote, MarkSent, AcceptQuote, LoseQuote),
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),
-        *(RefreshCard,),
+        *(RefreshCard, ShowHome),
     )
 }
 

@@ -38,6 +38,13 @@ def card_again(quote_id: str, root_key: str, not_before: int) -> EffectIntent:
     return _intent(CARD, quote_id, quote_id, {"quote_id": quote_id}, after=root_key, not_before=not_before)
 
 
+def home(user: str, team_id: str, not_before: int | None = None) -> EffectIntent:
+    """Publish one person's App Home as it is then. A newer one makes this one needless. `not_before` is Unix milliseconds."""
+    target = f"home:{user}"
+    content = {"what": "home", "user": user, "team_id": team_id}
+    return _intent(CARD, target, target, content, supersede_key=target, not_before=not_before)
+
+
 def notice(quote_id: str, root_key: str, text: str) -> EffectIntent:
     """Say something in the quote's thread, once."""
     return _intent(POST, quote_id, quote_id, {"what": "notice", "quote_id": quote_id, "text": text}, after=root_key)

@@ -19,6 +19,7 @@ from quotebot import effects, words
 from quotebot.approval_commands import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.commands import CreateAnother, CreateByForm, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
 from quotebot.domain.lifecycle import is_final
+from quotebot.domain.quotes import parse_quote_id
 from quotebot.handlers import approvals, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
 from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft, RefreshCard
@@ -26,6 +27,7 @@ from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store import schedule, versions
+from quotebot.surface_commands import ShowHome
 from quotebot.telemetry import hashed
 
 if TYPE_CHECKING:
@@ -174,6 +176,8 @@ class Executor:
             outcome = self._create_by_form(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
+        elif isinstance(payload, ShowHome):
+            return self._show_home(payload, operation)
         elif isinstance(payload, DelegateApprovals):
             return _answered_at_terminal(operation, self._delegate(tx, asked, payload))
         else:
@@ -252,6 +256,11 @@ class Executor:
             approval_store.delegate(tx, asked.operation_key, asked.team_id, payload.absent, payload.delegate, **times)
         return replace(_outcome(decision), retain_until=max(payload.until, now) + KEEP_REFUSED_MS)
 
+    def _show_home(self, payload: ShowHome, operation: Operation) -> Outcome:
+        now = self._now_ms()
+        owed = effects.home(payload.user, operation.team_id, now + payload.after_ms if payload.after_ms else None)
+        return Outcome("applied", {"code": "home", "text": words.home_follows()}, (owed,), retain_until=now + KEEP_REFUSED_MS)
+
     def _change(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote_id: str) -> Outcome:
         quote = store.load(tx, quote_id)
         if quote is None:
@@ -306,7 +315,7 @@ def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tupl
     """Owe the person whose command was given up an answer where they can see it: the quote's channel, or where they typed."""
     if operation.actor_type == "system":
         return ()  # there is nobody to answer; operators see the dead letter
-    quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
+    quote_id = parse_quote_id(operation.aggregate_id)  # None: it creates one, or is about none
     quote = None if quote_id is None else _readable(tx, quote_id)
     channel = operation.payload.get("channel") if quote is None else quote.channel
     text = words.terminal(error, operation.correlation_id, quote_id)

@@ -25,6 +25,7 @@ from quotebot.domain.preview import free_discount
 from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
 from quotebot.slack.cards import Card, OwedEffect, status_card
+from quotebot.slack.home import home_view, load_home
 from quotebot.slack.offers import offer_blocks
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
@@ -72,7 +73,7 @@ class QuotePerformer:
             case effects.POST:
                 return await self._post(effect)
             case effects.CARD:
-                return await self._update_card(effect)
+                return await (self._publish_home(effect) if effect.payload.get("what") == "home" else self._update_card(effect))
             case effects.REPLY:
                 return await self._reply(effect)
             case effects.RENDER:
@@ -116,6 +117,8 @@ class QuotePerformer:
     def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
         """Owe what a settled effect entails, in the settling transaction."""
         now = self._ledger.clock.now_ms()
+        if effect.payload.get("what") == "home":
+            return FollowUps()  # drawn anew whenever the person looks at it
         owed = follow_ups(tx, effect, now)
         if effect.effect_class != effects.CARD or effect.state != "delivered" or not effect.maybe_sent:
             return owed
@@ -170,6 +173,13 @@ class QuotePerformer:
             channel=quote.channel, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
         )
         return Delivered(quote.thread_ts, {})
+
+    async def _publish_home(self, effect: Effect) -> Delivered:
+        user, team_id = effect.payload["user"], effect.payload["team_id"]
+        now = self._ledger.clock.now_ms()
+        home = await self._ledger.database.read(lambda tx: load_home(tx, user, team_id, self._rules, now))
+        await self._adapters.slack.publish_home(user=user, view=home_view(home), correlation_id=effect.correlation_id)
+        return Delivered(None, {})
 
     async def _reply(self, effect: Effect) -> Delivered:
         transport = await self._ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))

@@ -66,6 +66,11 @@ def changing(quote_id: str, ref: str) -> str:
     return f"On it: the card of {quote_id} and its thread show what comes of it. Ref {ref}"
 
 
+def home_follows() -> str:
+    """Answer of a recorded look at the App Home: kept with the command, said to nobody."""
+    return "The Home tab is drawn anew."
+
+
 def operation_pending(ref: str) -> str:
     """Answer to a repeated delivery, or to a wait, while the first one is still running."""
     return f"Operation pending, ref {ref}. It is recorded and will finish by itself; you need not send it again."

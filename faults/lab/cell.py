@@ -303,6 +303,9 @@ def told(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> To
     if kind == "slash_commands":
         request_id, actor = f"{body['team_id']}:{body['trigger_id']}", body["user_id"]
         asked = "" if body["text"] == "new" else _TYPED.get(body["text"].partition(" ")[0], "")  # alone it opens a form
+    elif kind == "events_api":
+        asked = "home.show" if body["event"]["type"] == "app_home_opened" else ""
+        return Told(f"{body['team_id']}:{body['event_id']}", asked, body["event"].get("user", ""), payload is not None, at_ms)
     elif body["type"] == "view_submission":
         return _told_form(body, payload, at_ms)
     else:

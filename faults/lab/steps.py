@@ -119,6 +119,17 @@ class Fills(Gesture):
 
 
 @dataclass(slots=True)
+class OpensHome(Gesture):
+    """Somebody looks at the bot's Home tab."""
+
+    user: str
+
+    def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
+        """Open it."""
+        return world.gestures.open_home(self.user)
+
+
+@dataclass(slots=True)
 class Repeated:
     """Slack delivers a request again, several times at once; `older` says how many came after it."""
 

@@ -58,7 +58,7 @@ def button_value(quote: Quote, approval: Approval | None = None) -> str:
 def actions(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
     """Return the elements of the card's row of buttons; `decision` hides a Submit that would be refused."""
     after = allowed(quote.state)
-    made = [*_asking(quote, decision), *_deciding(quote)]
+    made = [*_asking(quote, decision), *deciding(quote)]
     made += [button(move.action_id, move.label, button_value(quote), style=move.style) for move in _MOVES if move.target in after]
     if may_be_changed(quote.state):
         made.append(button(REVISE, "Edit", button_value(quote)))
@@ -76,7 +76,8 @@ def _asking(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
     return [button(SUBMIT, "Submit", button_value(quote), style="primary")] if again or first else []
 
 
-def _deciding(quote: Quote) -> list[Json]:
+def deciding(quote: Quote) -> list[Json]:
+    """Return Approve, Request changes and Reject while the quote waits for a decision."""
     approval = quote.approval
     if QuoteState.REJECTED not in allowed(quote.state) or approval is None or approval.state is not ApprovalState.PENDING:
         return []

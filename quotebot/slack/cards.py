@@ -105,6 +105,11 @@ def status_card(
     return Card(text, blocks)
 
 
+def state_icon(state: QuoteState) -> str:
+    """Return the sign of a state; its word always stands beside it."""
+    return _ICONS[state]
+
+
 def _state(state: QuoteState) -> str:
     return f"{_ICONS[state]} {state_words(state).capitalize()}"
 

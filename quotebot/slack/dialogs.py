@@ -16,6 +16,7 @@ from quotebot.domain.quotes import QuoteState
 from quotebot.slack import forms, intake
 from quotebot.slack.buttons import DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, REVISE, SEND
 from quotebot.slack.modals import changes_modal, reject_modal
+from quotebot.slack.parts import plain, section
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 
@@ -95,15 +96,20 @@ class Dialogs:
         return True
 
     async def whisper(self, body: Body, text: str, blocks: Sequence[Body] = ()) -> None:
-        """Tell one person something that changes nothing."""
+        """Tell one person something that changes nothing: under their message or, on a Home tab, in a window of its own."""
         who = intake.gesture(body)
         if who.response_url is None:
+            await self.open(body, _window([block for block in blocks if block["type"] != "actions"] or [section(text)]))
             return
         try:
             async with asyncio.timeout(WHISPER_SECONDS):
                 await self.slack.respond(who.response_url, text=text, blocks=blocks)
         except (AdapterError, TimeoutError) as error:
             log.warning("reply.not_sent", code=_code(error))
+
+
+def _window(blocks: list[Body]) -> Body:
+    return {"type": "modal", "title": plain("Quotebot"), "close": plain("Close"), "blocks": blocks}
 
 
 def _code(error: AdapterError | TimeoutError) -> str:

@@ -13,12 +13,16 @@ from quotebot.slack.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
 from quotebot.slack.modals import CHANGES_CALLBACK, parse_rejection
 from quotebot.slack.offers import parse_token
 from quotebot.slack.values import ButtonValue, parse_button_value, parse_menu_value
+from quotebot.surface_commands import ShowHome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from quotebot.commands import Payload
     from quotebot.slack.filled import Filled
+
+
+HOME_AFTER_MS: Final = 1_000  # a click on a Home tab is executed before the tab is drawn anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,36 @@ def form_command(body: Mapping[str, Any], filled: Filled, received_at: int) -> C
     who = gesture(body)
     request_id, fingerprint = submission(body)
     return _interactive(who, request_id, filled.quote_id, filled.version, filled.payload, fingerprint, received_at)
+
+
+def home_command(body: Mapping[str, Any], received_at: int) -> Command:
+    """Build the command of somebody opening their Home tab: an event, which Slack may deliver again under its id."""
+    event = body["event"]
+    payload = ShowHome(event["user"])
+    return Command(
+        source="slack_event",
+        source_request_id=f"{body['team_id']}:{body['event_id']}",
+        aggregate_id=payload.aggregate_id,
+        aggregate_version=0,
+        payload=payload,
+        actor=event["user"],
+        actor_type="user",
+        team_id=body["team_id"],
+        fingerprint=_fingerprint([event["type"], event["user"], event.get("tab")]),
+        received_at=received_at,
+    )
+
+
+def home_again_command(body: Mapping[str, Any], received_at: int) -> Command:
+    """Build the command that draws a Home tab anew after a click on it."""
+    who = gesture(body)
+    payload = ShowHome(who.user, HOME_AFTER_MS)
+    return _interactive(who, who.request_id, payload.aggregate_id, 0, payload, _clicked(body, "home", who), received_at)
+
+
+def is_home(body: Mapping[str, Any]) -> bool:
+    """Tell whether a click was made on a Home tab."""
+    return (body.get("view") or {}).get("type") == "home"
 
 
 def create_another_command(body: Mapping[str, Any], received_at: int) -> Command | None:

@@ -19,6 +19,7 @@ from quotebot.slack import forms, grammar, intake, verbs
 from quotebot.slack.buttons import DISCOUNT, EXPLAIN, MORE
 from quotebot.slack.dialogs import FORMS, Dialogs
 from quotebot.slack.filled import Filled, Form, last_block, read_form
+from quotebot.slack.home import NEW_QUOTE
 from quotebot.slack.modals import CHANGES_CALLBACK, REASON, REJECT_CALLBACK
 from quotebot.slack.offers import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
 from quotebot.slack.reads import Reads
@@ -41,7 +42,10 @@ Body = dict[str, Any]
 
 
 class NotAcknowledgedError(Exception):
-    """The click could not be recorded. Its acknowledgement carries no text, so it is withheld: Slack marks the click as failed."""
+    """A click or an event could not be recorded. Its acknowledgement carries no text, so it is withheld.
+
+    Slack marks the click as failed, and delivers the event again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,23 @@ class Surface:
             await self.dialogs.open_about(body, action_id, value)
             await ack()
             return
-        await self._click(ack, context, intake.click_command(body, action_id, value, self.ledger.clock.now_ms()))
+        command = intake.click_command(body, action_id, value, self.ledger.clock.now_ms())
+        if intake.is_home(body):
+            await self._recorded(context, command)
+            command = intake.home_again_command(body, command.received_at)
+        await self._click(ack, context, command)
+
+    async def on_home(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle somebody opening the bot's Home tab."""
+        if body["event"].get("tab") == "home":
+            await self._recorded(context, intake.home_command(body, self.ledger.clock.now_ms()))
+        await ack()
+
+    async def on_new_quote(self, ack: Any, body: Body) -> None:
+        """Handle "New quote" on a Home tab: the form, which asks for the channel too."""
+        if not await self.dialogs.open_creation(body, None, forms.Draft()):
+            await self.dialogs.whisper(body, words.form_not_opened())
+        await ack()
 
     async def on_menu(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a choice in a card's menu."""
@@ -155,10 +175,14 @@ class Surface:
         await ack()
 
     async def _click(self, ack: Any, context: Any, command: Command) -> None:
+        await self._recorded(context, command)
+        await ack()
+
+    async def _recorded(self, context: Any, command: Command) -> None:
+        """Record what has no text to answer with; it raises when that failed, so that nothing is acknowledged."""
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
         if answer.recorded is not True:
             raise NotAcknowledgedError(answer.text)
-        await ack()
 
     async def on_rejection(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the submitted form of a rejection or of a wish for changes; what is wrong with it is shown inside it."""
@@ -197,12 +221,14 @@ async def ignore_event(body: Body) -> None:
 
 def register(app: AsyncApp, surface: Surface) -> None:
     """Route Slack's requests to the surface."""
+    app.event("app_home_opened")(surface.on_home)
     app.event(re.compile(""))(ignore_event)
     app.command("/quote")(surface.on_command)
     app.action(CREATE_ANOTHER)(surface.on_create_another)
     app.action(SHOW)(surface.on_show)
     app.action(FILL_IN)(surface.on_fill_in)
     app.action(MORE)(surface.on_menu)
+    app.action(NEW_QUOTE)(surface.on_new_quote)
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
     app.view(CHANGES_CALLBACK)(surface.on_rejection)

@@ -40,6 +40,7 @@ from quotebot.lifecycle_commands import (
     NoteStaleDraft,
     RefreshCard,
 )
+from quotebot.surface_commands import ShowHome
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.slack.quote_examples import MORNING
 
@@ -176,6 +177,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "afbf9d0f3560b0fd7795e81c42a0a79ee6b6fc67e064f77826aee642cad28d91",
         "7d75f43f85a5fbe0202471010bf2e063f32fcf5de185a87b6839787fb3b5c598",
     ),
+    ("home.show", 1): (
+        '{"after_ms":0,"user":"U0REP","v":1}',
+        "68eaedbffae444c785a2eeac922ae5f9963f99cc6168cf031f0034923cda9a12",
+        "fe507f17c6f9e763cf7a070322d363b2d24cb3ecf475f3916bb71e88fd27772b",
+    ),
 }
 # Typed about the head, whatever version that is; the others were clicked, or create something.
 TYPED = frozenset(LIFECYCLE) - {"quote.clone"}
@@ -185,6 +191,7 @@ CURRENT: dict[str, Payload] = {
     "quote.create_by_form": CreateByForm("V0FORM", create_command()),
     "quote.submit": SubmitQuote(),
     "quote.refresh": RefreshCard(),
+    "home.show": ShowHome("U0REP"),
     "approval.decide": DecideApproval("A-2026-0042-v1-1", "approve"),
     **LIFECYCLE,
     "quote.expire": ExpireQuote(MORNING),
