@@ -14,6 +14,7 @@ from faults.lab.steps import (
     MANAGER,
     REP,
     Clicks,
+    Configures,
     Dies,
     Fills,
     OpensHome,
@@ -37,6 +38,7 @@ YEAR: Final = 365 * 86_400.0
 DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 SMALL: Final = "new for Bolt Ltd: 5 pro"
+OPS, OPERATOR = "C0OPS", "U0OPERATOR"
 MENU, REFRESH = "quote.more", "Refresh this card"
 QUOTE: Final = "Q-2027-0001"  # the first one of the laboratory's year
 
@@ -73,6 +75,11 @@ def _dead_crm() -> list[Step]:
         Settles(),
         Weather(),
     ]
+
+
+def _announced() -> list[Step]:
+    """A dead letter with its card in the operators' channel; the other side is well again."""
+    return [Configures({"ops_channel": OPS, "operators": (OPERATOR,)}), *_dead_crm(), Waits(10), Settles()]
 
 
 def _approved() -> list[Step]:
@@ -171,6 +178,12 @@ STORIES: Final = (
     ),
     Story("replay", lambda: [Stops(), Operates("replay"), Starts(), Settles()], _dead_crm),
     Story("discard", lambda: [Stops(), Operates("discard"), Starts(), Settles()], _dead_crm),
+    Story("retry in Slack", lambda: [Clicks("letter.retry", OPERATOR, channel=OPS), Settles()], _announced),
+    Story(
+        "discard in Slack",
+        lambda: [Fills(OPERATOR, {"reason": "entered by hand"}), Settles()],
+        lambda: [*_announced(), Clicks("letter.discard", OPERATOR, channel=OPS)],
+    ),
     Story("send again", lambda: [Stops(), Operates("resolve_send_again"), Starts(), Settles()], _dead_crm),
     Story(
         "pause and resume",

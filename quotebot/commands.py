@@ -34,7 +34,7 @@ from quotebot.lifecycle_commands import (
     NoteStaleDraft,
     RefreshCard,
 )
-from quotebot.surface_commands import ShowHome
+from quotebot.surface_commands import AnnounceLetter, DiscardLetter, LetterPayload, RetryLetter, ShowHome
 
 if TYPE_CHECKING:
     from quotebot.domain.price_requests import PriceRequest
@@ -208,7 +208,7 @@ LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | Accept
 ScheduledPayload = ExpireQuote | NoteStaleDraft  # what the scheduler asks for
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
 QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard  # about a quote that exists
-Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | DelegateApprovals | ShowHome | QuotePayload
+Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | DelegateApprovals | ShowHome | LetterPayload | QuotePayload
 
 REGISTRY: Final[Mapping[str, type[Payload]]] = {
     payload.kind: payload
@@ -218,6 +218,7 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),
         *(RefreshCard, ShowHome),
+        *(AnnounceLetter, RetryLetter, DiscardLetter),
     )
 }
 

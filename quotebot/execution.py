@@ -12,7 +12,7 @@ import structlog
 from adapters.failures import Failure
 from ledger import keys
 from ledger.database import DatabaseError, NotRecorded, WritesRefused
-from ledger.ledger import StaleFenceError
+from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import EffectIntent, Operation, Outcome, Trouble
 from ledger.retention import close_aggregate
 from quotebot import effects, words
@@ -22,12 +22,14 @@ from quotebot.domain.lifecycle import is_final
 from quotebot.domain.quotes import parse_quote_id
 from quotebot.handlers import approvals, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
+from quotebot.letter_work import LetterWork
 from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft, RefreshCard
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import approvals as approval_store
+from quotebot.store import letters as letter_store
 from quotebot.store import quotes as store
 from quotebot.store import schedule, versions
-from quotebot.surface_commands import ShowHome
+from quotebot.surface_commands import LetterPayload, ShowHome
 from quotebot.telemetry import hashed
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
     from adapters.policies import Matrix
     from ledger.database import Tx
-    from ledger.ledger import Ledger
+    from ledger.ledger import FollowUpDecision, Ledger
     from quotebot.commands import ApprovalPayload, Creation, QuotePayload
     from quotebot.domain.quotes import Quote
 
@@ -60,8 +62,11 @@ class Executor:
         matrix: Matrix,
         *,
         poll_seconds: float = POLL_SECONDS,
+        follow: FollowUpDecision = no_follow_ups,
     ) -> None:
+        """`follow` decides what a dead letter owes that a command puts back to work or discards."""
         self._ledger = ledger
+        self._letters = LetterWork(ledger, follow, rules.operators)
         self._policy = matrix.of("default")
         self._rules = rules
         self._draw = draw
@@ -106,7 +111,7 @@ class Executor:
 
     async def _execute(self, operation: Operation) -> None:
         try:
-            done = await self._when_writable(lambda: self._ledger.execute(operation, lambda tx: self.decide(tx, operation)))
+            done = await self._when_writable(lambda: self._ledger.execute(operation, lambda tx: self._decided(tx, operation)))
         except StaleFenceError:
             log.warning("operation.late_result")
         except NeedsNewerBuild as error:
@@ -155,6 +160,11 @@ class Executor:
     def _now_ms(self) -> int:
         return self._ledger.clock.now_ms()
 
+    def _decided(self, tx: Tx, operation: Operation) -> Outcome:
+        """Decide, and show operators what became of a command they put back to work."""
+        outcome = self.decide(tx, operation)
+        return replace(outcome, effects=(*outcome.effects, *letter_drawn(tx, operation)))
+
     def decide(self, tx: Tx, operation: Operation) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read."""
         payload = parse_stored(operation.action_kind, operation.payload)
@@ -176,6 +186,9 @@ class Executor:
             outcome = self._create_by_form(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
+        elif isinstance(payload, LetterPayload):
+            decision = self._letters.decide(tx, asked, payload, self._now_ms())
+            return replace(_outcome(decision), retain_until=self._now_ms() + KEEP_REFUSED_MS)
         elif isinstance(payload, ShowHome):
             return self._show_home(payload, operation)
         elif isinstance(payload, DelegateApprovals):
@@ -314,12 +327,19 @@ class Executor:
 def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
     """Owe the person whose command was given up an answer where they can see it: the quote's channel, or where they typed."""
     if operation.actor_type == "system":
-        return ()  # there is nobody to answer; operators see the dead letter
+        return letter_drawn(tx, operation)  # there is nobody to answer; operators see the dead letter
     quote_id = parse_quote_id(operation.aggregate_id)  # None: it creates one, or is about none
     quote = None if quote_id is None else _readable(tx, quote_id)
     channel = operation.payload.get("channel") if quote is None else quote.channel
     text = words.terminal(error, operation.correlation_id, quote_id)
-    return (effects.reply(operation.aggregate_id, operation.actor, channel, text, now_ms),)
+    answer = effects.reply(operation.aggregate_id, operation.actor, channel, text, now_ms)
+    return (answer, *letter_drawn(tx, operation))
+
+
+def letter_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
+    """Owe the card of a dead letter that this command was, when it has one."""
+    card = None if operation.cycle == 1 else letter_store.find(tx, f"op{operation.id}")
+    return () if card is None else (effects.draw_letter(card.reference, card.post_key),)
 
 
 def _readable(tx: Tx, quote_id: str) -> Quote | None:

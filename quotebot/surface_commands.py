@@ -33,3 +33,64 @@ class ShowHome:
     def aggregate_id(self) -> str:
         """Return what it is about: one home per person."""
         return f"home:{self.user}"
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceLetter:
+    """Post the card of a dead letter into the operators' channel. The bot asks for it itself, once per letter."""
+
+    kind: ClassVar[str] = "letter.announce"
+    schema: ClassVar[int] = 1
+    reference: str
+    channel: str
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "reference": self.reference, "channel": self.channel}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> AnnounceLetter:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(str(stored["reference"]), str(stored["channel"]))
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLetter:
+    """Put a dead letter back to work, as it was when the operator looked: in that `cycle`."""
+
+    kind: ClassVar[str] = "letter.retry"
+    schema: ClassVar[int] = 1
+    reference: str
+    cycle: int
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "reference": self.reference, "cycle": self.cycle}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> RetryLetter:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(str(stored["reference"]), int(stored["cycle"]))
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardLetter:
+    """Close a dead letter for good, as it was when the operator looked: in that `cycle`."""
+
+    kind: ClassVar[str] = "letter.discard"
+    schema: ClassVar[int] = 1
+    reference: str
+    cycle: int
+    reason: str
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "reference": self.reference, "cycle": self.cycle, "reason": self.reason}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> DiscardLetter:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(str(stored["reference"]), int(stored["cycle"]), str(stored["reason"]))
+
+
+LetterPayload = AnnounceLetter | RetryLetter | DiscardLetter

@@ -286,6 +286,7 @@ _ASKED: Final = {
     "quote.finalize": "quote.finalize",
     "quote.accept": "quote.accept",
     "quote.cancel": "quote.cancel",
+    "letter.retry": "letter.retry",
 }
 _FILLED: Final = {
     "approval.reject": "approval.decide",
@@ -294,6 +295,7 @@ _FILLED: Final = {
     "quote.revise": "quote.revise",
     "quote.send": "quote.mark_sent",
     "quote.lose": "quote.lose",
+    "letter.discard": "letter.discard",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from quotebot.cli import exits
 from quotebot.cli.signals import stop_on_signals
+from quotebot.sandbox.slack.directory import OPS_CHANNEL
 from quotebot.sandbox.world import World
 
 BOT_CONNECT_SECONDS = 20.0
@@ -45,7 +46,12 @@ async def serve_world(*, port: int, data: Path | None, with_bot: bool, headless:
 
 
 async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bool) -> int:
-    environment = {**world.environment(), "QUOTEBOT_DATA_DIR": str(folder / "bot"), "QUOTEBOT_SELLER_NAME": "Sandbox Software Ltd"}
+    environment = {
+        **world.environment(),
+        "QUOTEBOT_DATA_DIR": str(folder / "bot"),
+        "QUOTEBOT_SELLER_NAME": "Sandbox Software Ltd",
+        "QUOTEBOT_OPS_CHANNEL": OPS_CHANNEL,
+    }
     stop = stop_on_signals()
     if not with_bot:
         for name, value in environment.items():

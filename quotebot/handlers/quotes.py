@@ -64,6 +64,7 @@ class Rules:
     policy: Policy
     approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
     valid_days: int = 30
+    operators: tuple[str, ...] = ()  # Slack user ids of those who may work dead letters
 
     @property
     def catalogue(self) -> Catalogue:

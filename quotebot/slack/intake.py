@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
 from quotebot.commands import Command, CreateAnother, DecideApproval, SubmitQuote
+from quotebot.effects import letter_target
 from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, FinalizeQuote, RefreshCard
 from quotebot.slack.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
 from quotebot.slack.modals import CHANGES_CALLBACK, parse_rejection
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from quotebot.commands import Payload
     from quotebot.slack.filled import Filled
+    from quotebot.surface_commands import DiscardLetter, RetryLetter
 
 
 HOME_AFTER_MS: Final = 1_000  # a click on a Home tab is executed before the tab is drawn anew
@@ -151,6 +153,19 @@ def home_again_command(body: Mapping[str, Any], received_at: int) -> Command:
 def is_home(body: Mapping[str, Any]) -> bool:
     """Tell whether a click was made on a Home tab."""
     return (body.get("view") or {}).get("type") == "home"
+
+
+def letter_command(body: Mapping[str, Any], payload: RetryLetter, received_at: int) -> Command:
+    """Build the command of Retry on a dead letter's card, about the cycle that the operator saw."""
+    who = gesture(body)
+    raw = _clicked(body, body["actions"][0]["action_id"], who)
+    return _interactive(who, who.request_id, letter_target(payload.reference), payload.cycle, payload, raw, received_at)
+
+
+def letter_form_command(body: Mapping[str, Any], payload: DiscardLetter, received_at: int) -> Command:
+    """Build the command of a submitted discard form."""
+    request_id, raw = submission(body)
+    return _interactive(gesture(body), request_id, letter_target(payload.reference), payload.cycle, payload, raw, received_at)
 
 
 def create_another_command(body: Mapping[str, Any], received_at: int) -> Command | None:

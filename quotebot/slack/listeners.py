@@ -22,6 +22,7 @@ from quotebot.slack.filled import Filled, Form, last_block, read_form
 from quotebot.slack.home import NEW_QUOTE
 from quotebot.slack.modals import CHANGES_CALLBACK, REASON, REJECT_CALLBACK
 from quotebot.slack.offers import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
+from quotebot.slack.operating import register_operating
 from quotebot.slack.reads import Reads
 from quotebot.slack.values import parse_button_value
 
@@ -110,7 +111,7 @@ class Surface:
         if intake.is_home(body):
             await self._recorded(context, command)
             command = intake.home_again_command(body, command.received_at)
-        await self._click(ack, context, command)
+        await self.click(ack, context, command)
 
     async def on_home(self, ack: Any, body: Body, context: Any) -> None:
         """Handle somebody opening the bot's Home tab."""
@@ -141,7 +142,7 @@ class Surface:
             await self.dialogs.whisper(body, await Reads(self.ledger, self.rules).answer(asked, who.user, who.team_id))
             await ack()
         else:
-            await self._click(ack, context, intake.refresh_command(body, value, self.ledger.clock.now_ms()))
+            await self.click(ack, context, intake.refresh_command(body, value, self.ledger.clock.now_ms()))
 
     async def on_create_another(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Create another" under the question that a re-submission was answered with."""
@@ -150,7 +151,7 @@ class Surface:
             await self.dialogs.whisper(body, words.unreadable_button())
             await ack()
             return
-        await self._click(ack, context, command)
+        await self.click(ack, context, command)
 
     async def on_show(self, ack: Any, body: Body) -> None:
         """Handle "Show it": the quote's card as it is now, for the one who clicked. Records nothing."""
@@ -174,7 +175,8 @@ class Surface:
             await self.dialogs.whisper(body, words.form_not_opened())
         await ack()
 
-    async def _click(self, ack: Any, context: Any, command: Command) -> None:
+    async def click(self, ack: Any, context: Any, command: Command) -> None:
+        """Record the command of a click, then acknowledge it."""
         await self._recorded(context, command)
         await ack()
 
@@ -194,7 +196,7 @@ class Surface:
         if command is None:
             await ack(response_action="errors", errors={REASON: words.reason_needed()})
             return
-        await self._submitted(ack, context, command, REASON)
+        await self.submitted(ack, context, command, REASON)
 
     async def on_form(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a submitted form about a quote's content or its end; each error is shown at its field."""
@@ -203,9 +205,9 @@ class Surface:
         if not isinstance(filled, Filled):
             await ack(response_action="errors", errors=filled)
             return
-        await self._submitted(ack, context, intake.form_command(body, filled, received_at), last_block(body["view"]))
+        await self.submitted(ack, context, intake.form_command(body, filled, received_at), last_block(body["view"]))
 
-    async def _submitted(self, ack: Any, context: Any, command: Command, block_id: str) -> None:
+    async def submitted(self, ack: Any, context: Any, command: Command, block_id: str) -> None:
         """Record the command of a form and close it; when it was not recorded, say so in the form, at `block_id`."""
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
         if answer.recorded is True:
@@ -229,6 +231,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(FILL_IN)(surface.on_fill_in)
     app.action(MORE)(surface.on_menu)
     app.action(NEW_QUOTE)(surface.on_new_quote)
+    register_operating(app, surface)
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
     app.view(CHANGES_CALLBACK)(surface.on_rejection)

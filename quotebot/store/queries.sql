@@ -235,3 +235,29 @@ SELECT anchor, slot, marked_at FROM schedule_marks WHERE job = :job AND name = :
 INSERT INTO schedule_marks (job, name, anchor, slot, outcome, marked_at) VALUES (:job, :name, :anchor, :slot, :outcome, :now)
 ON CONFLICT (job, name) DO UPDATE
 SET anchor = excluded.anchor, slot = excluded.slot, outcome = excluded.outcome, marked_at = excluded.marked_at;
+
+-- name: letters_without_card
+-- Those that wait longest first. A card of a letter is no letter of its own here, and there are never more than `most` undecided ones.
+SELECT d.kind, d.id, o.team_id
+FROM dead_letters AS d JOIN operations AS o ON o.operation_key = d.operation_key
+WHERE d.status = 'pending' AND substr(d.aggregate_id, 1, 7) <> 'letter:'
+  AND NOT EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = CASE d.kind WHEN 'effect' THEN '' ELSE 'op' END || d.id)
+ORDER BY d.updated_at, d.id
+LIMIT max(0, :most - (SELECT count(*) FROM letter_cards WHERE decision IS NULL));
+
+-- name: insert_letter_card
+INSERT INTO letter_cards (reference, channel, post_key, announced_at) VALUES (:reference, :channel, :post_key, :now)
+ON CONFLICT (reference) DO NOTHING
+RETURNING reference;
+
+-- name: letter_card
+SELECT * FROM letter_cards WHERE reference = :reference;
+
+-- name: place_letter_card
+UPDATE letter_cards SET ts = :ts WHERE reference = :reference
+RETURNING reference;
+
+-- name: decide_letter
+UPDATE letter_cards SET decision = :decision, decided_by = :decided_by, decided_at = :now, reason = :reason
+WHERE reference = :reference
+RETURNING reference;

@@ -40,7 +40,7 @@ from quotebot.lifecycle_commands import (
     NoteStaleDraft,
     RefreshCard,
 )
-from quotebot.surface_commands import ShowHome
+from quotebot.surface_commands import AnnounceLetter, DiscardLetter, RetryLetter, ShowHome
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.slack.quote_examples import MORNING
 
@@ -182,6 +182,21 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "68eaedbffae444c785a2eeac922ae5f9963f99cc6168cf031f0034923cda9a12",
         "fe507f17c6f9e763cf7a070322d363b2d24cb3ecf475f3916bb71e88fd27772b",
     ),
+    ("letter.announce", 1): (
+        '{"channel":"C0OPS","reference":"118","v":1}',
+        "927b770bb66fd68ff28632c85a9c5fa2827af37668a8b621fb34fe9f525b6365",
+        "4b2a2fed0ffd0d2f2810cedd7f74c6b28c4ca0082001f9fbdf0cf9936327d889",
+    ),
+    ("letter.retry", 1): (
+        '{"cycle":2,"reference":"118","v":1}',
+        "634cd536f22e6b0d106702b29c3dcb3ab36242350111d590430063016f5022da",
+        "bdc282993858233343e635dc9ee4c29b3b7473797869510348e1e9c16c86ab45",
+    ),
+    ("letter.discard", 1): (
+        '{"cycle":2,"reason":"not wanted","reference":"118","v":1}',
+        "4ee0914cab67b6f4e995c68934204e10de5752be70e4ad1642b2d1fec48585d3",
+        "1bc1bfa4ada777140a682d91c4ee3e735fdf64e0332547f8cc32db47d91dbd0c",
+    ),
 }
 # Typed about the head, whatever version that is; the others were clicked, or create something.
 TYPED = frozenset(LIFECYCLE) - {"quote.clone"}
@@ -192,6 +207,9 @@ CURRENT: dict[str, Payload] = {
     "quote.submit": SubmitQuote(),
     "quote.refresh": RefreshCard(),
     "home.show": ShowHome("U0REP"),
+    "letter.announce": AnnounceLetter("118", "C0OPS"),
+    "letter.retry": RetryLetter("118", 2),
+    "letter.discard": DiscardLetter("118", 2, "not wanted"),
     "approval.decide": DecideApproval("A-2026-0042-v1-1", "approve"),
     **LIFECYCLE,
     "quote.expire": ExpireQuote(MORNING),
