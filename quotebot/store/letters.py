@@ -22,8 +22,15 @@ class Unannounced:
 
 def unannounced(tx: Tx, most: int) -> list[Unannounced]:
     """Return dead letters without a card, so many that at most `most` cards wait for a decision."""
-    rows = tx.all("letters_without_card", most=most)
-    return [Unannounced(f"{'' if row['kind'] == 'effect' else 'op'}{row['id']}", row["team_id"]) for row in rows]
+    found: list[Unannounced] = []
+    for kind in ("operations", "effects"):
+        counted = tx.one(f"dead_{kind}_with_card", since=0)
+        assert counted is not None  # noqa: S101 -- a count always answers
+        most -= counted["cards"]
+    for kind in ("operations", "effects"):
+        rows = tx.all(f"dead_{kind}_without_card", since=0, limit=max(0, most - len(found)))
+        found += [Unannounced(row["reference"], row["team_id"]) for row in rows]
+    return found
 
 
 def insert(tx: Tx, reference: str, channel: str, post_key: str, now: int) -> bool:

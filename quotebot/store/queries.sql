@@ -236,14 +236,31 @@ INSERT INTO schedule_marks (job, name, anchor, slot, outcome, marked_at) VALUES 
 ON CONFLICT (job, name) DO UPDATE
 SET anchor = excluded.anchor, slot = excluded.slot, outcome = excluded.outcome, marked_at = excluded.marked_at;
 
--- name: letters_without_card
--- Those that wait longest first. A card of a letter is no letter of its own here, and there are never more than `most` undecided ones.
-SELECT d.kind, d.id, o.team_id
-FROM dead_letters AS d JOIN operations AS o ON o.operation_key = d.operation_key
-WHERE d.status = 'pending' AND substr(d.aggregate_id, 1, 7) <> 'letter:'
-  AND NOT EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = CASE d.kind WHEN 'effect' THEN '' ELSE 'op' END || d.id)
-ORDER BY d.updated_at, d.id
-LIMIT max(0, :most - (SELECT count(*) FROM letter_cards WHERE decision IS NULL));
+-- name: dead_effects_with_card
+SELECT count(*) AS cards FROM effects AS e
+WHERE e.ever_failed = 1 AND e.updated_at >= :since AND e.state = 'failed'
+  AND EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = '' || e.id);
+
+-- name: dead_operations_with_card
+SELECT count(*) AS cards FROM operations AS o
+WHERE o.ever_failed = 1 AND o.updated_at >= :since AND o.state = 'failed_terminal'
+  AND EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = 'op' || o.id);
+
+-- name: dead_effects_without_card
+-- Those that wait longest first. What failed about a card is no letter that gets a card.
+SELECT '' || e.id AS reference, o.team_id FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
+WHERE e.ever_failed = 1 AND e.updated_at >= :since AND e.state = 'failed' AND substr(e.aggregate_id, 1, 7) <> 'letter:'
+  AND NOT EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = '' || e.id)
+ORDER BY e.updated_at, e.id
+LIMIT :limit;
+
+-- name: dead_operations_without_card
+-- As dead_effects_without_card.
+SELECT 'op' || o.id AS reference, o.team_id FROM operations AS o
+WHERE o.ever_failed = 1 AND o.updated_at >= :since AND o.state = 'failed_terminal' AND substr(o.aggregate_id, 1, 7) <> 'letter:'
+  AND NOT EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = 'op' || o.id)
+ORDER BY o.updated_at, o.id
+LIMIT :limit;
 
 -- name: insert_letter_card
 INSERT INTO letter_cards (reference, channel, post_key, announced_at) VALUES (:reference, :channel, :post_key, :now)

@@ -11,12 +11,14 @@ import pytest
 from adapters.failures import AdapterError, Failure
 from adapters.policies import RetryOverride
 from ledger.dead_letters import DeadLetter
+from ledger.ledger import no_follow_ups
 from quotebot import letter_words
 from quotebot.announcing import announce_letters
 from quotebot.core import Ports, _jobs
 from quotebot.domain.letters import LetterCard
 from quotebot.execution import Executor
 from quotebot.metrics import Metrics
+from quotebot.opening import dead_letters
 from quotebot.settings import Settings
 from quotebot.slack import buttons
 from quotebot.slack.letters import (
@@ -219,5 +221,9 @@ async def test_at_most_twenty_cards_wait_for_a_decision_and_none_is_about_a_card
         round_.performer.sends.append(AdapterError(Failure.NOT_FOUND, "gone", "The channel is gone."))
     while await round_.step():
         pass
-    bench.rows("UPDATE letter_cards SET decision = 'discarded', decided_by = 'U0OPERATOR', decided_at = 1")
-    assert await announce_letters(bench.ledger, "C0OPS") == 5
+    for reference in ("1", "3"):  # at a terminal: its cards count no more
+        await dead_letters(bench.ledger).discard(reference, actor="operator", reason="not wanted", follow=no_follow_ups)
+    assert await announce_letters(bench.ledger, "C0OPS") == 2
+    for row in bench.rows("SELECT id FROM effects WHERE state = 'failed' AND class = 'crm.create'"):
+        await dead_letters(bench.ledger).discard(str(row["id"]), actor="operator", reason="not wanted", follow=no_follow_ups)
+    assert await announce_letters(bench.ledger, "C0OPS") == 0
