@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from adapters.artefacts import Artefacts
     from adapters.pdf import PdfRenderer
     from adapters.salesforce import Salesforce
-    from adapters.slack import SlackApi
+    from adapters.slack import SharedFile, SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from quotebot.domain.letters import LetterCard
@@ -109,9 +109,8 @@ class QuotePerformer:
             return await self._find_in_crm(effect, quote)
         if effect.effect_class == effects.FILE:
             file_id = effect.steps[TICKET]["file_id"]
-            if not await self._adapters.slack.is_shared(file_id=file_id, channel=quote.channel):
-                return None
-            return Delivered(file_id, {"file_id": file_id}, already_there=True)
+            shared = await self._adapters.slack.find_file(file_id=file_id, channel=quote.channel)
+            return None if shared is None else _shared(shared, already_there=True)
         return await self._found(effect, quote.channel, None if effect.payload["what"] == "root" else quote.thread_ts)
 
     async def _found(self, effect: Effect, channel: str, thread_ts: str | None) -> Delivered | None:
@@ -253,7 +252,7 @@ class QuotePerformer:
             effect = await self._upload(effect, quote)
         file_id = effect.steps[TICKET]["file_id"]
         try:
-            await self._adapters.slack.complete_upload(
+            completed = await self._adapters.slack.complete_upload(
                 file_id=file_id,
                 title=f"{quote.quote_id} v{quote.version} - {quote.account}"[:200],
                 channel=quote.channel,
@@ -263,12 +262,13 @@ class QuotePerformer:
         except AdapterError as error:
             if error.failure is not Failure.NOT_FOUND:
                 raise
-            if await self._adapters.slack.is_shared(file_id=file_id, channel=quote.channel):
-                return Delivered(file_id, {"file_id": file_id}, already_there=True)  # completed by an earlier attempt
+            shared = await self._adapters.slack.find_file(file_id=file_id, channel=quote.channel)
+            if shared is not None:
+                return _shared(shared, already_there=True)  # completed by an earlier attempt
             # Slack has forgotten the upload, or does not show it yet: it is looked for after the settle delay, then made anew.
             gone = "Slack does not know the uploaded file; it is looked for once more before it is uploaded again."
             raise AdapterError(Failure.TRANSIENT, "upload_gone", gone, possibly_applied=True) from error
-        return Delivered(file_id, {"file_id": file_id})
+        return _shared(completed, already_there=False)
 
     async def _upload(self, effect: Effect, quote: Quote) -> Effect:
         """Send the bytes. Nobody sees them before the completing call, so whatever goes wrong here may be repeated."""
@@ -401,13 +401,19 @@ def _owed(rows: list[Effect], paused: dict[str, str]) -> tuple[OwedEffect, ...]:
 
 def _owed_line(label: Literal["PDF", "CRM"], effect: Effect, paused: dict[str, str]) -> OwedEffect:
     if effect.state == "delivered" and effect.effect_class != effects.RENDER:
-        return OwedEffect(label, "delivered", effect.correlation_id, effect.external_ref if label == "CRM" else None)
+        link = (effect.result or {}).get("permalink")
+        detail = effect.external_ref if label == "CRM" else None
+        return OwedEffect(label, "delivered", effect.correlation_id, detail, link)
     if effect.state in _FAILED:
         return OwedEffect(label, "failed", effect.correlation_id, effect.last_error)
     for name in (effect.effect_class, family(effect.effect_class)):
         if name in paused:
             return OwedEffect(label, "paused", effect.correlation_id, paused[name])
     return OwedEffect(label, "pending", effect.correlation_id)
+
+
+def _shared(file: SharedFile, *, already_there: bool) -> Delivered:
+    return Delivered(file.file_id, {"file_id": file.file_id, "permalink": file.permalink}, already_there=already_there)
 
 
 def _ledger_id(tx: Tx) -> str:

@@ -6,6 +6,7 @@ limit and long quotes are summarised. Text from people and vendors is escaped.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,17 +55,22 @@ _DECIDED_ICONS = {
     ApprovalState.EXPIRED: "⌛",
     ApprovalState.INVALIDATED: "🚫",
 }
+_LINK = re.compile(r"https?://[^\s<>|]{1,500}")  # nothing in it that ends a link early
 _OWED_ICONS = {"pending": "⏳", "failed": "⚠️", "paused": "⏸️"}
 
 
 @dataclass(frozen=True, slots=True)
 class OwedEffect:
-    """Something owed to the outside for this quote. `detail` says why it failed or pauses, or the id it got when delivered."""
+    """Something owed to the outside for this quote. `detail` says why it failed or pauses, or the id it got when delivered.
+
+    `link` is where people see what was delivered, as the other side says it.
+    """
 
     label: Literal["PDF", "CRM"]
     state: Literal["pending", "delivered", "failed", "paused"]
     ref: str
     detail: str | None = None
+    link: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,7 @@ def status_card(
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
         {"type": "section", "fields": _fields(quote)},
-        section(_table(pricing)),
+        section(_table(pricing, next((effect.link for effect in owed if effect.label == "PDF"), None))),
         *([] if approval_text is None else [section(approval_text)]),
         {"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision)},
         *_decided_context(quote),
@@ -128,7 +134,7 @@ def _fields(quote: Quote) -> list[dict[str, Any]]:
     return [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]
 
 
-def _table(pricing: Pricing) -> str:
+def _table(pricing: Pricing, pdf_link: str | None) -> str:
     rows: list[str] = []
     size = 0
     for line in pricing.lines[:LINES_SHOWN_MAX]:
@@ -140,9 +146,9 @@ def _table(pricing: Pricing) -> str:
     rest = pricing.lines[len(rows) :]
     if rest:
         net = money.total(tuple(line.net_amount for line in rest), pricing.currency)
-        rows.append(
-            f"… and {len(rest)} more {'line' if len(rest) == 1 else 'lines'}, {money.format_amount(net, pricing.currency)} together"
-        )
+        what = f"{len(rest)} more {'line' if len(rest) == 1 else 'lines'}"
+        where = "" if pdf_link is None else f"; all of them are in the {_linked('PDF', pdf_link)}"
+        rows.append(f"… and {what}, {money.format_amount(net, pricing.currency)} together{where}")
     return "\n".join(rows)
 
 
@@ -224,6 +230,11 @@ def _delivered(effect: OwedEffect) -> str:
     if effect.label == "PDF":
         return "PDF in this thread"
     return f"Salesforce {_detail(effect.detail)}" if effect.detail else "Salesforce updated"
+
+
+def _linked(text: str, link: str | None) -> str:
+    """Return the text as a link, if it is one that can be written as such."""
+    return text if link is None or not _LINK.fullmatch(link) else f"<{link}|{text}>"
 
 
 def _undelivered(effect: OwedEffect) -> str:

@@ -257,6 +257,21 @@ def test_a_long_quote_is_summarised(lines: int, tail: str | None) -> None:
     assert (shown[-1] if lines > 20 else None) == tail
 
 
+def test_a_long_quote_links_to_its_pdf_where_all_lines_are() -> None:
+    link = "https://quotebot.slack.com/files/U0/F0/q-2026-0042-v1.pdf"
+    card = status_card(long_quote(400), (replace(PDF, link=link),))
+    check_limits(card)
+    assert card.blocks[2]["text"]["text"].endswith(f"together; all of them are in the <{link}|PDF>")
+    assert f"<{link}|PDF>" not in spoken(status_card(long_quote(20), (replace(PDF, link=link),)))
+
+
+@pytest.mark.parametrize("link", ["javascript:alert(1)", "https://x.example/|<!channel>", "https://x.example/ a", ""])
+def test_what_is_no_plain_link_is_not_made_one(link: str) -> None:
+    card = status_card(long_quote(21), (replace(PDF, link=link),))
+    assert link == "" or link not in spoken(card)
+    assert "PDF in this thread" in spoken(card)
+
+
 HOSTILE = "<!channel> & <@U0CFO> <https://evil.example|pay here>\n✅ Approved\u202e"
 
 
