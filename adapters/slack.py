@@ -69,6 +69,14 @@ class Member:
     foreign: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SharedFile:
+    """A file that was completed into a channel; `permalink` shows it to the channel's members, when Slack says where that is."""
+
+    file_id: str
+    permalink: str | None
+
+
 class SlackApi:
     """One workspace. Every method makes one request (`find`: one per page) and raises only `AdapterError`.
 
@@ -184,6 +192,10 @@ class SlackApi:
         """Open a modal for the gesture of `trigger_id`. EXPIRED: more than three seconds ago, or already used."""
         await self._call("views.open", body={"trigger_id": trigger_id, "view": view})
 
+    async def publish_home(self, *, user: str, view: Json, correlation_id: str) -> None:
+        """Replace one person's App Home."""
+        await self._call("views.publish", body={"user_id": user, "view": view}, headers={"X-Request-Id": correlation_id})
+
     async def upload_url(self, *, filename: str, length: int) -> UploadTicket:
         """Step 1 of 3: announce a file of `length` bytes. May be repeated: an upload never completed is discarded."""
         method = "files.getUploadURLExternal"
@@ -197,26 +209,29 @@ class SlackApi:
             raise _refused_host("upload address")
         await self._send("upload", target, content, "application/octet-stream", self._upload_timeout_seconds)
 
-    async def complete_upload(self, *, file_id: str, title: str, channel: str, thread_ts: str | None, comment: str) -> None:
-        """Step 3 of 3: share the file. Once only: after a lost answer ask `is_shared`, a second try is refused (NOT_FOUND)."""
+    async def complete_upload(self, *, file_id: str, title: str, channel: str, thread_ts: str | None, comment: str) -> SharedFile:
+        """Step 3 of 3: share the file. Once only: after a lost answer ask `find_file`, a second try is refused (NOT_FOUND)."""
         form = {
             "files": json.dumps([{"id": file_id, "title": title}]),
             "channel_id": channel,
             "initial_comment": comment,
             **({"thread_ts": thread_ts} if thread_ts else {}),
         }
-        await self._call("files.completeUploadExternal", form=form)
+        answer = await self._call("files.completeUploadExternal", form=form)
+        files = answer.get("files")
+        return _shared(file_id, files[0] if isinstance(files, list) and files else None)
 
-    async def is_shared(self, *, file_id: str, channel: str) -> bool:
-        """Tell whether an upload was completed into the channel. Slack may need some seconds to know."""
+    async def find_file(self, *, file_id: str, channel: str) -> SharedFile | None:
+        """Return an upload that was completed into the channel; None: it was not. Slack may need some seconds to know."""
         try:
             answer = await self._call("files.info", form={"file": file_id})
         except AdapterError as error:
             if error.code == "file_not_found":
-                return False
+                return None
             raise
-        shares: Json = (answer.get("file") or {}).get("shares") or {}
-        return any(channel in places for places in shares.values())
+        found: Json = answer.get("file") or {}
+        shares: Json = found.get("shares") or {}
+        return _shared(file_id, found) if any(channel in places for places in shares.values()) else None
 
     async def close(self) -> None:
         """Close the connections, unless the session was the caller's."""
@@ -271,6 +286,11 @@ def _key_of(message: Json) -> str | None:
         return None
     key = (metadata.get("event_payload") or {}).get("key")
     return key if isinstance(key, str) else None
+
+
+def _shared(file_id: str, described: object) -> SharedFile:
+    link = described.get("permalink") if isinstance(described, dict) else None
+    return SharedFile(file_id, link if isinstance(link, str) and link else None)
 
 
 def _text(answer: Json, method: str, field: str) -> str:

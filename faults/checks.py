@@ -150,7 +150,7 @@ async def golden_deal(deal: Deal) -> None:
     assert [row["decided_by"] for row in await deal.rows("SELECT decided_by FROM approvals")] == ["U0MANAGER"]
     assert len(await deal.cards()) == 1
     assert "Approved by <@U0MANAGER>" in await deal.card_text()
-    assert '"type": "actions"' not in await deal.card_text()
+    assert '"approval.' not in await deal.card_text()  # the buttons that decide are gone
     assert "pending" not in await deal.card_text()
     assert len(await deal.files()) == 1
     assert len(await deal.crm()) == 1

@@ -14,7 +14,10 @@ from faults.lab.steps import (
     MANAGER,
     REP,
     Clicks,
+    Configures,
     Dies,
+    Fills,
+    OpensHome,
     Operates,
     PutsClock,
     Rejects,
@@ -35,6 +38,8 @@ YEAR: Final = 365 * 86_400.0
 DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 SMALL: Final = "new for Bolt Ltd: 5 pro"
+OPS, OPERATOR = "C0OPS", "U0OPERATOR"
+MENU, REFRESH = "quote.more", "Refresh this card"
 QUOTE: Final = "Q-2027-0001"  # the first one of the laboratory's year
 
 
@@ -86,6 +91,11 @@ def _owed_to_crm() -> list[Step]:
     ]
 
 
+def _announced() -> list[Step]:
+    """A dead letter with its card in the operators' channel; the other side is well again."""
+    return [Configures({"ops_channel": OPS, "operators": (OPERATOR,)}), *_dead_crm(), Waits(10), Settles()]
+
+
 def _approved() -> list[Step]:
     return [*_submitted(), Clicks("approval.approve", MANAGER), Settles()]
 
@@ -109,6 +119,12 @@ STORIES: Final = (
         lambda: [Clicks("quote.create_another", REP, whispered=True), Settles()],
         lambda: [*_created(), Types(NEW), Settles()],
     ),
+    Story(
+        "create by a form, refresh the card",
+        lambda: [Fills(REP, {"account": "Acme", "lines": "5 pro"}), Settles(), Clicks(MENU, REP, value=REFRESH), Settles()],
+        lambda: [Starts(), Types("new"), Settles()],
+    ),
+    Story("open the Home tab", lambda: [OpensHome(MANAGER), Settles()], _submitted),
     Story("refused command", lambda: [Clicks("approval.approve", REP), Settles()], _submitted),
     Story("submit", lambda: [Clicks("quote.submit", REP), Settles()], _created),
     Story("submit, nobody needed", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Starts(), Types(SMALL), Settles()]),
@@ -177,6 +193,12 @@ STORIES: Final = (
     ),
     Story("replay", lambda: [Stops(), Operates("replay"), Starts(), Settles()], _dead_crm),
     Story("discard", lambda: [Stops(), Operates("discard"), Starts(), Settles()], _dead_crm),
+    Story("retry in Slack", lambda: [Clicks("letter.retry", OPERATOR, channel=OPS), Settles()], _announced),
+    Story(
+        "discard in Slack",
+        lambda: [Fills(OPERATOR, {"reason": "entered by hand"}), Settles()],
+        lambda: [*_announced(), Clicks("letter.discard", OPERATOR, channel=OPS)],
+    ),
     Story("send again", lambda: [Stops(), Operates("resolve_send_again"), Starts(), Settles()], _dead_crm),
     Story("pause", lambda: [Operates("pause"), Starts(), Settles()], lambda: [*_submitted(), Stops()]),
     Story(

@@ -32,7 +32,9 @@ from quotebot.lifecycle_commands import (
     LoseQuote,
     MarkSent,
     NoteStaleDraft,
+    RefreshCard,
 )
+from quotebot.surface_commands import AnnounceLetter, DiscardLetter, LetterPayload, RetryLetter, ShowHome
 
 if TYPE_CHECKING:
     from quotebot.domain.price_requests import PriceRequest
@@ -83,6 +85,27 @@ class CreateAnother:
     def parse(cls, stored: Stored) -> CreateAnother:
         """Rebuild from the canonical form of this schema version."""
         return cls(token=str(stored["token"]))
+
+
+@dataclass(frozen=True, slots=True)
+class CreateByForm:
+    """Create the quote that a form asks for. `token`, the id of the form's first view, makes one quote, whatever is sent of it."""
+
+    kind: ClassVar[str] = "quote.create_by_form"
+    schema: ClassVar[int] = 1
+    token: str
+    quote: CreateQuote
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed; the creation in it keeps its own schema version."""
+        return {"v": self.schema, "token": self.token, "quote": self.quote.canonical()}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> CreateByForm:
+        """Rebuild from the canonical form of this schema version. Raises as `parse_stored` does for the creation in it."""
+        quote = parse_stored(CreateQuote.kind, stored["quote"])
+        assert isinstance(quote, CreateQuote)  # noqa: S101 -- asked for by its kind
+        return cls(str(stored["token"]), quote)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +215,18 @@ Creation = CreateQuote | CloneQuote  # what makes a quote of its own content
 LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | AcceptQuote | LoseQuote
 ScheduledPayload = ExpireQuote | NoteStaleDraft  # what the scheduler asks for
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
-Payload = CreateQuote | CreateAnother | CloneQuote | ApprovalPayload | DelegateApprovals | LifecyclePayload | ScheduledPayload
+QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard  # about a quote that exists
+Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | DelegateApprovals | ShowHome | LetterPayload | QuotePayload
 
 REGISTRY: Final[Mapping[str, type[Payload]]] = {
     payload.kind: payload
     for payload in (
-        *(CreateQuote, CreateAnother, CloneQuote, SubmitQuote, DecideApproval),
+        *(CreateQuote, CreateAnother, CreateByForm, CloneQuote, SubmitQuote, DecideApproval),
         *(ReviseQuote, CancelQuote, FinalizeQuote, MarkSent, AcceptQuote, LoseQuote),
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),
+        *(RefreshCard, ShowHome),
+        *(AnnounceLetter, RetryLetter, DiscardLetter),
     )
 }
 

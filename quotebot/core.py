@@ -21,6 +21,7 @@ from ledger.measures import fold
 from ledger.retention import purge
 from quotebot import __version__
 from quotebot.alerts import log_dead_letter
+from quotebot.announcing import announce_letters
 from quotebot.directory import Directory
 from quotebot.dispatch import Dispatcher
 from quotebot.execution import Executor, burial_answer
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from quotebot.settings import Settings
 
 TEND_SECONDS: Final = 60.0
+LETTERS_SECONDS: Final = 2.0
 MEASURES_SECONDS: Final = 60.0
 RETENTION_SECONDS: Final = 3600.0
 YOUNG_SECONDS: Final = 10  # a process that dies before this age, again and again, is in a boot loop
@@ -138,7 +140,15 @@ class Workers:
     ) -> None:
         self._ledger = ledger
         lines = matrix(settings)
-        self._executor = Executor(ledger, rules, ports.draw, lines, know=directory.know, poll_seconds=ports.poll_seconds)
+        self._executor = Executor(
+            ledger,
+            rules,
+            ports.draw,
+            lines,
+            know=directory.know,
+            poll_seconds=ports.poll_seconds,
+            follow=_follow(ports.clock),
+        )
         self._dispatcher = Dispatcher(
             ledger,
             performer,
@@ -194,7 +204,10 @@ def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics) ->
     """Return what the housekeeper does, and how often."""
     renewal_seconds = settings.lease_seconds / LEASES_PER_LIFE
     answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
+    ops_channel = settings.ops_channel
+    letters = [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce_letters(ledger, ops_channel))]
     return [
+        *letters,
         Job("tend", TEND_SECONDS, ledger.database.tend),
         Job("metrics", PAGE_SECONDS, lambda: asyncio.to_thread(write_page, metrics, settings.data_dir)),
         Job("anchors", TEND_SECONDS, lambda: keep_anchors(ledger, settings.data_dir)),

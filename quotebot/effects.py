@@ -38,6 +38,31 @@ def card_again(quote_id: str, root_key: str, not_before: int) -> EffectIntent:
     return _intent(CARD, quote_id, quote_id, {"quote_id": quote_id}, after=root_key, not_before=not_before)
 
 
+def home(user: str, team_id: str, not_before: int | None = None) -> EffectIntent:
+    """Publish one person's App Home as it is then. A newer one makes this one needless. `not_before` is Unix milliseconds."""
+    target = f"home:{user}"
+    content = {"what": "home", "user": user, "team_id": team_id}
+    return _intent(CARD, target, target, content, supersede_key=target, not_before=not_before)
+
+
+def letter_target(reference: str) -> str:
+    """Return what everything about the card of a dead letter is about."""
+    return f"letter:{reference}"
+
+
+def post_letter(reference: str, channel: str) -> EffectIntent:
+    """Post the card of a dead letter into the operators' channel."""
+    target = letter_target(reference)
+    return _intent(POST, target, target, {"what": "letter", "reference": reference, "channel": channel})
+
+
+def draw_letter(reference: str, post_key: str) -> EffectIntent:
+    """Show on its card what a dead letter is now. A newer one makes this one needless."""
+    target = letter_target(reference)
+    content = {"what": "letter", "reference": reference}
+    return _intent(CARD, target, target, content, after=post_key, supersede_key=f"card:{target}")
+
+
 def notice(quote_id: str, root_key: str, text: str) -> EffectIntent:
     """Say something in the quote's thread, once."""
     return _intent(POST, quote_id, quote_id, {"what": "notice", "quote_id": quote_id, "text": text}, after=root_key)

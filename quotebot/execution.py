@@ -13,23 +13,27 @@ import structlog
 from adapters.failures import Failure
 from ledger import keys
 from ledger.database import DatabaseError, NotRecorded, WritesRefused
-from ledger.ledger import StaleFenceError
+from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import EffectIntent, Operation, Outcome, Trouble
 from ledger.retention import close_aggregate
 from quotebot import effects, words
 from quotebot.approval_commands import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
-from quotebot.commands import CreateAnother, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
+from quotebot.commands import CreateAnother, CreateByForm, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
 from quotebot.domain.lifecycle import is_final
+from quotebot.domain.quotes import parse_quote_id
 from quotebot.domain.rulesets import RulesetError
 from quotebot.handlers import approvals, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
 from quotebot.handlers.outsiders import turned_away
-from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft
+from quotebot.letter_work import LetterWork
+from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft, RefreshCard
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.store import approvals as approval_store
+from quotebot.store import letters as letter_store
 from quotebot.store import people, schedule, versions
 from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset
+from quotebot.surface_commands import LetterPayload, ShowHome
 from quotebot.telemetry import hashed
 
 if TYPE_CHECKING:
@@ -37,11 +41,9 @@ if TYPE_CHECKING:
 
     from adapters.policies import Matrix
     from ledger.database import Tx
-    from ledger.ledger import Ledger
-    from quotebot.commands import ApprovalPayload, Creation, LifecyclePayload, ScheduledPayload
+    from ledger.ledger import FollowUpDecision, Ledger
+    from quotebot.commands import ApprovalPayload, Creation, QuotePayload
     from quotebot.domain.quotes import Quote
-
-    QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload  # about a quote that exists
 
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
 AT_ONCE: Final = 64  # executions that share a commit
@@ -65,10 +67,15 @@ class Executor:
         *,
         know: Callable[[Operation], Awaitable[bool]] | None = None,
         poll_seconds: float = POLL_SECONDS,
+        follow: FollowUpDecision = no_follow_ups,
     ) -> None:
-        """`know` finds out who the actor is, keeps it in the ledger and says whether that suffices; without it nobody is asked."""
+        """`know` finds out who the actor is, keeps it in the ledger and says whether that suffices; without it nobody is asked.
+
+        `follow` decides what a dead letter owes that a command puts back to work or discards.
+        """
         self._ledger = ledger
         self._know = know
+        self._letters = LetterWork(ledger, follow, rules.operators)
         self._policy = matrix.of("default")
         self._rules = rules
         self._active = ActiveRuleset(rules.ruleset)
@@ -123,7 +130,7 @@ class Executor:
         try:
             if await self._waits_for_slack(operation):
                 return
-            done = await self._when_writable(lambda: self._ledger.execute(operation, lambda tx: self.decide(tx, operation)))
+            done = await self._when_writable(lambda: self._ledger.execute(operation, lambda tx: self._decided(tx, operation)))
         except StaleFenceError:
             log.warning("operation.late_result")
         except NeedsNewerBuild as error:
@@ -183,6 +190,11 @@ class Executor:
     def _now_ms(self) -> int:
         return self._ledger.clock.now_ms()
 
+    def _decided(self, tx: Tx, operation: Operation) -> Outcome:
+        """Decide, and show operators what became of a command they put back to work."""
+        outcome = self.decide(tx, operation)
+        return replace(outcome, effects=(*outcome.effects, *letter_drawn(tx, operation)))
+
     def decide(self, tx: Tx, operation: Operation) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read."""
         self._rules = replace(self._rules, ruleset=self._active.read(tx))  # what an operator activated meanwhile counts at once
@@ -204,8 +216,15 @@ class Executor:
             outcome = _outcome(refusal)
         elif isinstance(payload, CreateQuote | CloneQuote):
             outcome = self._create(tx, asked, payload, reserved_at=operation.received_at)
+        elif isinstance(payload, CreateByForm):
+            outcome = self._create_by_form(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
+        elif isinstance(payload, LetterPayload):
+            decision = self._letters.decide(tx, asked, payload, self._now_ms())
+            return replace(_outcome(decision), retain_until=self._now_ms() + KEEP_REFUSED_MS)
+        elif isinstance(payload, ShowHome):
+            return self._show_home(payload, operation)
         elif isinstance(payload, DelegateApprovals):
             return _answered_at_terminal(operation, self._delegate(tx, asked, payload))
         else:
@@ -233,6 +252,17 @@ class Executor:
             return _outcome(handlers.resubmission(asked, payload, handlers.Twin(*twin)))
         return _outcome(self._make(tx, asked, payload, asked_hash))
 
+    def _create_by_form(self, tx: Tx, asked: handlers.Asked, payload: CreateByForm, *, reserved_at: int) -> Outcome:
+        """Create what a form asks for, once per form: sent again with other values, it is told what it made."""
+        token = f"{asked.team_id}:{payload.token}"
+        made = store.find_token_use(tx, token)
+        if made is not None:
+            return _outcome(handlers.already_made(asked, made, payload.quote.channel))
+        outcome = self._create(tx, asked, payload.quote, reserved_at=reserved_at)
+        if outcome.kind == "applied":
+            store.use_token(tx, token, outcome.response["quote_id"], self._now_ms())
+        return outcome
+
     def _create_another(self, tx: Tx, asked: handlers.Asked, payload: CreateAnother) -> Outcome:
         """Create what was refused as a re-submission, once; a second use of the button is told what the first one made."""
         offer = store.find_offer(tx, payload.token, handlers.RESUBMISSION)
@@ -244,6 +274,7 @@ class Executor:
         if made is not None:
             return _outcome(handlers.refused_offer(asked, "already_created", made))
         proposed = parse_stored(offer.action_kind, offer.payload)
+        proposed = proposed.quote if isinstance(proposed, CreateByForm) else proposed
         assert isinstance(proposed, CreateQuote | CloneQuote)  # noqa: S101 -- only creations are refused as re-submissions
         decision = self._make(tx, asked, proposed, _content_hash(proposed))
         if decision.quote is not None:
@@ -282,6 +313,11 @@ class Executor:
             approval_store.delegate(tx, asked.operation_key, asked.team_id, payload, asked.received_at)
         return replace(_outcome(decision), retain_until=max(payload.until, now) + KEEP_REFUSED_MS)
 
+    def _show_home(self, payload: ShowHome, operation: Operation) -> Outcome:
+        now = self._now_ms()
+        owed = effects.home(payload.user, operation.team_id, now + payload.after_ms if payload.after_ms else None)
+        return Outcome("applied", {"code": "home", "text": words.home_follows()}, (owed,), retain_until=now + KEEP_REFUSED_MS)
+
     def _change(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote_id: str) -> Outcome:
         quote = store.load(tx, quote_id)
         if quote is None:
@@ -305,6 +341,8 @@ class Executor:
                 return expiry.expire(asked, payload, quote, root)
             case NoteStaleDraft():
                 return expiry.note_stale(asked, payload, quote, root, schedule.touched_at(tx, quote.quote_id))
+            case RefreshCard():
+                return lifecycle.refresh(asked, quote, root)
             case _:
                 return lifecycle.change(asked, payload, quote, root, self._rules)
 
@@ -333,12 +371,19 @@ class Executor:
 def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
     """Owe the person whose command was given up an answer where they can see it: the quote's channel, or where they typed."""
     if operation.actor_type == "system":
-        return ()  # there is nobody to answer; operators see the dead letter
-    quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
+        return letter_drawn(tx, operation)  # there is nobody to answer; operators see the dead letter
+    quote_id = parse_quote_id(operation.aggregate_id)  # None: it creates one, or is about none
     quote = None if quote_id is None else _readable(tx, quote_id)
     channel = operation.payload.get("channel") if quote is None else quote.channel
     text = words.terminal(error, operation.correlation_id, quote_id)
-    return (effects.reply(operation.aggregate_id, operation.actor, channel, text, now_ms),)
+    answer = effects.reply(operation.aggregate_id, operation.actor, channel, text, now_ms)
+    return (answer, *letter_drawn(tx, operation))
+
+
+def letter_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
+    """Owe the card of a dead letter that this command was, when it has one."""
+    card = None if operation.cycle == 1 else letter_store.find(tx, f"op{operation.id}")
+    return () if card is None else (effects.draw_letter(card.reference, card.post_key),)
 
 
 def _readable(tx: Tx, quote_id: str) -> Quote | None:

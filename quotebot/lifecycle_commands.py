@@ -142,6 +142,24 @@ class LoseQuote:
 
 
 @dataclass(frozen=True, slots=True)
+class RefreshCard:
+    """Draw a quote's card anew. It changes nothing about the quote."""
+
+    kind: ClassVar[str] = "quote.refresh"
+    schema: ClassVar[int] = 1
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema}
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> RefreshCard:
+        """Rebuild from the canonical form of this schema version."""
+        del stored
+        return cls()
+
+
+@dataclass(frozen=True, slots=True)
 class ExpireQuote:
     """Close a quote that was valid until `valid_until` (Unix ms) and was not accepted. The scheduler asks for it."""
 

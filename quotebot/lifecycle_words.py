@@ -107,7 +107,7 @@ def superseded(seen_version: int, quote: Quote) -> str:
 def wrong_state(quote: Quote, verb: str) -> str:
     """Refuse what the state of the quote does not allow; `verb` is "finalize" or the like."""
     instead = _INSTEAD[quote.state].format(quote_id=quote.quote_id, revision=revision_example(quote.quote_id))
-    return f"You cannot {verb} {title(quote)}: it is {state_words(quote.state)}. Nothing was changed. {instead}"
+    return f"You cannot {verb} {title(quote)}: it is {words.standing(quote)}. Nothing was changed. {instead}"
 
 
 def lapsed(quote: Quote, verb: str) -> str:

@@ -55,6 +55,7 @@ def load_rules(settings: Settings) -> Rules:
         policy=_policy(),
         approvers=settings.approvers,
         valid_days=settings.quote_valid_days,
+        operators=settings.operators,
     )
 
 

@@ -15,9 +15,10 @@ from adapters.failures import AdapterError, Failure
 from adapters.pdf import render_key
 from adapters.salesforce import SalesforceLine, SalesforceQuote
 from ledger import keys
+from ledger.dead_letters import DeadLetters
 from ledger.gates import Gate, family
 from ledger.records import Delivered, Effect, EffectIntent, FollowUps
-from quotebot import effects, figures, words
+from quotebot import __version__, effects, figures, letter_words, words
 from quotebot.documents import Seller, quote_document
 from quotebot.domain import money
 from quotebot.domain.avoidance import avoidances
@@ -26,18 +27,24 @@ from quotebot.domain.preview import free_discount
 from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
 from quotebot.slack.cards import Card, OwedEffect, status_card
+from quotebot.slack.home import home_view, load_home
+from quotebot.slack.letters import letter_card
 from quotebot.slack.offers import offer_blocks
 from quotebot.store import approvals as approval_store
+from quotebot.store import letters as letter_store
 from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from adapters.artefacts import Artefacts
     from adapters.pdf import PdfRenderer
     from adapters.salesforce import Salesforce
-    from adapters.slack import SlackApi
+    from adapters.slack import SharedFile, SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
+    from quotebot.domain.letters import LetterCard
     from quotebot.domain.people import Delegation
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
@@ -75,7 +82,7 @@ class QuotePerformer:
             case effects.POST:
                 return await self._post(effect)
             case effects.CARD:
-                return await self._update_card(effect)
+                return await self._draw(effect)
             case effects.REPLY:
                 return await self._reply(effect)
             case effects.RENDER:
@@ -87,19 +94,32 @@ class QuotePerformer:
             case unknown:
                 raise AdapterError(Failure.INTERNAL, "unknown_class", f"This build cannot perform {unknown}.")
 
+    async def _draw(self, effect: Effect) -> Delivered:
+        match effect.payload.get("what"):
+            case "home":
+                return await self._publish_home(effect)
+            case "letter":
+                return await self._update_letter(effect)
+            case _:
+                return await self._update_card(effect)
+
     async def look_up(self, effect: Effect) -> Delivered | None:
         """Ask the other side whether it was done. Only appends are ever in doubt; a keyed write is asked for to foretell."""
+        if effect.payload.get("what") == "letter":
+            return await self._found(effect, effect.payload["channel"], None)
         quote = await self._quote(effect)
         if effect.effect_class == effects.CRM:
             return await self._find_in_crm(effect, quote)
         if effect.effect_class == effects.FILE:
             file_id = effect.steps[TICKET]["file_id"]
-            if not await self._adapters.slack.is_shared(file_id=file_id, channel=quote.channel):
-                return None
-            return Delivered(file_id, {"file_id": file_id}, already_there=True)
+            shared = await self._adapters.slack.find_file(file_id=file_id, channel=quote.channel)
+            return None if shared is None else _shared(shared, already_there=True)
+        return await self._found(effect, quote.channel, None if effect.payload["what"] == "root" else quote.thread_ts)
+
+    async def _found(self, effect: Effect, channel: str, thread_ts: str | None) -> Delivered | None:
         found = await self._adapters.slack.find(
-            channel=quote.channel,
-            thread_ts=None if effect.payload["what"] == "root" else quote.thread_ts,
+            channel=channel,
+            thread_ts=thread_ts,
             key=effect.effect_key,
             oldest_seconds=effect.created_at / 1000 - LOOK_BACK_SECONDS,
         )
@@ -119,6 +139,8 @@ class QuotePerformer:
     def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
         """Owe what a settled effect entails, in the settling transaction."""
         now = self._ledger.clock.now_ms()
+        if effect.effect_class == effects.CARD and "what" in effect.payload:
+            return FollowUps()  # a home or an operator's card: drawn anew whenever somebody looks at it, or decides
         owed = follow_ups(tx, effect, now)
         if effect.effect_class != effects.CARD or effect.state != "delivered" or not effect.maybe_sent:
             return owed
@@ -153,14 +175,22 @@ class QuotePerformer:
         return quote, _owed(rows, paused), approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
 
     async def _post(self, effect: Effect) -> Delivered:
+        if effect.payload["what"] == "letter":
+            card, _ = await self._letter(effect)
+            return await self._append(effect, effect.payload["channel"], card.text, card.blocks, None)
         quote = await self._quote(effect)
         if effect.payload["what"] == "root":
             card = await self._card(effect)
             text, blocks, thread_ts = card.text, card.blocks, None
         else:
             text, blocks, thread_ts = effect.payload["text"], [], quote.thread_ts
+        return await self._append(effect, quote.channel, text, blocks, thread_ts)
+
+    async def _append(
+        self, effect: Effect, channel: str, text: str, blocks: Sequence[dict[str, Any]], thread_ts: str | None
+    ) -> Delivered:
         posted = await self._adapters.slack.post(
-            channel=quote.channel,
+            channel=channel,
             text=text,
             blocks=blocks,
             thread_ts=thread_ts,
@@ -177,6 +207,31 @@ class QuotePerformer:
             channel=quote.channel, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
         )
         return Delivered(quote.thread_ts, {})
+
+    async def _letter(self, effect: Effect) -> tuple[Card, LetterCard | None]:
+        """Return the card of a dead letter as it is now, and where it is."""
+        reference = effect.payload["reference"]
+        letter = await DeadLetters(self._ledger, build=__version__).show(reference)
+        card = await self._ledger.database.read(lambda tx: letter_store.find(tx, reference))
+        if letter is None:
+            raise AdapterError(Failure.INTERNAL, "unknown_letter", f"There is no dead letter {reference}.")
+        return letter_card(letter, card), card
+
+    async def _update_letter(self, effect: Effect) -> Delivered:
+        drawn, card = await self._letter(effect)
+        assert card is not None  # noqa: S101 -- the effect waits for its posting
+        assert card.ts is not None  # noqa: S101 -- likewise
+        await self._adapters.slack.update(
+            channel=card.channel, ts=card.ts, text=drawn.text, blocks=drawn.blocks, correlation_id=effect.correlation_id
+        )
+        return Delivered(card.ts, {})
+
+    async def _publish_home(self, effect: Effect) -> Delivered:
+        user, team_id = effect.payload["user"], effect.payload["team_id"]
+        now = self._ledger.clock.now_ms()
+        home = await self._ledger.database.read(lambda tx: load_home(tx, user, team_id, self._rules, now))
+        await self._adapters.slack.publish_home(user=user, view=home_view(home), correlation_id=effect.correlation_id)
+        return Delivered(None, {})
 
     async def _reply(self, effect: Effect) -> Delivered:
         transport = await self._ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
@@ -204,7 +259,7 @@ class QuotePerformer:
             effect = await self._upload(effect, quote)
         file_id = effect.steps[TICKET]["file_id"]
         try:
-            await self._adapters.slack.complete_upload(
+            completed = await self._adapters.slack.complete_upload(
                 file_id=file_id,
                 title=f"{quote.quote_id} v{quote.version} - {quote.account}"[:200],
                 channel=quote.channel,
@@ -214,12 +269,13 @@ class QuotePerformer:
         except AdapterError as error:
             if error.failure is not Failure.NOT_FOUND:
                 raise
-            if await self._adapters.slack.is_shared(file_id=file_id, channel=quote.channel):
-                return Delivered(file_id, {"file_id": file_id}, already_there=True)  # completed by an earlier attempt
+            shared = await self._adapters.slack.find_file(file_id=file_id, channel=quote.channel)
+            if shared is not None:
+                return _shared(shared, already_there=True)  # completed by an earlier attempt
             # Slack has forgotten the upload, or does not show it yet: it is looked for after the settle delay, then made anew.
             gone = "Slack does not know the uploaded file; it is looked for once more before it is uploaded again."
             raise AdapterError(Failure.TRANSIENT, "upload_gone", gone, possibly_applied=True) from error
-        return Delivered(file_id, {"file_id": file_id})
+        return _shared(completed, already_there=False)
 
     async def _upload(self, effect: Effect, quote: Quote) -> Effect:
         """Send the bytes. Nobody sees them before the completing call, so whatever goes wrong here may be repeated."""
@@ -275,25 +331,49 @@ class QuotePerformer:
 
 def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     """Owe what a settled or replayed effect entails: the upload after the render, the card that shows what is still owed."""
+    if effect.payload.get("what") == "letter":
+        return _letter_posted(tx, effect)
     if effect.effect_class == effects.POST and effect.state == "delivered" and effect.payload["what"] == "root":
         assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
         store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
     if effect.effect_class == effects.POST and effect.state == "failed" and effect.payload["what"] == "root":
         return FollowUps((_card_not_posted(tx, effect, now_ms),))
+    letter = _letter_drawn(tx, effect)
     if effect.effect_class not in _LABELS or _looks_the_same(effect):
-        return FollowUps()
+        return FollowUps(letter)
     root = store.root_effect_key(tx, effect.aggregate_id)
-    owed = [effects.card(effect.aggregate_id, root)]
+    owed = [effects.card(effect.aggregate_id, root), *letter]
     if effect.state == "failed":
         quote = _quote_of(tx, effect)
         assert quote is not None  # noqa: S101 -- it owes this effect
         reason = effect.last_error or "it failed"
         text = words.dead_letter(_LABELS[effect.effect_class], effect.correlation_id, reason, quote)
         owed.append(effects.notice(effect.aggregate_id, root, text))
+    if effect.cycle > 1 and effect.state == "delivered" and effect.effect_class != effects.RENDER:
+        quote = _quote_of(tx, effect)
+        assert quote is not None  # noqa: S101 -- it owes this effect
+        text = letter_words.recovered(_LABELS[effect.effect_class], quote, effect.correlation_id)
+        owed.append(effects.notice(effect.aggregate_id, root, text))
     if effect.effect_class == effects.RENDER and effect.state == "delivered":
         assert effect.result is not None  # noqa: S101 -- delivered
         owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
     return FollowUps(tuple(owed))
+
+
+def _letter_posted(tx: Tx, effect: Effect) -> FollowUps:
+    """Remember where the card of a dead letter is, once it is posted."""
+    if effect.effect_class == effects.POST and effect.state == "delivered":
+        assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
+        letter_store.place(tx, effect.payload["reference"], effect.external_ref)
+    return FollowUps()
+
+
+def _letter_drawn(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
+    """Owe the card of the dead letter that this effect is or was, when operators have one and it shows something else now."""
+    if effect.cycle == 1 and effect.state != "discarded":
+        return ()  # no dead letter before
+    card = letter_store.find(tx, str(effect.id))
+    return () if card is None else (effects.draw_letter(card.reference, card.post_key),)
 
 
 def _quote_of(tx: Tx, effect: Effect) -> Quote | None:
@@ -328,13 +408,19 @@ def _owed(rows: list[Effect], paused: dict[str, str]) -> tuple[OwedEffect, ...]:
 
 def _owed_line(label: Literal["PDF", "CRM"], effect: Effect, paused: dict[str, str]) -> OwedEffect:
     if effect.state == "delivered" and effect.effect_class != effects.RENDER:
-        return OwedEffect(label, "delivered", effect.correlation_id, effect.external_ref if label == "CRM" else None)
+        link = (effect.result or {}).get("permalink")
+        detail = effect.external_ref if label == "CRM" else None
+        return OwedEffect(label, "delivered", effect.correlation_id, detail, link)
     if effect.state in _FAILED:
         return OwedEffect(label, "failed", effect.correlation_id, effect.last_error)
     for name in (effect.effect_class, family(effect.effect_class)):
         if name in paused:
             return OwedEffect(label, "paused", effect.correlation_id, paused[name])
     return OwedEffect(label, "pending", effect.correlation_id)
+
+
+def _shared(file: SharedFile, *, already_there: bool) -> Delivered:
+    return Delivered(file.file_id, {"file_id": file.file_id, "permalink": file.permalink}, already_there=already_there)
 
 
 def _ledger_id(tx: Tx) -> str:

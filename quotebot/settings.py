@@ -67,6 +67,8 @@ class Settings(BaseSettings):
         AnyHttpUrl("https://slack.com/api/"), validation_alias=AliasChoices("SLACK_API_URL", "QUOTEBOT_SLACK_API_URL")
     )
     approvers: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # role -> Slack user ids, as JSON
+    ops_channel: str | None = None  # id of the channel where dead letters get a card; without it they get none
+    operators: tuple[str, ...] = ()  # Slack user ids, as JSON: who may retry and discard dead letters there
     cli_users: dict[str, str] = Field(default_factory=dict)  # system user -> Slack user id, as JSON: for whom `quotebot quote` acts
 
     salesforce_instance_url: str | None = Field(None, validation_alias="SALESFORCE_INSTANCE_URL")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from quotebot.domain import money
 from quotebot.domain.approvals import NOT_KNOWN, decided_words
 from quotebot.domain.pricing import clipped
-from quotebot.domain.quotes import ApprovalState, state_words, title, utc_text
+from quotebot.domain.quotes import ApprovalState, QuoteState, state_words, title, utc_text
 
 if TYPE_CHECKING:
     from quotebot.domain.approvals import Refusal
@@ -71,6 +71,11 @@ def noted(ref: str) -> str:
     return f"On it: the answer follows here. Ref {ref}"
 
 
+def home_follows() -> str:
+    """Answer of a recorded look at the App Home: kept with the command, said to nobody."""
+    return "The Home tab is drawn anew."
+
+
 def operation_pending(ref: str) -> str:
     """Answer to a repeated delivery, or to a wait, while the first one is still running."""
     return f"Operation pending, ref {ref}. It is recorded and will finish by itself; you need not send it again."
@@ -126,6 +131,7 @@ def help_text() -> str:
             "*Quotebot prices, approves and sends quotes.*",
             "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
             "Also `; currency EUR`, `; tax DE`, `; terms liability_cap, net_60` (special terms of the contract).",
+            "`/quote new` alone opens a form for it. What can be done with a quote is on its card, as buttons.",
             "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
             "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
             "`/quote revise Q-...: 200 pro, add 10 sso, remove support; term 24m; discount 12%` makes a new version.",
@@ -217,10 +223,21 @@ def turned_away(code: str) -> str:
     return "Guests, bots and people who have left cannot use Quotebot. Nothing was changed. Ask a full member of this workspace."
 
 
+def standing(quote: Quote) -> str:
+    """Return where a quote stands, and who brought it there when, as far as that is a person's deed."""
+    if quote.closing is not None:
+        return f"{state_words(quote.state)} by {mention(quote.closing.closed_by)} on {utc_text(quote.closing.closed_at)}"
+    if quote.sent is not None:
+        return f"{state_words(quote.state)} by {mention(quote.sent.sent_by)} on {utc_text(quote.sent.sent_at)}"
+    approval = quote.approval
+    if approval is not None and approval.state in _DECIDED and quote.state in (QuoteState.APPROVED, QuoteState.REJECTED):
+        return decided_words(approval)
+    return state_words(quote.state)
+
+
 def wrong_state(quote: Quote, verb: str) -> str:
     """Answer to a button that the quote's state no longer offers; `verb` is the button's word, e.g. "submit"."""
-    state = state_words(quote.state)
-    return f"You cannot {verb} {title(quote)}: it is {state}. Nothing was changed. Its card shows what is possible now."
+    return f"You cannot {verb} {title(quote)}: it is {standing(quote)}. Nothing was changed. Its card shows what is possible now."
 
 
 def expired(quote: Quote, verb: str) -> str:
@@ -247,6 +264,11 @@ def unknown_quote(quote_id: str) -> str:
 def unreadable_button() -> str:
     """Answer to a button written by another build."""
     return "This button is from another version of Quotebot. Nothing was changed. Use `/quote status` for a current card."
+
+
+def unreadable_form() -> str:
+    """Error in a form that was opened by another build."""
+    return "This form is from another version of Quotebot. Nothing was recorded. Close it and open it again."
 
 
 def form_not_opened() -> str:
@@ -361,3 +383,4 @@ def _detail(reason: str) -> str:
 
 
 _DIRECTION_MARKS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_DECIDED = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED})

@@ -13,7 +13,7 @@ async def test_a_deal_runs_from_slash_command_to_pdf_and_crm(deal: Deal) -> None
     assert "20,400.00 USD" in card
     assert "*17,340.00 USD*" in card
     assert "Approved by <@U0MANAGER> (sales_manager)" in card
-    assert '"type": "actions"' not in card
+    assert '"approval.' not in card
     assert [file["name"] for file in await deal.files()] == [f"{FIRST_QUOTE}-v1.pdf"]
     (quote,) = await deal.crm()
     assert quote["Quotebot_Key__c"].endswith(f"_{FIRST_QUOTE}_v1")

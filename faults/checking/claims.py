@@ -46,6 +46,7 @@ CLASS_OF_METHOD: Final[Mapping[str, str]] = {
     "conversations.history": "slack.post",
     "conversations.replies": "slack.post",
     "chat.update": "slack.card",
+    "views.publish": "slack.card",
     "composite/graph": "crm.create",
     "files.getUploadURLExternal": "slack.file",
     "files.completeUploadExternal": "slack.file",
@@ -176,14 +177,21 @@ def _files_claimed(facts: Facts) -> Iterator[str]:
 
 def _cards_claimed(facts: Facts) -> Iterator[str]:
     cards = grouped((effect for effect in facts.effects if effect["class"] == "slack.card"), "aggregate_id")
-    quotes = {quote["thread_ts"]: quote["quote_id"] for quote in facts.quotes if quote["thread_ts"] is not None}
+    shown = {quote["thread_ts"]: quote["quote_id"] for quote in facts.quotes if quote["thread_ts"] is not None}
+    shown |= {effect["external_ref"]: effect["aggregate_id"] for effect in facts.effects if _is_letter(effect)}
     for key, requests in _by_key(facts, "chat.update").items():
-        quote_id = quotes.get(key.partition(":")[2])
-        if quote_id is None:
-            yield f"the message {key} was redrawn; it is no quote's card"
+        aggregate_id = shown.get(key.partition(":")[2])
+        if aggregate_id is None:
+            yield f"the message {key} was redrawn; it is no quote's card, and no dead letter's"
             continue
         if not facts.forgets:
-            yield from _covered(facts, f"the card of {quote_id}", requests, cards.get(quote_id, []))
+            yield from _covered(facts, f"the card of {aggregate_id}", requests, cards.get(aggregate_id, []))
+
+
+def _is_letter(effect: Row) -> bool:
+    """Tell whether this posted the card of a dead letter into the operators' channel."""
+    posted = effect["class"] == "slack.post" and effect["state"] == "delivered"
+    return bool(posted and effect["aggregate_id"].startswith("letter:"))
 
 
 def _covered(facts: Facts, what: str, requests: Iterable[Row], effects: Iterable[Row]) -> Iterator[str]:

@@ -25,6 +25,7 @@ ENDS: Final = ("operation.applied", "operation.refused")
 CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "quote.create": (frozenset({"quote.created"}),),
     "quote.create_another": (frozenset({"quote.created"}),),
+    "quote.create_by_form": (frozenset({"quote.created"}),),
     "quote.clone": (frozenset({"quote.created"}),),
     "quote.revise": (frozenset({"quote.revised"}),),
     "quote.cancel": (frozenset({"quote.cancelled"}),),

@@ -31,7 +31,6 @@ from quotebot.sandbox.slack.line import Ack
 from quotebot.sandbox.wire import Answer, Cut, Received
 from quotebot.sandbox.world import World
 from quotebot.slack import intake
-from quotebot.slack.cards import parse_button_value
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -348,6 +347,19 @@ _ASKED: Final = {
     "quote.submit": "quote.submit",
     "approval.approve": "approval.decide",
     "quote.create_another": "quote.create_another",
+    "quote.finalize": "quote.finalize",
+    "quote.accept": "quote.accept",
+    "quote.cancel": "quote.cancel",
+    "letter.retry": "letter.retry",
+}
+_FILLED: Final = {
+    "approval.reject": "approval.decide",
+    "approval.request_changes": "approval.decide",
+    "quote.create": "quote.create_by_form",
+    "quote.revise": "quote.revise",
+    "quote.send": "quote.mark_sent",
+    "quote.lose": "quote.lose",
+    "letter.discard": "letter.discard",
 }
 
 
@@ -356,19 +368,29 @@ def told(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> To
     body = json.loads(text)["payload"]
     if kind == "slash_commands":
         request_id, actor = f"{body['team_id']}:{body['trigger_id']}", body["user_id"]
-        asked = _TYPED.get(body["text"].partition(" ")[0], "")
+        asked = "" if body["text"] == "new" else _TYPED.get(body["text"].partition(" ")[0], "")  # alone it opens a form
+    elif kind == "events_api":
+        asked = "home.show" if body["event"]["type"] == "app_home_opened" else ""
+        return Told(f"{body['team_id']}:{body['event_id']}", asked, body["event"].get("user", ""), payload is not None, at_ms)
     elif body["type"] == "view_submission":
         return _told_form(body, payload, at_ms)
     else:
         gesture = intake.gesture(body)
         request_id, actor = gesture.request_id, gesture.user
-        asked = _ASKED.get(body["actions"][0]["action_id"], "")
+        asked = _clicked(body["actions"][0])
     said = None if payload is None else str(payload.get("text") or "")
     return Told(request_id=request_id, kind=asked, actor=actor, acked=payload is not None, at_ms=at_ms, text=said)
 
 
+def _clicked(action: dict[str, Any]) -> str:
+    chosen = action.get("selected_option")
+    if chosen is not None:
+        return "quote.refresh" if '"d":"refresh"' in chosen["value"] else ""
+    return _ASKED.get(action["action_id"], "")
+
+
 def _told_form(body: dict[str, Any], payload: dict[str, Any] | None, at_ms: int) -> Told:
-    value = parse_button_value(body["view"]["private_metadata"])
-    command = None if value is None else intake.rejection_command(body, value, at_ms)
-    assert command is not None  # noqa: S101 -- our people fill in the form
-    return Told(command.source_request_id, "approval.decide", command.actor, payload is not None, at_ms)
+    request_id, _ = intake.submission(body)
+    wrong = payload is not None and payload.get("response_action") == "errors"
+    kind = "" if wrong else _FILLED[body["view"]["callback_id"]]
+    return Told(request_id, kind, body["user"]["id"], payload is not None, at_ms)

@@ -77,12 +77,14 @@ class Clicks(Gesture):
     user: str
     whispered: bool = False
     stale: bool = False
+    value: str | None = None  # the entry, of a menu
+    channel: str = CHANNEL
 
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
         """Click it."""
-        message = newest(world, whispered_to=self.user if self.whispered else None)
+        message = newest(world, whispered_to=self.user if self.whispered else None, channel=self.channel)
         return world.gestures.click_message(
-            self.user, CHANNEL, message["ts"], self.action_id, block_id=None, value=None, values={}, stale=self.stale
+            self.user, self.channel, message["ts"], self.action_id, block_id=None, value=self.value, values={}, stale=self.stale
         )
 
 
@@ -102,6 +104,30 @@ class Rejects(Gesture):
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
         """Send the form."""
         return world.gestures.submit(self.user, _forms(world, self.user)[-1], {"reason": {"reason": self.reason}})
+
+
+@dataclass(slots=True)
+class Fills(Gesture):
+    """Somebody fills in the newest form they have open, and sends it; `values` are typed at the blocks of these names."""
+
+    user: str
+    values: Mapping[str, str]
+
+    def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
+        """Send the form."""
+        typed: dict[str, Any] = {name: {name: value} for name, value in self.values.items()}
+        return world.gestures.submit(self.user, _forms(world, self.user)[-1], typed)
+
+
+@dataclass(slots=True)
+class OpensHome(Gesture):
+    """Somebody looks at the bot's Home tab."""
+
+    user: str
+
+    def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
+        """Open it."""
+        return world.gestures.open_home(self.user)
 
 
 @dataclass(slots=True)
@@ -202,6 +228,20 @@ class PutsClock:
 
 
 @dataclass(slots=True)
+class Configures:
+    """Somebody changes settings while no bot runs."""
+
+    changes: Mapping[str, Any]
+
+    def do(self, cell: Cell) -> None:
+        """Change them."""
+        cell.settings = cell.settings.model_copy(update=self.changes)
+
+    def again(self, cell: Cell) -> None:
+        """They are changed."""
+
+
+@dataclass(slots=True)
 class Weather:
     """The outside turns bad (see quotebot.sandbox.weather), or well again without an effect."""
 
@@ -287,12 +327,12 @@ def newest_delivery(world: World, older: int = 0) -> Delivery:
     return list(world.courier._deliveries.values())[-1 - older]  # noqa: SLF001 -- the stand-in shows no list of them
 
 
-def newest(world: World, whispered_to: str | None = None) -> dict[str, Any]:
+def newest(world: World, whispered_to: str | None = None, channel: str = CHANNEL) -> dict[str, Any]:
     """Return the newest card, or the newest message with buttons that only this person sees."""
     found = [
         message
         for message in world.seen().messages
-        if message["channel"] == CHANNEL
+        if message["channel"] == channel
         and message["blocks"]
         and message["ephemeral_for"] == whispered_to
         and (whispered_to is not None or not message["thread_ts"])

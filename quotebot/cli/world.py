@@ -14,6 +14,7 @@ from quotebot.sandbox.backstage import Staff
 from quotebot.sandbox.console import Console
 from quotebot.sandbox.keeper import Keeper
 from quotebot.sandbox.ledger_feed import LedgerFeed
+from quotebot.sandbox.slack.directory import OPS_CHANNEL
 from quotebot.sandbox.slack.listing import SCOPES
 from quotebot.sandbox.world import World
 
@@ -47,7 +48,12 @@ async def serve_world(*, port: int, data: Path | None, with_bot: bool, headless:
 
 
 async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bool) -> int:
-    environment = {**world.environment(), "QUOTEBOT_DATA_DIR": str(folder / "bot"), "QUOTEBOT_SELLER_NAME": "Sandbox Software Ltd"}
+    environment = {
+        **world.environment(),
+        "QUOTEBOT_DATA_DIR": str(folder / "bot"),
+        "QUOTEBOT_SELLER_NAME": "Sandbox Software Ltd",
+        "QUOTEBOT_OPS_CHANNEL": OPS_CHANNEL,
+    }
     stop = stop_on_signals()
     if not with_bot:
         for name, value in environment.items():

@@ -170,6 +170,14 @@ def lose(asked: Asked, command: LoseQuote, quote: Quote, root: str) -> Decision:
     return _applied(asked, quote, after, root, ("lost", "quote.lost", lifecycle_words.lost(after, asked.actor)))
 
 
+def refresh(asked: Asked, quote: Quote, root: str) -> Decision:
+    """Owe the card as it is now, whatever version the person saw."""
+    if refusal := foreign(asked, quote):
+        return refusal
+    response = {"code": "refreshed", "quote_id": quote.quote_id, "text": lifecycle_words.now(quote)}
+    return Decision("applied", response, None, (effects.card(quote.quote_id, root),))
+
+
 def _revised_price(asked: Asked, command: ReviseQuote, quote: Quote, rules: Rules) -> Pricing | tuple[PricingProblem, ...]:
     request = command.request
     if request is None:

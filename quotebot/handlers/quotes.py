@@ -70,6 +70,7 @@ class Rules:
     policy: Policy
     approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
     valid_days: int = 30
+    operators: tuple[str, ...] = ()  # Slack user ids of those who may work dead letters
 
     @property
     def catalogue(self) -> Catalogue:
@@ -147,6 +148,11 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
     if quote_id is not None:
         return refused(asked, quote_id, None, code, words.already_created(quote_id))
     return refused(asked, "new", None, code, words.not_your_offer() if code == "not_your_offer" else words.offer_gone())
+
+
+def already_made(asked: Asked, quote_id: str, channel: str) -> Decision:
+    """Create nothing from a form that has made its quote; `channel` is where the answer is shown."""
+    return refused(asked, quote_id, channel, "already_created", words.already_created(quote_id))
 
 
 def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules) -> Decision:

@@ -6,17 +6,18 @@ limit and long quotes are summarised. Text from people and vendors is escaped.
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot import approval_words, words
 from quotebot.domain import money
 from quotebot.domain.approvals import decided_words, slot_words
-from quotebot.domain.lifecycle import allowed
 from quotebot.domain.pricing import clipped
-from quotebot.domain.quotes import ApprovalState, QuoteState, parse_quote_id, state_words, title, utc_text
+from quotebot.domain.quotes import ApprovalState, QuoteState, state_words, title, utc_text
 from quotebot.domain.slots import SlotState
+from quotebot.slack.buttons import NAME_CHARACTERS_MAX, actions
+from quotebot.slack.parts import context, mrkdwn, plain, section
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -24,20 +25,13 @@ if TYPE_CHECKING:
     from quotebot.domain.people import Delegation
     from quotebot.domain.policy import PolicyDecision
     from quotebot.domain.pricing import PricedLine, Pricing
-    from quotebot.domain.quotes import Approval, Quote
+    from quotebot.domain.quotes import Quote
 
-SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
-REQUEST_CHANGES = "approval.request_changes"
-APPROVE_WITH_REASON = "approval.approve_with_reason"  # opens a form: dual control wants a written reason
-
-BUTTON_SCHEMA = 1
-BUTTON_CHARACTERS_MAX = 2_000
 HEADER_CHARACTERS_MAX = 150
 SECTION_CHARACTERS_MAX = 3_000
 TABLE_CHARACTERS_MAX = 2_800  # leaves room for the line that summarises the rest
 CONTEXT_ELEMENTS_MAX = 10
 LINES_SHOWN_MAX = 20
-NAME_CHARACTERS_MAX = 60  # at most 300 when every character is escaped
 DETAIL_CHARACTERS_MAX = 200
 FIGURE_CHARACTERS_MAX = 300
 REASONS_CHARACTERS_MAX = 500
@@ -63,17 +57,22 @@ _DECIDED_ICONS = {
     ApprovalState.EXPIRED: "⌛",
     ApprovalState.INVALIDATED: "🚫",
 }
+_LINK = re.compile(r"https?://[^\s<>|]{1,500}")  # nothing in it that ends a link early
 _OWED_ICONS = {"pending": "⏳", "failed": "⚠️", "paused": "⏸️"}
 
 
 @dataclass(frozen=True, slots=True)
 class OwedEffect:
-    """Something owed to the outside for this quote. `detail` says why it failed or pauses, or the id it got when delivered."""
+    """Something owed to the outside for this quote. `detail` says why it failed or pauses, or the id it got when delivered.
+
+    `link` is where people see what was delivered, as the other side says it.
+    """
 
     label: Literal["PDF", "CRM"]
     state: Literal["pending", "delivered", "failed", "paused"]
     ref: str
     detail: str | None = None
+    link: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,45 +81,6 @@ class Card:
 
     text: str
     blocks: list[dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class ButtonValue:
-    """What a button was about when it was drawn: the version is the one the person saw."""
-
-    quote_id: str
-    version: int
-    approval_id: str | None
-
-
-def button_value(quote: Quote, approval: Approval | None = None) -> str:
-    """Return the compact JSON carried by the buttons and forms of `quote` as it is now."""
-    return value_text(ButtonValue(quote.quote_id, quote.version, None if approval is None else approval.approval_id))
-
-
-def value_text(value: ButtonValue) -> str:
-    """Return what a button carries, as text; `parse_button_value` reads it."""
-    fields = {"v": BUTTON_SCHEMA, "q": value.quote_id, "n": value.version, "a": value.approval_id}
-    return json.dumps(fields, separators=(",", ":"))
-
-
-def parse_button_value(text: str) -> ButtonValue | None:
-    """Return what a button carried, or None when it is not a value this build wrote."""
-    if len(text) > BUTTON_CHARACTERS_MAX:
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict) or set(value) != {"v", "q", "n", "a"}:
-        return None
-    schema, quote_id, version, approval_id = value["v"], value["q"], value["n"], value["a"]
-    known = type(schema) is int and schema == BUTTON_SCHEMA
-    numbered = type(version) is int and version >= 1
-    named = isinstance(quote_id, str) and parse_quote_id(quote_id) == quote_id
-    if not (known and numbered and named and (approval_id is None or isinstance(approval_id, str))):
-        return None
-    return ButtonValue(quote_id, version, approval_id)
 
 
 def status_card(
@@ -143,19 +103,23 @@ def status_card(
     account = words.one_line(quote.account)
     text = f"Quote {title(quote)} for {words.escape(clipped(account, HEADER_CHARACTERS_MAX))}: {_state(quote.state)}, {net}"
     approval_text = _approval_text(quote, approvers, away, decision, free_discount)
-    elements = _buttons(quote, decision)
     blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": _plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
+        {"type": "header", "text": plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
         {"type": "section", "fields": _fields(quote)},
-        {"type": "section", "text": _mrkdwn(_table(pricing))},
+        section(_table(pricing, next((effect.link for effect in owed if effect.label == "PDF"), None))),
         *_figures(figures),
-        *([] if approval_text is None else [{"type": "section", "text": _mrkdwn(approval_text)}]),
-        *([{"type": "actions", "block_id": "quote.actions", "elements": elements}] if elements else []),
+        *([] if approval_text is None else [section(approval_text)]),
+        {"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision)},
         *_decided_context(quote),
         *_end_context(quote),
         *_owed_context(owed),
     ]
     return Card(text, blocks)
+
+
+def state_icon(state: QuoteState) -> str:
+    """Return the sign of a state; its word always stands beside it."""
+    return _ICONS[state]
 
 
 def _state(state: QuoteState) -> str:
@@ -173,10 +137,10 @@ def _fields(quote: Quote) -> list[dict[str, Any]]:
         "Term": "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months",
         "Requested by": words.mention(quote.requester),
     }
-    return [_mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]
+    return [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]
 
 
-def _table(pricing: Pricing) -> str:
+def _table(pricing: Pricing, pdf_link: str | None) -> str:
     rows: list[str] = []
     size = 0
     for line in pricing.lines[:LINES_SHOWN_MAX]:
@@ -188,15 +152,15 @@ def _table(pricing: Pricing) -> str:
     rest = pricing.lines[len(rows) :]
     if rest:
         net = money.total(tuple(line.net_amount for line in rest), pricing.currency)
-        rows.append(
-            f"… and {len(rest)} more {'line' if len(rest) == 1 else 'lines'}, {money.format_amount(net, pricing.currency)} together"
-        )
+        what = f"{len(rest)} more {'line' if len(rest) == 1 else 'lines'}"
+        where = "" if pdf_link is None else f"; all of them are in the {_linked('PDF', pdf_link)}"
+        rows.append(f"… and {what}, {money.format_amount(net, pricing.currency)} together{where}")
     return "\n".join(rows)
 
 
 def _figures(figures: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
     rows = [f"{words.escape(name)}: *{words.escape(clipped(value, FIGURE_CHARACTERS_MAX))}*" for name, value in figures]
-    return [{"type": "section", "text": _mrkdwn("\n".join(rows))}] if rows else []
+    return [section("\n".join(rows))] if rows else []
 
 
 def _row(line: PricedLine, currency: str) -> str:
@@ -245,38 +209,6 @@ def _reasons(reasons: tuple[str, ...]) -> str:
     return words.escape(clipped("; ".join(words.one_line(reason) for reason in reasons), REASONS_CHARACTERS_MAX))
 
 
-def _buttons(quote: Quote, decision: PolicyDecision | None) -> list[dict[str, Any]]:
-    """Return one button per arrow a person may take from here; a blocked quote has none, because submitting would be refused."""
-    after = allowed(quote.state)
-    if _asks_again(quote) or (QuoteState.PENDING_APPROVAL in after and (decision is None or not decision.blocked)):
-        return [_button(SUBMIT, "Submit", button_value(quote), style="primary")]
-    if QuoteState.REJECTED not in after or quote.approval is None or quote.approval.state is not ApprovalState.PENDING:
-        return []
-    value = button_value(quote, quote.approval)
-    net = money.format_amount(quote.pricing.net_total, quote.pricing.currency)
-    confirm = {
-        "title": _plain(f"Approve {title(quote)}?"),
-        "text": _plain(
-            f"{net} for {clipped(words.one_line(quote.account), NAME_CHARACTERS_MAX)}. This creates the PDF and the CRM record."
-        ),
-        "confirm": _plain("Approve"),
-        "deny": _plain("Not yet"),
-    }
-    approve = {**_button(APPROVE, "Approve", value, style="primary"), "confirm": confirm}
-    if any(slot.dual_control and slot.is_open for slot in quote.approval.slots):
-        approve = _button(APPROVE_WITH_REASON, "Approve", value, style="primary")
-    return [
-        approve,
-        _button(REQUEST_CHANGES, "Request changes", value),
-        _button(REJECT, "Reject", value, style="danger"),
-    ]
-
-
-def _asks_again(quote: Quote) -> bool:
-    lapsed = quote.approval is not None and quote.approval.state is ApprovalState.EXPIRED
-    return lapsed and quote.state is QuoteState.PENDING_APPROVAL
-
-
 def _decided_context(quote: Quote) -> list[dict[str, Any]]:
     approval = quote.approval
     if approval is None or approval.state is ApprovalState.PENDING:
@@ -286,7 +218,7 @@ def _decided_context(quote: Quote) -> list[dict[str, Any]]:
     reason = (
         "" if approval.decision_reason is None else f"\n{words.quoted(clipped(approval.decision_reason, REASONS_CHARACTERS_MAX))}"
     )
-    return [_context([f"{icon} {sentence[:1].upper()}{sentence[1:]}{reason}"])]
+    return [context([f"{icon} {sentence[:1].upper()}{sentence[1:]}{reason}"])]
 
 
 def _end_context(quote: Quote) -> list[dict[str, Any]]:
@@ -299,20 +231,25 @@ def _end_context(quote: Quote) -> list[dict[str, Any]]:
         closing = quote.closing
         reason = "" if closing.reason is None else f"\n{words.quoted(clipped(closing.reason, REASONS_CHARACTERS_MAX))}"
         lines.append(f"{_state(quote.state)} by {words.mention(closing.closed_by)} on {utc_text(closing.closed_at)}{reason}")
-    return [_context(lines)] if lines else []
+    return [context(lines)] if lines else []
 
 
 def _owed_context(owed: tuple[OwedEffect, ...]) -> list[dict[str, Any]]:
     done = " · ".join(_delivered(effect) for effect in owed if effect.state == "delivered")
     open_lines = [_undelivered(effect) for effect in owed if effect.state != "delivered"]
     lines = [*open_lines[: CONTEXT_ELEMENTS_MAX - 1], *([done] if done else [])]
-    return [_context(lines)] if lines else []
+    return [context(lines)] if lines else []
 
 
 def _delivered(effect: OwedEffect) -> str:
     if effect.label == "PDF":
         return "PDF in this thread"
     return f"Salesforce {_detail(effect.detail)}" if effect.detail else "Salesforce updated"
+
+
+def _linked(text: str, link: str | None) -> str:
+    """Return the text as a link, if it is one that can be written as such."""
+    return text if link is None or not _LINK.fullmatch(link) else f"<{link}|{text}>"
 
 
 def _undelivered(effect: OwedEffect) -> str:
@@ -322,22 +259,3 @@ def _undelivered(effect: OwedEffect) -> str:
 
 def _detail(text: str) -> str:
     return words.escape(clipped(words.one_line(text), DETAIL_CHARACTERS_MAX))
-
-
-def _context(lines: list[str]) -> dict[str, Any]:
-    return {"type": "context", "elements": [_mrkdwn(line) for line in lines]}
-
-
-def _button(action_id: str, label: str, value: str, *, style: Literal["primary", "danger"] | None = None) -> dict[str, Any]:
-    button = {"type": "button", "action_id": action_id, "text": _plain(label), "value": value}
-    return button if style is None else {**button, "style": style}
-
-
-def _plain(text: str) -> dict[str, Any]:
-    # Plain text is shown as it is, entities included, so brackets are replaced by look-alikes rather than escaped.
-    return {"type": "plain_text", "text": text.replace("<", "\u2039").replace(">", "\u203a"), "emoji": True}
-
-
-def _mrkdwn(text: str) -> dict[str, Any]:
-    # verbatim: Slack must not turn typed names into mentions or links of its own accord.
-    return {"type": "mrkdwn", "text": text, "verbatim": True}

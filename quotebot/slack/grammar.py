@@ -177,6 +177,25 @@ def read_changes(body: str, catalogue: Catalogue) -> Changes | tuple[str, ...]:
     )
 
 
+def read_term(text: str) -> int | str:
+    """Read "12m", "1y" or "12"; return months, or as mrkdwn what is wrong."""
+    draft = _Draft()
+    _read_term(text, draft)
+    return draft.problems[0] if draft.term_months is None else draft.term_months
+
+
+def read_discount(text: str) -> Decimal | str:
+    """Read "15", "15%" or "12.5 %"; return per cent, or as mrkdwn what is wrong."""
+    draft = _Draft()
+    _read_discount(text, draft)
+    return draft.problems[0] if draft.discount_percent is None else draft.discount_percent
+
+
+def whole(text: str) -> int | None:
+    """Read "1500" or "1,500"; None when it is no whole number."""
+    return int(text.replace(",", "")) if _WHOLE.fullmatch(text) else None
+
+
 def _read_change(item: str, draft: _Draft, catalogue: Catalogue) -> LineChange | None:
     deed, _, rest = item.partition(" ")
     deed = deed.casefold()

@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
 from quotebot.commands import Command, CreateAnother, DecideApproval, SubmitQuote
-from quotebot.slack.cards import APPROVE, SUBMIT, ButtonValue, parse_button_value
+from quotebot.effects import letter_target
+from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, FinalizeQuote, RefreshCard
+from quotebot.slack.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
 from quotebot.slack.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_rejection
 from quotebot.slack.offers import parse_token
+from quotebot.slack.values import ButtonValue, parse_button_value, parse_menu_value
+from quotebot.surface_commands import ShowHome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from quotebot.commands import Payload
+    from quotebot.slack.filled import Filled
+    from quotebot.surface_commands import DiscardLetter, RetryLetter
+
+
+HOME_AFTER_MS: Final = 1_000  # a click on a Home tab is executed before the tab is drawn anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +93,79 @@ def button(body: Mapping[str, Any]) -> tuple[str, ButtonValue | None]:
 
 
 def click_command(body: Mapping[str, Any], action_id: str, value: ButtonValue, received_at: int) -> Command:
-    """Build the command of a Submit or Approve click, about the version the button showed."""
-    payload: SubmitQuote | DecideApproval
-    if action_id == SUBMIT:
-        payload = SubmitQuote()
-    elif action_id == APPROVE:
+    """Build the command of a click that needs no form, about the version the button showed."""
+    payload: Payload
+    if action_id == APPROVE:
         payload = DecideApproval(approval_id=value.approval_id or "", decision="approve")
+    elif action_id in _CLICKED:
+        payload = _CLICKED[action_id]
     else:
         raise ValueError(f"{action_id} is no command")
     who = gesture(body)
     return _interactive(who, who.request_id, value.quote_id, value.version, payload, _clicked(body, action_id, who), received_at)
+
+
+def refresh_command(body: Mapping[str, Any], value: ButtonValue, received_at: int) -> Command:
+    """Build the command of "Refresh this card"."""
+    who = gesture(body)
+    raw = [body["actions"][0]["action_id"], body["actions"][0]["selected_option"]["value"], who.user]
+    return _interactive(who, who.request_id, value.quote_id, value.version, RefreshCard(), raw, received_at)
+
+
+def menu(body: Mapping[str, Any]) -> tuple[str, ButtonValue] | None:
+    """Return what was chosen in a card's menu and about what; None when another build wrote it."""
+    chosen = body["actions"][0].get("selected_option") or {}
+    return parse_menu_value(chosen.get("value") or "")
+
+
+def form_command(body: Mapping[str, Any], filled: Filled, received_at: int) -> Command:
+    """Build the command of a submitted form. The same form with the same values, sent twice, is one request."""
+    who = gesture(body)
+    request_id, fingerprint = submission(body)
+    return _interactive(who, request_id, filled.quote_id, filled.version, filled.payload, fingerprint, received_at)
+
+
+def home_command(body: Mapping[str, Any], received_at: int) -> Command:
+    """Build the command of somebody opening their Home tab: an event, which Slack may deliver again under its id."""
+    event = body["event"]
+    payload = ShowHome(event["user"])
+    return Command(
+        source="slack_event",
+        source_request_id=f"{body['team_id']}:{body['event_id']}",
+        aggregate_id=payload.aggregate_id,
+        aggregate_version=0,
+        payload=payload,
+        actor=event["user"],
+        actor_type="user",
+        team_id=body["team_id"],
+        fingerprint=_fingerprint([event["type"], event["user"], event.get("tab")]),
+        received_at=received_at,
+    )
+
+
+def home_again_command(body: Mapping[str, Any], received_at: int) -> Command:
+    """Build the command that draws a Home tab anew after a click on it."""
+    who = gesture(body)
+    payload = ShowHome(who.user, HOME_AFTER_MS)
+    return _interactive(who, who.request_id, payload.aggregate_id, 0, payload, _clicked(body, "home", who), received_at)
+
+
+def is_home(body: Mapping[str, Any]) -> bool:
+    """Tell whether a click was made on a Home tab."""
+    return (body.get("view") or {}).get("type") == "home"
+
+
+def letter_command(body: Mapping[str, Any], payload: RetryLetter, received_at: int) -> Command:
+    """Build the command of Retry on a dead letter's card, about the cycle that the operator saw."""
+    who = gesture(body)
+    raw = _clicked(body, body["actions"][0]["action_id"], who)
+    return _interactive(who, who.request_id, letter_target(payload.reference), payload.cycle, payload, raw, received_at)
+
+
+def letter_form_command(body: Mapping[str, Any], payload: DiscardLetter, received_at: int) -> Command:
+    """Build the command of a submitted discard form."""
+    request_id, raw = submission(body)
+    return _interactive(gesture(body), request_id, letter_target(payload.reference), payload.cycle, payload, raw, received_at)
 
 
 def create_another_command(body: Mapping[str, Any], received_at: int) -> Command | None:
@@ -120,9 +192,8 @@ def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: 
     if reason is None:
         return None
     who = gesture(body)
-    fingerprint = [view["callback_id"], view["private_metadata"], view["state"]["values"], who.user]
-    request_id = f"{body['team']['id']}:{view['id']}:{view['hash']}:{_fingerprint(fingerprint)[:16]}"
-    decision = _FORMS.get(view["callback_id"], "reject")
+    request_id, fingerprint = submission(body)
+    decision = _FORMS.get(body["view"]["callback_id"], "reject")
     payload = DecideApproval(approval_id=value.approval_id or "", decision=decision, reason=reason)
     return _interactive(who, request_id, value.quote_id, value.version, payload, fingerprint, received_at)
 
@@ -131,6 +202,13 @@ _FORMS: Final[Mapping[str, Literal["approve", "reject", "request_changes"]]] = {
     APPROVE_CALLBACK: "approve",
     CHANGES_CALLBACK: "request_changes",
 }
+
+
+def submission(body: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Return the request id of a submitted form, and what it means, raw."""
+    view = body["view"]
+    fingerprint = [view["callback_id"], view["private_metadata"], view["state"]["values"], body["user"]["id"]]
+    return f"{body['team']['id']}:{view['id']}:{view['hash']}:{_fingerprint(fingerprint)[:16]}", fingerprint
 
 
 def _clicked(body: Mapping[str, Any], action_id: str, who: Gesture) -> list[Any]:
@@ -178,3 +256,11 @@ def home_team(body: Mapping[str, Any]) -> str:
     """Return the team of the person who typed; in a shared channel it is not the channel's."""
     found: str = body.get("user_team_id") or body["team_id"]
     return found
+
+
+_CLICKED: Final[Mapping[str, Payload]] = {
+    SUBMIT: SubmitQuote(),
+    FINALIZE: FinalizeQuote(),
+    ACCEPT: AcceptQuote(),
+    CANCEL: CancelQuote(),
+}

@@ -1,4 +1,4 @@
-"""Bolt listeners: one for the command, one for the buttons, one for the form. Each ends in one acknowledgement.
+"""Bolt listeners: one for the command, one for the buttons, one for the forms. Each ends in one acknowledgement.
 
 Bolt runs with process_before_response, so the acknowledgement leaves only when the listener returns, and a listener that raises is
 not acknowledged at all: Slack shows the person an error instead of silence.
@@ -14,52 +14,45 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from adapters.failures import AdapterError
 from quotebot import approval_words, words
 from quotebot.commands import CreateQuote
-from quotebot.domain.approvals import Mandate, may_decide
 from quotebot.lifecycle_commands import CloneQuote
-from quotebot.slack import delegating, grammar, intake, verbs
-from quotebot.slack.cards import APPROVE_WITH_REASON, REJECT, REQUEST_CHANGES, ButtonValue, parse_button_value
-from quotebot.slack.modals import (
-    APPROVE_CALLBACK,
-    CHANGES_CALLBACK,
-    REASON,
-    REJECT_CALLBACK,
-    approve_modal,
-    changes_modal,
-    reject_modal,
-)
-from quotebot.slack.offers import CREATE_ANOTHER, SHOW
+from quotebot.slack import delegating, forms, grammar, intake, verbs
+from quotebot.slack.buttons import DISCOUNT, EXPLAIN, MORE
+from quotebot.slack.dialogs import FORMS, Dialogs
+from quotebot.slack.filled import Filled, Form, last_block, read_form
+from quotebot.slack.home import NEW_QUOTE
+from quotebot.slack.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
+from quotebot.slack.offers import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
+from quotebot.slack.operating import register_operating
 from quotebot.slack.reads import Reads
+from quotebot.slack.values import parse_button_value
 from quotebot.store import approvals as approval_store
-from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from slack_bolt.async_app import AsyncApp
 
     from adapters.slack import SlackApi
     from ledger.ledger import Ledger
     from quotebot.commands import Command
-    from quotebot.domain.quotes import Approval, Quote
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import Card
     from quotebot.slack.desk import FrontDesk
     from quotebot.store.rulesets import ActiveRuleset
 
-OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Slack waits 3 s for that
-WHISPER_SECONDS: Final = 0.8
 RULES_SECONDS: Final = 0.5  # a large ruleset that was just activated may take longer
 
-FORMS: Final = {REJECT: reject_modal, REQUEST_CHANGES: changes_modal, APPROVE_WITH_REASON: approve_modal}
 log = structlog.get_logger(__name__)
 Body = dict[str, Any]
 
 
 class NotAcknowledgedError(Exception):
-    """The click could not be recorded. Its acknowledgement carries no text, so it is withheld: Slack marks the click as failed."""
+    """A click or an event could not be recorded. Its acknowledgement carries no text, so it is withheld.
+
+    Slack marks the click as failed, and delivers the event again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +66,17 @@ class Surface:
     active: ActiveRuleset
     status: Callable[[str], Awaitable[Card | None]]
 
+    @property
+    def dialogs(self) -> Dialogs:
+        """Return what opens forms and whispers."""
+        return Dialogs(self.ledger, self.slack, self.rules)
+
     async def on_command(self, ack: Any, body: Body, context: Any) -> None:
         """Handle /quote: read-only verbs are answered inside the ack, mutating ones are recorded first."""
         received_at = self.ledger.clock.now_ms()
+        text = body.get("text") or ""
         rules = await self._rules_now()
-        asked = verbs.parse(body.get("text") or "", body["channel_id"], rules.catalogue)
+        asked = verbs.parse(text, body["channel_id"], rules.catalogue)
         match asked:
             case CreateQuote() | CloneQuote():
                 await self._record(ack, context, intake.slash_command(body, asked, received_at))
@@ -93,6 +92,9 @@ class Surface:
                 user, team_id = body["user_id"], intake.home_team(body)
                 read = partial(approval_store.delegations_of, team_id=team_id, user=user, now=received_at)
                 await ack(text=approval_words.standing(await self.ledger.database.read(read), user))
+            case verbs.FormRequest():
+                opened = await self._open_creation(body, body["channel_id"], forms.Draft())
+                await (ack() if opened else ack(text=words.form_not_opened()))
             case grammar.StatusRequest(quote_id):
                 card = await self.status(quote_id)
                 if card is None:
@@ -102,7 +104,7 @@ class Surface:
             case grammar.HelpRequest():
                 await ack(text=words.help_text())
             case grammar.GrammarProblem(message):
-                await ack(text=message)
+                await ack(text=message, blocks=problem_blocks(message, verbs.typed_creation(text)))
             case question:
                 text = await Reads(self.ledger, rules).answer(question, body["user_id"], intake.home_team(body))
                 await ack(text=text)
@@ -114,6 +116,9 @@ class Surface:
         await asyncio.wait({reading}, timeout=RULES_SECONDS)  # it goes on: the next command finds what was read
         return replace(self.rules, ruleset=self.active.known)
 
+    async def _open_creation(self, body: Body, channel: str | None, draft: forms.Draft) -> bool:
+        return await self.dialogs.open(body, forms.create_form(channel, (await self._rules_now()).ruleset, draft))
+
     async def _record(self, ack: Any, context: Any, command: Command) -> None:
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
         await ack(text=answer.text, blocks=list(answer.blocks) or None)
@@ -122,41 +127,91 @@ class Surface:
         """Handle a click on a card. Opening a form is read-only; everything else is recorded first."""
         action_id, value = intake.button(body)
         if value is None:
-            await self._whisper(body, words.unreadable_button())
+            await self.dialogs.whisper(body, words.unreadable_button())
             await ack()
             return
         if action_id in FORMS:
-            await self._open_reason_form(body, value, FORMS[action_id])
+            await self.dialogs.open_about(body, action_id, value)
             await ack()
             return
-        await self._click(ack, context, intake.click_command(body, action_id, value, self.ledger.clock.now_ms()))
+        command = intake.click_command(body, action_id, value, self.ledger.clock.now_ms())
+        if intake.is_home(body):
+            await self._recorded(context, command)
+            command = intake.home_again_command(body, command.received_at)
+        await self.click(ack, context, command)
+
+    async def on_home(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle somebody opening the bot's Home tab."""
+        if body["event"].get("tab") == "home":
+            await self._recorded(context, intake.home_command(body, self.ledger.clock.now_ms()))
+        await ack()
+
+    async def on_new_quote(self, ack: Any, body: Body) -> None:
+        """Handle "New quote" on a Home tab: the form, which asks for the channel too."""
+        if not await self._open_creation(body, None, forms.Draft()):
+            await self.dialogs.whisper(body, words.form_not_opened())
+        await ack()
+
+    async def on_menu(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle a choice in a card's menu."""
+        chosen = intake.menu(body)
+        if chosen is None:
+            await self.dialogs.whisper(body, words.unreadable_button())
+            await ack()
+            return
+        deed, value = chosen
+        if deed == DISCOUNT:
+            await self.dialogs.open_about(body, DISCOUNT, value)
+            await ack()
+        elif deed == EXPLAIN:
+            who = intake.gesture(body)
+            asked = verbs.ExplainRequest(value.quote_id, value.version)
+            await self.dialogs.whisper(body, await Reads(self.ledger, self.rules).answer(asked, who.user, who.team_id))
+            await ack()
+        else:
+            await self.click(ack, context, intake.refresh_command(body, value, self.ledger.clock.now_ms()))
 
     async def on_create_another(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Create another" under the question that a re-submission was answered with."""
         command = intake.create_another_command(body, self.ledger.clock.now_ms())
         if command is None:
-            await self._whisper(body, words.unreadable_button())
+            await self.dialogs.whisper(body, words.unreadable_button())
             await ack()
             return
-        await self._click(ack, context, command)
+        await self.click(ack, context, command)
 
     async def on_show(self, ack: Any, body: Body) -> None:
         """Handle "Show it": the quote's card as it is now, for the one who clicked. Records nothing."""
         _, value = intake.button(body)
         card = None if value is None else await self.status(value.quote_id)
         if value is None:
-            await self._whisper(body, words.unreadable_button())
+            await self.dialogs.whisper(body, words.unreadable_button())
         elif card is None:
-            await self._whisper(body, words.unknown_quote(value.quote_id))
+            await self.dialogs.whisper(body, words.unknown_quote(value.quote_id))
         else:
-            await self._whisper(body, card.text, card.blocks)
+            await self.dialogs.whisper(body, card.text, card.blocks)
         await ack()
 
-    async def _click(self, ack: Any, context: Any, command: Command) -> None:
+    async def on_fill_in(self, ack: Any, body: Body) -> None:
+        """Handle "Complete in a form" under what could not be read: the form, with what could be taken over."""
+        typed = parse_typed(body["actions"][0].get("value") or "")
+        channel = intake.gesture(body).channel
+        if typed is None:
+            await self.dialogs.whisper(body, words.unreadable_button())
+        elif not await self._open_creation(body, channel, forms.draft_of(typed)):
+            await self.dialogs.whisper(body, words.form_not_opened())
+        await ack()
+
+    async def click(self, ack: Any, context: Any, command: Command) -> None:
+        """Record the command of a click, then acknowledge it."""
+        await self._recorded(context, command)
+        await ack()
+
+    async def _recorded(self, context: Any, command: Command) -> None:
+        """Record what has no text to answer with; it raises when that failed, so that nothing is acknowledged."""
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
         if answer.recorded is not True:
             raise NotAcknowledgedError(answer.text)
-        await ack()
 
     async def on_rejection(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the submitted form of a rejection or of a wish for changes; what is wrong with it is shown inside it."""
@@ -168,49 +223,24 @@ class Surface:
         if command is None:
             await ack(response_action="errors", errors={REASON: words.reason_needed()})
             return
+        await self.submitted(ack, context, command, REASON)
+
+    async def on_form(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle a submitted form about a quote's content or its end; each error is shown at its field."""
+        received_at = self.ledger.clock.now_ms()
+        filled = read_form(Form(body["view"], (await self._rules_now()).ruleset, received_at))
+        if not isinstance(filled, Filled):
+            await ack(response_action="errors", errors=filled)
+            return
+        await self.submitted(ack, context, intake.form_command(body, filled, received_at), last_block(body["view"]))
+
+    async def submitted(self, ack: Any, context: Any, command: Command, block_id: str) -> None:
+        """Record the command of a form and close it; when it was not recorded, say so in the form, at `block_id`."""
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
         if answer.recorded is True:
             await ack()
         else:
-            await ack(response_action="errors", errors={REASON: answer.text})
-
-    async def _open_reason_form(self, body: Body, value: ButtonValue, form: Callable[[Quote, Approval], Body]) -> None:
-        now = self.ledger.clock.now_ms()
-        who = intake.gesture(body)
-        quote, away = await self.ledger.database.read(
-            lambda tx: (store.load(tx, value.quote_id), approval_store.delegations(tx, who.team_id, now))
-        )
-        if quote is None or quote.approval is None:
-            await self._whisper(body, words.unknown_quote(value.quote_id))
-            return
-        if value.version != quote.version:
-            await self._whisper(body, words.stale(value.version, quote))
-            return
-        verdict = may_decide(quote.approval, quote, self.rules.person(who.user, who.team_id, away))
-        if not isinstance(verdict, Mandate):
-            await self._whisper(body, words.refusal(verdict))
-            return
-        try:
-            async with asyncio.timeout(OPEN_SECONDS):
-                await self.slack.open_view(trigger_id=body["trigger_id"], view=form(quote, quote.approval))
-        except (AdapterError, TimeoutError) as error:
-            log.warning("form.not_opened", code=_code(error))
-            await self._whisper(body, words.form_not_opened())
-
-    async def _whisper(self, body: Body, text: str, blocks: Sequence[Body] = ()) -> None:
-        """Tell one person something that changes nothing: one direct try, nothing owed."""
-        who = intake.gesture(body)
-        if who.response_url is None:
-            return
-        try:
-            async with asyncio.timeout(WHISPER_SECONDS):
-                await self.slack.respond(who.response_url, text=text, blocks=blocks)
-        except (AdapterError, TimeoutError) as error:
-            log.warning("reply.not_sent", code=_code(error))
-
-
-def _code(error: AdapterError | TimeoutError) -> str:
-    return error.code if isinstance(error, AdapterError) else "timeout"
+            await ack(response_action="errors", errors={block_id: answer.text})
 
 
 async def ignore_event(body: Body) -> None:
@@ -220,14 +250,20 @@ async def ignore_event(body: Body) -> None:
 
 def register(app: AsyncApp, surface: Surface) -> None:
     """Route Slack's requests to the surface."""
+    app.event("app_home_opened")(surface.on_home)
     app.event(re.compile(""))(ignore_event)
     app.command("/quote")(surface.on_command)
     app.action(CREATE_ANOTHER)(surface.on_create_another)
     app.action(SHOW)(surface.on_show)
+    app.action(FILL_IN)(surface.on_fill_in)
+    app.action(MORE)(surface.on_menu)
+    app.action(NEW_QUOTE)(surface.on_new_quote)
+    register_operating(app, surface)
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
     app.view(CHANGES_CALLBACK)(surface.on_rejection)
     app.view(APPROVE_CALLBACK)(surface.on_rejection)
+    app.view(re.compile(r"^quote\."))(surface.on_form)
 
 
 def _noticed(reading: asyncio.Future[Any]) -> None:

@@ -9,7 +9,8 @@ from quotebot.approval_words import INCIDENT_EXAMPLE
 from quotebot.domain import money
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import title
-from quotebot.slack.cards import button_value
+from quotebot.slack.buttons import button_value
+from quotebot.slack.parts import modal, section, text_input
 
 if TYPE_CHECKING:
     from quotebot.domain.quotes import Approval, Quote
@@ -44,30 +45,8 @@ def _reason_modal(callback_id: str, head: str, submit: str, question: str, quote
     net = money.format_amount(quote.pricing.net_total, quote.pricing.currency)
     account = words.escape(clipped(words.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
     summary = f"*{title(quote)}* for {account}, {net}, asked for by {words.mention(approval.requested_by)}"
-    return {
-        "type": "modal",
-        "callback_id": callback_id,
-        "private_metadata": button_value(quote, approval),
-        "title": _plain(head),
-        "submit": _plain(submit),
-        "close": _plain("Cancel"),
-        "blocks": [
-            {"type": "section", "text": {"type": "mrkdwn", "text": summary, "verbatim": True}},
-            {
-                "type": "input",
-                "block_id": REASON,
-                "label": _plain(question),
-                "optional": False,
-                "element": {
-                    "type": "plain_text_input",
-                    "action_id": REASON,
-                    "multiline": True,
-                    "min_length": 1,
-                    "max_length": REASON_CHARACTERS_MAX,
-                },
-            },
-        ],
-    }
+    field = text_input(REASON, question, length_max=REASON_CHARACTERS_MAX, multiline=True)
+    return modal(callback_id, head, submit, button_value(quote, approval), [section(summary), field])
 
 
 def parse_rejection(view_state_values: Any) -> str | None:
@@ -81,7 +60,3 @@ def parse_rejection(view_state_values: Any) -> str | None:
     lines = (words.one_line(line) for line in whole.splitlines())
     reason = "\n".join(line for line in lines if line)
     return reason if 1 <= len(reason) <= REASON_CHARACTERS_MAX else None
-
-
-def _plain(text: str) -> dict[str, Any]:
-    return {"type": "plain_text", "text": text, "emoji": True}

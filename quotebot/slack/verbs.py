@@ -1,6 +1,6 @@
 """The door of `/quote ...`: which verb was typed, and what it says about a quote that exists. It never raises and never guesses.
 
-    help, new, status                         as grammar.py reads them
+    help, new, status                         as grammar.py reads them; a bare `new` opens a form
     submit|finalize|accept <quote id> [v<n>]
     cancel <quote id> [v<n>] [: reason]       lost <quote id> [v<n>]: <reason>
     sent <quote id> [v<n>] to <recipient>
@@ -79,6 +79,11 @@ class ChangeRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class FormRequest:
+    """Open the form that makes a quote."""
+
+
+@dataclass(frozen=True, slots=True)
 class CompareRequest:
     """Show what differs between two versions; None: the head and the one before it."""
 
@@ -107,7 +112,7 @@ class SimulateRequest:
 
 Read = ListRequest | CompareRequest | ExplainRequest | SimulateRequest
 Delegating = DelegationRequest | DelegationsRequest
-Meaning = Delegating | HelpRequest | StatusRequest | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
+Meaning = Delegating | HelpRequest | FormRequest | StatusRequest | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +140,27 @@ def parse(text: str, channel: str, catalogue: Catalogue) -> Meaning:
     if verb.endswith(":"):  # `simulate: 10 pro`
         verb, rest = verb[:-1], f": {rest}"
     meaning = VERBS.get(verb.casefold())
+    if meaning == "new" and not rest:
+        return FormRequest()
     if not verb or meaning in ("help", "new"):
         return grammar.parse(text, channel, catalogue)
     if meaning is None:
         return grammar.unknown_verb(verb, VERBS)
-    if meaning == "list":
-        return read_list(rest)
-    if meaning == "delegate":
-        return read_delegation(rest)
+    about_no_quote = _ABOUT_NO_QUOTE.get(meaning)
+    if about_no_quote is not None:
+        return about_no_quote(rest)
     return _of_quote(meaning, verb, rest, _Where(channel, catalogue))
+
+
+def typed_creation(text: str) -> str | None:
+    """Return what follows `new` in a typed command, or None when it is another command or too long to be one."""
+    if len(text) > grammar.TEXT_CHARACTERS_MAX:
+        return None
+    verb, _, rest = grammar.normalised(text).partition(" ")
+    return rest if VERBS.get(verb.casefold()) == "new" else None
+
+
+_ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {"list": read_list, "delegate": read_delegation}
 
 
 def _of_quote(meaning: str, verb: str, rest: str, where: _Where) -> Meaning:

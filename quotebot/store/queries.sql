@@ -317,3 +317,46 @@ ORDER BY quote_id, version LIMIT :limit;
 -- name: count_snapshots
 -- All of them: every id is above the empty one. Only a progress bar asks.
 SELECT count(*) AS snapshots FROM quote_versions WHERE quote_id > '';
+
+-- name: dead_effects_with_card
+SELECT count(*) AS cards FROM effects AS e
+WHERE e.ever_failed = 1 AND e.updated_at >= :since AND e.state = 'failed'
+  AND EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = '' || e.id);
+
+-- name: dead_operations_with_card
+SELECT count(*) AS cards FROM operations AS o
+WHERE o.ever_failed = 1 AND o.updated_at >= :since AND o.state = 'failed_terminal'
+  AND EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = 'op' || o.id);
+
+-- name: dead_effects_without_card
+-- Those that wait longest first. What failed about a card is no letter that gets a card.
+SELECT '' || e.id AS reference, o.team_id FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
+WHERE e.ever_failed = 1 AND e.updated_at >= :since AND e.state = 'failed' AND substr(e.aggregate_id, 1, 7) <> 'letter:'
+  AND NOT EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = '' || e.id)
+ORDER BY e.updated_at, e.id
+LIMIT :limit;
+
+-- name: dead_operations_without_card
+-- As dead_effects_without_card.
+SELECT 'op' || o.id AS reference, o.team_id FROM operations AS o
+WHERE o.ever_failed = 1 AND o.updated_at >= :since AND o.state = 'failed_terminal' AND substr(o.aggregate_id, 1, 7) <> 'letter:'
+  AND NOT EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = 'op' || o.id)
+ORDER BY o.updated_at, o.id
+LIMIT :limit;
+
+-- name: insert_letter_card
+INSERT INTO letter_cards (reference, channel, post_key, announced_at) VALUES (:reference, :channel, :post_key, :now)
+ON CONFLICT (reference) DO NOTHING
+RETURNING reference;
+
+-- name: letter_card
+SELECT * FROM letter_cards WHERE reference = :reference;
+
+-- name: place_letter_card
+UPDATE letter_cards SET ts = :ts WHERE reference = :reference
+RETURNING reference;
+
+-- name: decide_letter
+UPDATE letter_cards SET decision = :decision, decided_by = :decided_by, decided_at = :now, reason = :reason
+WHERE reference = :reference
+RETURNING reference;

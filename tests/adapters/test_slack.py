@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.failures import Failure
-from adapters.slack import FIND_PAGE_MESSAGES, FIND_PAGES_MAX, METADATA_EVENT_TYPE, Identity, SlackApi
+from adapters.slack import FIND_PAGE_MESSAGES, FIND_PAGES_MAX, METADATA_EVENT_TYPE, Identity, SharedFile, SlackApi
 from quotebot.sandbox.slack.directory import BOT_ID, BOT_USER_ID, TEAM_ID
 
 if TYPE_CHECKING:
@@ -128,17 +128,20 @@ async def test_a_trigger_of_four_seconds_ago_has_expired(api: SlackApi, world: W
 async def test_a_file_is_shared_in_three_steps_that_may_each_be_looked_at_again(api: SlackApi, world: World) -> None:
     root = await post(api)
     ticket = await api.upload_url(filename="Q-2026-0001.pdf", length=len(PDF))
-    assert not await api.is_shared(file_id=ticket.file_id, channel=CHANNEL)
+    assert not await api.find_file(file_id=ticket.file_id, channel=CHANNEL)
     await api.upload_bytes(ticket.upload_url, PDF)
     await api.upload_bytes(ticket.upload_url, PDF)  # the answer may have been lost: harmless
-    assert not await api.is_shared(file_id=ticket.file_id, channel=CHANNEL)
+    assert not await api.find_file(file_id=ticket.file_id, channel=CHANNEL)
 
-    def complete() -> Awaitable[None]:
+    def complete() -> Awaitable[SharedFile]:
         return api.complete_upload(file_id=ticket.file_id, title="Quote", channel=CHANNEL, thread_ts=root.ts, comment="The quote")
 
     await complete()
-    assert await api.is_shared(file_id=ticket.file_id, channel=CHANNEL)
-    assert not await api.is_shared(file_id=ticket.file_id, channel="C0GENERAL")
+    shared = await api.find_file(file_id=ticket.file_id, channel=CHANNEL)
+    assert shared is not None
+    assert shared.permalink is not None
+    assert ticket.file_id in shared.permalink
+    assert not await api.find_file(file_id=ticket.file_id, channel="C0GENERAL")
     again = await failure_of(complete())
     assert (again.failure, again.code) == (Failure.NOT_FOUND, "file_not_found")
 
@@ -156,7 +159,7 @@ async def test_a_completion_whose_answer_was_lost_is_seen_as_shared(api: SlackAp
         api.complete_upload(file_id=ticket.file_id, title="Quote", channel=CHANNEL, thread_ts=None, comment="The quote")
     )
     assert lost.possibly_applied
-    assert await api.is_shared(file_id=ticket.file_id, channel=CHANNEL)
+    assert await api.find_file(file_id=ticket.file_id, channel=CHANNEL)
     assert requests(world, "files.completeUploadExternal") == 1
 
 

@@ -43,7 +43,7 @@ async def _prepared_call(name: str, api: SlackApi, world: World) -> Awaitable[ob
         "response_url": lambda: api.respond(response_url(world), text="x"),
         "views.open": lambda: api.open_view(trigger_id=world.slack.passes.trigger("U0REP"), view=MODAL),
         "files.getUploadURLExternal": lambda: _ticket(api),
-        "files.info": lambda: api.is_shared(file_id="F1", channel=CHANNEL),
+        "files.info": lambda: api.find_file(file_id="F1", channel=CHANNEL),
     }
     if name == "upload":
         _, url = await _ticket(api)

@@ -18,6 +18,7 @@ from quotebot.commands import (
     REGISTRY,
     UPCASTERS,
     CreateAnother,
+    CreateByForm,
     CreateQuote,
     DecideApproval,
     NeedsNewerBuild,
@@ -37,7 +38,9 @@ from quotebot.lifecycle_commands import (
     LoseQuote,
     MarkSent,
     NoteStaleDraft,
+    RefreshCard,
 )
+from quotebot.surface_commands import AnnounceLetter, DiscardLetter, RetryLetter, ShowHome
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.slack.quote_examples import MORNING
 
@@ -180,13 +183,49 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "483e318af82f2c08907dd656b4aee16009dfd79ddcf09c92fd65e57cc33e1761",
         "1d55e5f5ac204702c26e5ae3cbd4555a9564d6fb53c7adabe67fe7883dfdc796",
     ),
+    ("quote.create_by_form", 1): (
+        f'{{"quote":{CREATE_3},"token":"V0FORM","v":1}}',
+        "b423bf806503370fcbfaaa4d1db4303fd7db2f9c0344cfc62f7fe6aad50bd465",
+        "1dbf6b53ae37478dd54cb9bdf596f2982f26355500b9f479fe3850c364b79405",
+    ),
+    ("quote.refresh", 1): (
+        '{"v":1}',
+        "afbf9d0f3560b0fd7795e81c42a0a79ee6b6fc67e064f77826aee642cad28d91",
+        "7d75f43f85a5fbe0202471010bf2e063f32fcf5de185a87b6839787fb3b5c598",
+    ),
+    ("home.show", 1): (
+        '{"after_ms":0,"user":"U0REP","v":1}',
+        "68eaedbffae444c785a2eeac922ae5f9963f99cc6168cf031f0034923cda9a12",
+        "fe507f17c6f9e763cf7a070322d363b2d24cb3ecf475f3916bb71e88fd27772b",
+    ),
+    ("letter.announce", 1): (
+        '{"channel":"C0OPS","reference":"118","v":1}',
+        "927b770bb66fd68ff28632c85a9c5fa2827af37668a8b621fb34fe9f525b6365",
+        "4b2a2fed0ffd0d2f2810cedd7f74c6b28c4ca0082001f9fbdf0cf9936327d889",
+    ),
+    ("letter.retry", 1): (
+        '{"cycle":2,"reference":"118","v":1}',
+        "634cd536f22e6b0d106702b29c3dcb3ab36242350111d590430063016f5022da",
+        "bdc282993858233343e635dc9ee4c29b3b7473797869510348e1e9c16c86ab45",
+    ),
+    ("letter.discard", 1): (
+        '{"cycle":2,"reason":"not wanted","reference":"118","v":1}',
+        "4ee0914cab67b6f4e995c68934204e10de5752be70e4ad1642b2d1fec48585d3",
+        "1bc1bfa4ada777140a682d91c4ee3e735fdf64e0332547f8cc32db47d91dbd0c",
+    ),
 }
 # Typed about the head, whatever version that is; the others were clicked, or create something.
 TYPED = frozenset(LIFECYCLE) - {"quote.clone"}
 CURRENT: dict[str, Payload] = {
     "quote.create": create_command(),
     "quote.create_another": CreateAnother(TOKEN),
+    "quote.create_by_form": CreateByForm("V0FORM", create_command()),
     "quote.submit": SubmitQuote(),
+    "quote.refresh": RefreshCard(),
+    "home.show": ShowHome("U0REP"),
+    "letter.announce": AnnounceLetter("118", "C0OPS"),
+    "letter.retry": RetryLetter("118", 2),
+    "letter.discard": DiscardLetter("118", 2, "not wanted"),
     "approval.decide": DecideApproval("A-2026-0042-v1-1", "approve"),
     **LIFECYCLE,
     "quote.expire": ExpireQuote(MORNING),

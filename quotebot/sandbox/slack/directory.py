@@ -93,6 +93,7 @@ APPROVERS = {
     "legal": ["U0LEGAL"],
 }
 OPERATORS = ["U0OPERATOR"]
+OPS_CHANNEL = "C0OPS"
 
 
 class Directory:

@@ -14,7 +14,7 @@ COMMAND: dict[str, str] = {
 }
 # Each {"name", "type" (message or global), "callback_id", "description"}.
 SHORTCUTS: tuple[dict[str, str], ...] = ()
-SCOPES = frozenset({"commands", "chat:write", "files:write", "files:read", "channels:history", "groups:history"})
+SCOPES = frozenset({"commands", "chat:write", "files:write", "files:read", "channels:history", "groups:history", "users:read"})
 
 
 def listing() -> dict[str, Any]:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slack_sdk.models.blocks import Block
 
+from quotebot.domain.lifecycle import allowed, may_be_changed
 from quotebot.domain.policy import PolicyDecision
 from quotebot.domain.quotes import ApprovalState, Quote, QuoteState
 from quotebot.domain.slots import SlotState
-from quotebot.slack.cards import ButtonValue, Card, OwedEffect, button_value, parse_button_value, status_card
+from quotebot.slack.buttons import button_value
+from quotebot.slack.cards import Card, OwedEffect, status_card
+from quotebot.slack.values import ButtonValue, parse_button_value
+from tests.quotebot.slack.block_kit import message_problems
 from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
 
 if TYPE_CHECKING:
@@ -40,30 +43,15 @@ def texts(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def check_limits(card: Card) -> None:
-    for parsed in Block.parse_all(card.blocks):
-        parsed.validate_json()
-    assert 0 < len(card.text) <= 4_000
-    assert len(card.blocks) <= 50
-    assert len(json.dumps(card.blocks)) < 100_000
-    assert all(1 <= len(text["text"]) <= 3_000 for text in texts(card.blocks))
-    ids = [block["block_id"] for block in card.blocks if "block_id" in block]
-    assert len(ids) == len(set(ids))
-    for block in card.blocks:
-        if block["type"] == "header":
-            assert len(block["text"]["text"]) <= 150
-        assert all(len(field["text"]) <= 2_000 for field in block.get("fields", []))
-        if block["type"] == "context":
-            assert 1 <= len(block["elements"]) <= 10
-        for button in block["elements"] if block["type"] == "actions" else []:
-            assert len(button["value"]) <= 2_000
-            assert len(button["action_id"]) <= 255
-            if "confirm" in button:
-                limits = {"title": 100, "text": 300, "confirm": 30, "deny": 30}
-                assert all(len(button["confirm"][part]["text"]) <= limit for part, limit in limits.items())
+    assert message_problems(card.text, card.blocks) == []
+
+
+def elements(card: Card) -> list[dict[str, Any]]:
+    return [element for block in card.blocks if block["type"] == "actions" for element in block["elements"]]
 
 
 def action_ids(card: Card) -> list[str]:
-    return [button["action_id"] for block in card.blocks if block["type"] == "actions" for button in block["elements"]]
+    return [element["action_id"] for element in elements(card)]
 
 
 def spoken(card: Card) -> str:
@@ -87,13 +75,74 @@ def test_the_card_of_each_state_reads_like_this(state: QuoteState, snapshot: Sna
     assert card == snapshot
 
 
+BUTTONS = {  # in reading order; the menu comes last
+    QuoteState.DRAFT: ["quote.revise", "quote.cancel"],
+    QuoteState.VALIDATED: ["quote.revise", "quote.cancel"],
+    QuoteState.PRICED: ["quote.submit", "quote.revise", "quote.cancel"],
+    QuoteState.PENDING_APPROVAL: [
+        *("approval.approve", "approval.request_changes", "approval.reject"),
+        *("quote.revise", "quote.cancel"),
+    ],
+    QuoteState.APPROVED: ["quote.finalize", "quote.revise", "quote.cancel"],
+    QuoteState.REJECTED: ["quote.revise", "quote.cancel"],
+    QuoteState.FINALIZED: ["quote.send", "quote.revise", "quote.cancel"],
+    QuoteState.SENT: ["quote.accept", "quote.lose", "quote.revise", "quote.cancel"],
+    QuoteState.ACCEPTED: [],
+    QuoteState.LOST: [],
+    QuoteState.CANCELLED: [],
+    QuoteState.EXPIRED: [],
+}
+
+
 @pytest.mark.parametrize("state", list(QuoteState))
 def test_buttons_are_exactly_the_transitions_a_person_may_make_now(state: QuoteState) -> None:
-    expected = {
-        QuoteState.PRICED: ["quote.submit"],
-        QuoteState.PENDING_APPROVAL: ["approval.approve", "approval.request_changes", "approval.reject"],
-    }
-    assert action_ids(status_card(quote_in(state), ())) == expected.get(state, [])
+    assert action_ids(status_card(quote_in(state), ())) == [*BUTTONS[state], "quote.more"]
+
+
+LEADS_TO = {  # what each button makes of a quote, or of the version after it
+    "quote.submit": QuoteState.PENDING_APPROVAL,
+    "approval.approve": QuoteState.APPROVED,
+    "approval.reject": QuoteState.REJECTED,
+    "approval.request_changes": QuoteState.DRAFT,
+    "quote.finalize": QuoteState.FINALIZED,
+    "quote.send": QuoteState.SENT,
+    "quote.accept": QuoteState.ACCEPTED,
+    "quote.lose": QuoteState.LOST,
+    "quote.cancel": QuoteState.CANCELLED,
+}
+
+
+@pytest.mark.parametrize("state", list(QuoteState))
+def test_no_button_is_dead_and_no_arrow_of_a_person_is_without_one(state: QuoteState) -> None:
+    shown = set(action_ids(status_card(quote_in(state), ()))) - {"quote.more"}
+    assert ("quote.revise" in shown) == may_be_changed(state)
+    reached = {LEADS_TO[action] for action in shown - {"quote.revise"}}
+    by_itself = {QuoteState.EXPIRED, QuoteState.VALIDATED, QuoteState.PRICED, QuoteState.DRAFT}  # by time, by pricing, by an edit
+    if state is QuoteState.PRICED:
+        by_itself |= {QuoteState.APPROVED}  # what submitting comes to when nobody has to approve
+    assert reached <= allowed(state)
+    assert allowed(state) - by_itself == reached - by_itself
+
+
+def menu_of(card: Card) -> list[str]:
+    (menu,) = [one for one in elements(card) if one["type"] == "overflow"]
+    return [entry["text"]["text"] for entry in menu["options"]]
+
+
+def test_the_menu_offers_what_changes_nothing_and_the_discount_while_it_may_change() -> None:
+    assert menu_of(status_card(quote_in(QuoteState.SENT), ())) == ["Change the discount", "How it is priced", "Refresh this card"]
+    assert menu_of(status_card(quote_in(QuoteState.ACCEPTED), ())) == ["How it is priced", "Refresh this card"]
+
+
+def test_a_request_that_waits_shows_five_buttons_at_most_besides_the_menu() -> None:
+    for state in QuoteState:
+        assert len(action_ids(status_card(quote_in(state), ()))) <= 6
+
+
+def test_cancelling_asks_first_what_is_final() -> None:
+    (cancel,) = [one for one in elements(status_card(quote_in(QuoteState.PRICED), ())) if one["action_id"] == "quote.cancel"]
+    assert cancel["confirm"]["title"]["text"] == "Cancel Q-2026-0042?"
+    assert "17,340.00 USD for Acme" in cancel["confirm"]["text"]["text"]
 
 
 def test_before_submission_the_card_says_who_would_have_to_approve_and_why() -> None:
@@ -117,7 +166,7 @@ def test_a_pending_card_says_which_yes_was_given_and_what_is_missing() -> None:
 def test_a_request_that_expired_can_be_asked_for_again() -> None:
     expired = decided(ApprovalState.EXPIRED, decided_by=None, decided_role=None)
     card = status_card(replace(quote_in(QuoteState.PENDING_APPROVAL), approval=expired), ())
-    assert action_ids(card) == ["quote.submit"]
+    assert action_ids(card)[0] == "quote.submit"
     assert "Nobody decided in time. Submit it to ask again" in spoken(card)
 
 
@@ -130,18 +179,18 @@ def test_every_end_of_a_request_is_told_on_the_card(state: ApprovalState) -> Non
 def test_a_quote_that_needs_nobody_says_so_and_can_be_submitted() -> None:
     card = status_card(example_quote(pricing=example_pricing("10")), (), decision=AUTOMATIC)
     assert "Needs no approval: submitting approves it at once" in spoken(card)
-    assert action_ids(card) == ["quote.submit"]
+    assert action_ids(card)[0] == "quote.submit"
 
 
 def test_a_blocked_quote_says_why_and_offers_no_button_that_would_be_refused() -> None:
     card = status_card(example_quote(pricing=example_pricing("45")), (), decision=BLOCKED)
     assert "Blocked by policy: discount 45 % is over 40 %, which nobody can approve" in spoken(card)
-    assert action_ids(card) == []
+    assert action_ids(card) == ["quote.revise", "quote.cancel", "quote.more"]
 
 
 def test_approve_asks_to_confirm_the_amount_and_every_button_carries_the_version_seen() -> None:
     quote = replace(quote_in(QuoteState.PENDING_APPROVAL), version=3, approval=example_approval(quote_version=3))
-    buttons = [button for block in status_card(quote, ()).blocks if block["type"] == "actions" for button in block["elements"]]
+    buttons = elements(status_card(quote, ()))[:3]
     assert "17,340.00 USD" in buttons[0]["confirm"]["text"]["text"]
     assert [button.get("style") for button in buttons] == ["primary", None, "danger"]
     assert {parse_button_value(button["value"]) for button in buttons} == {ButtonValue("Q-2026-0042", 3, "A-2026-0042-v1-1")}
@@ -214,6 +263,21 @@ def test_a_long_quote_is_summarised(lines: int, tail: str | None) -> None:
     shown = card.blocks[2]["text"]["text"].splitlines()
     assert len([row for row in shown if row.startswith("•")]) == 20
     assert (shown[-1] if lines > 20 else None) == tail
+
+
+def test_a_long_quote_links_to_its_pdf_where_all_lines_are() -> None:
+    link = "https://quotebot.slack.com/files/U0/F0/q-2026-0042-v1.pdf"
+    card = status_card(long_quote(400), (replace(PDF, link=link),))
+    check_limits(card)
+    assert card.blocks[2]["text"]["text"].endswith(f"together; all of them are in the <{link}|PDF>")
+    assert f"<{link}|PDF>" not in spoken(status_card(long_quote(20), (replace(PDF, link=link),)))
+
+
+@pytest.mark.parametrize("link", ["javascript:alert(1)", "https://x.example/|<!channel>", "https://x.example/ a", ""])
+def test_what_is_no_plain_link_is_not_made_one(link: str) -> None:
+    card = status_card(long_quote(21), (replace(PDF, link=link),))
+    assert link == "" or link not in spoken(card)
+    assert "PDF in this thread" in spoken(card)
 
 
 HOSTILE = "<!channel> & <@U0CFO> <https://evil.example|pay here>\n✅ Approved\u202e"

@@ -7,7 +7,7 @@ import pytest
 
 from quotebot.commands import Command, CreateAnother, DecideApproval, SubmitQuote
 from quotebot.slack import intake
-from quotebot.slack.cards import ButtonValue
+from quotebot.slack.values import ButtonValue
 from tests.quotebot.parts import create_command
 from tests.quotebot.slack.quote_examples import MORNING
 

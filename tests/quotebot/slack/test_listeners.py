@@ -8,7 +8,7 @@ import pytest
 
 from quotebot import words
 from quotebot.sandbox.world import World
-from quotebot.slack.cards import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
+from quotebot.slack.buttons import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
 from quotebot.slack.offers import CREATE_ANOTHER, SHOW
 from tests.quotebot.parts import gate_held
 from tests.rig import FIRST_QUOTE, GOLDEN, Deal, bot_in, eventually
@@ -227,7 +227,7 @@ async def test_a_reason_rejects_the_quote_and_closes_the_form(deal: Deal) -> Non
     card = await deal.card_text()
     assert "Rejected by <@U0MANAGER> (sales_manager)" in card
     assert "> Too deep for this size." in card
-    assert '"type": "actions"' not in card
+    assert '"approval.' not in card
     assert (await deal.replies())[-1]["text"].endswith("> Too deep for this size.")
     assert (await deal.crm(), await deal.files()) == ([], [])
 

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slack_sdk.models.blocks import Block
-from slack_sdk.models.views import View
 
 from quotebot.domain.quotes import QuoteState
-from quotebot.slack.cards import ButtonValue, parse_button_value
 from quotebot.slack.modals import approve_modal, changes_modal, parse_rejection, reject_modal
+from quotebot.slack.values import ButtonValue, parse_button_value
+from tests.quotebot.slack.block_kit import view_problems
 from tests.quotebot.slack.quote_examples import example_approval, example_quote
 
 if TYPE_CHECKING:
@@ -20,10 +19,7 @@ PENDING = example_quote(QuoteState.PENDING_APPROVAL, approval=example_approval()
 
 
 def check_limits(view: dict[str, Any]) -> None:
-    View(**{key: value for key, value in view.items() if key != "blocks"}, blocks=Block.parse_all(view["blocks"])).to_dict()
-    assert len(view["private_metadata"]) <= 3_000
-    assert all(len(view[part]["text"]) <= 24 for part in ("title", "submit", "close"))
-    assert all(len(block["text"]["text"]) <= 3_000 for block in view["blocks"] if block["type"] == "section")
+    assert view_problems(view) == []
 
 
 def test_the_reject_form_reads_like_this(snapshot: SnapshotAssertion) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from quotebot.slack.cards import ButtonValue, parse_button_value
 from quotebot.slack.offers import CREATE_ANOTHER, SHOW, offer_blocks, parse_token
+from quotebot.slack.values import ButtonValue, parse_button_value
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

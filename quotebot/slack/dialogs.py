@@ -1,0 +1,125 @@
+"""Opening forms, and telling one person something: one direct try each, nothing recorded and nothing owed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from adapters.failures import AdapterError
+from quotebot import lifecycle_words, words
+from quotebot.domain.approvals import Mandate, may_decide
+from quotebot.domain.lifecycle import allowed, may_be_changed
+from quotebot.domain.quotes import QuoteState
+from quotebot.slack import forms, intake
+from quotebot.slack.buttons import APPROVE_WITH_REASON, DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, REVISE, SEND
+from quotebot.slack.modals import approve_modal, changes_modal, reject_modal
+from quotebot.slack.parts import plain, section
+from quotebot.store import approvals as approval_store
+from quotebot.store import quotes as store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from adapters.slack import SlackApi
+    from ledger.ledger import Ledger
+    from quotebot.domain.people import Delegation
+    from quotebot.domain.quotes import Approval, Quote
+    from quotebot.handlers.quotes import Rules
+    from quotebot.slack.intake import Gesture
+    from quotebot.slack.values import ButtonValue
+
+OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Slack waits 3 s for that
+WHISPER_SECONDS: Final = 0.8
+log = structlog.get_logger(__name__)
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogs:
+    """Opens forms for the one who clicked or typed."""
+
+    ledger: Ledger
+    slack: SlackApi
+    rules: Rules
+
+    async def open_about(self, body: Body, asked: str, value: ButtonValue) -> None:
+        """Open the form of a button, if the quote is still what the card showed and its state allows it; else say why not."""
+        who = intake.gesture(body)
+        now = self.ledger.clock.now_ms()
+        quote, away = await self.ledger.database.read(
+            lambda tx: (store.load(tx, value.quote_id), approval_store.delegations(tx, who.team_id, now))
+        )
+        if quote is None or quote.team_id != who.team_id:
+            await self.whisper(body, words.unknown_quote(value.quote_id))
+            return
+        if value.version != quote.version:
+            await self.whisper(body, words.stale(value.version, quote))
+            return
+        view = self._view(asked, quote, who, away)
+        if isinstance(view, str):
+            await self.whisper(body, view)
+        elif not await self.open(body, view):
+            await self.whisper(body, words.form_not_opened())
+
+    def _view(self, asked: str, quote: Quote, who: Gesture, away: Sequence[Delegation]) -> Body | str:
+        """Return the form, or why there is none now."""
+        if asked in _REASONS:
+            return self._reason_form(asked, quote, who, away)
+        verb, legal, form = _ABOUT_QUOTE[asked]
+        return form(quote) if legal(quote.state) else lifecycle_words.wrong_state(quote, verb)
+
+    def _reason_form(self, asked: str, quote: Quote, who: Gesture, away: Sequence[Delegation]) -> Body | str:
+        if quote.approval is None:
+            return words.wrong_state(quote, "decide about")
+        verdict = may_decide(quote.approval, quote, self.rules.person(who.user, who.team_id, away))
+        if not isinstance(verdict, Mandate):
+            return words.refusal(verdict)
+        return _REASONS[asked](quote, quote.approval)
+
+    async def open(self, body: Mapping[str, Any], view: Body) -> bool:
+        """Open a form for the gesture of `body`; false when Slack did not."""
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                await self.slack.open_view(trigger_id=body["trigger_id"], view=view)
+        except (AdapterError, TimeoutError) as error:
+            log.warning("form.not_opened", code=_code(error))
+            return False
+        return True
+
+    async def whisper(self, body: Body, text: str, blocks: Sequence[Body] = ()) -> None:
+        """Tell one person something that changes nothing: under their message or, on a Home tab, in a window of its own."""
+        who = intake.gesture(body)
+        if who.response_url is None:
+            await self.open(body, _window([block for block in blocks if block["type"] != "actions"] or [section(text)]))
+            return
+        try:
+            async with asyncio.timeout(WHISPER_SECONDS):
+                await self.slack.respond(who.response_url, text=text, blocks=blocks)
+        except (AdapterError, TimeoutError) as error:
+            log.warning("reply.not_sent", code=_code(error))
+
+
+def _window(blocks: list[Body]) -> Body:
+    return {"type": "modal", "title": plain("Quotebot"), "close": plain("Close"), "blocks": blocks}
+
+
+def _code(error: AdapterError | TimeoutError) -> str:
+    return error.code if isinstance(error, AdapterError) else "timeout"
+
+
+_REASONS: Final[Mapping[str, Callable[[Quote, Approval], Body]]] = {
+    REJECT: reject_modal,
+    REQUEST_CHANGES: changes_modal,
+    APPROVE_WITH_REASON: approve_modal,
+}
+# what opens it -> the verb, when it is legal, the form
+_ABOUT_QUOTE: Final[Mapping[str, tuple[str, Callable[[QuoteState], bool], Callable[[Quote], Body]]]] = {
+    REVISE: ("edit", may_be_changed, forms.revise_form),
+    DISCOUNT: ("edit", may_be_changed, forms.discount_form),
+    SEND: ("send", lambda state: QuoteState.SENT in allowed(state), forms.send_form),
+    LOSE: ("lose", lambda state: QuoteState.LOST in allowed(state), forms.lose_form),
+}
+FORMS: Final = _REASONS.keys() | _ABOUT_QUOTE.keys()  # what opens a form

@@ -1,0 +1,227 @@
+"""What a submitted form says: a command, or what is wrong with it at the block where it is wrong. Local rules only, no ledger."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from quotebot import lifecycle_words, words
+from quotebot.commands import CreateByForm, CreateQuote, LifecyclePayload, ReviseQuote
+from quotebot.domain.changes import Changes, LineChange
+from quotebot.domain.price_requests import PriceRequest, dated
+from quotebot.domain.pricing import Pricing, price
+from quotebot.lifecycle_commands import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
+from quotebot.slack import forms, grammar
+from quotebot.slack.values import parse_button_value, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from quotebot.domain.pricing import LineRequest
+    from quotebot.domain.rulesets import Ruleset
+
+ERROR_CHARACTERS_MAX: Final = 500
+PROBLEMS_SHOWN_MAX: Final = 4
+_BLOCK_OF: Final = {"term": forms.TERM, "discount": forms.DISCOUNT, "currency": forms.CURRENCY}  # else the products
+
+Errors = dict[str, str]  # block_id -> what is wrong, as plain text
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What a form asks for, about which quote, and the version that the person saw ("new" and 0: a creation)."""
+
+    payload: CreateByForm | LifecyclePayload
+    quote_id: str = "new"
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A submitted view: its fields as typed, and what prices are made by. `received_at` is Unix milliseconds."""
+
+    view: Mapping[str, Any]
+    ruleset: Ruleset
+    received_at: int
+
+    def typed(self, block_id: str) -> str:
+        """Return what was typed or chosen in a block, on one line; empty when there is nothing."""
+        return words.one_line(unicodedata.normalize("NFC", self.raw(block_id)))
+
+    def lines(self, block_id: str) -> list[str]:
+        """Return what was typed in a large field, line by line, without empty ones."""
+        typed = (words.one_line(unicodedata.normalize("NFC", line)) for line in self.raw(block_id).splitlines())
+        return [line for line in typed if line]
+
+    def raw(self, block_id: str) -> str:
+        """Return what Slack sent for a block."""
+        found: Any = self.view.get("state")
+        for key in ("values", block_id, block_id):
+            found = found.get(key) if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            return ""
+        chosen = found.get("selected_option")
+        value = chosen.get("value") if isinstance(chosen, dict) else found.get("value") or found.get("selected_conversation")
+        return value if isinstance(value, str) else ""
+
+
+def read_form(form: Form) -> Filled | Errors:
+    """Return what the form asks for, or every error by its block."""
+    match form.view["callback_id"]:
+        case forms.CREATE_FORM:
+            return _creation(form)
+        case forms.REVISE_FORM:
+            return _revision(form)
+        case forms.SEND_FORM:
+            return _sending(form)
+        case _:
+            return _loss(form)
+
+
+def last_block(view: Mapping[str, Any]) -> str:
+    """Return the block that shows an error about the whole form: its last field."""
+    return str(next(block["block_id"] for block in reversed(view["blocks"]) if block["type"] == "input"))
+
+
+def _creation(form: Form) -> Filled | Errors:
+    about = read(form.view.get("private_metadata") or "", {"c"})
+    if about is None:
+        return {last_block(form.view): words.unreadable_form()}
+    errors: Errors = {}
+    account, channel = form.typed(forms.ACCOUNT), about["c"] or form.typed(forms.CHANNEL)
+    if not account:
+        errors[forms.ACCOUNT] = "Say who the quote is for."
+    elif len(account) > forms.ACCOUNT_CHARACTERS_MAX:
+        errors[forms.ACCOUNT] = f"At most {forms.ACCOUNT_CHARACTERS_MAX} characters."
+    if not channel:
+        errors[forms.CHANNEL] = "Choose where its card is to be posted."
+    request = _request(form, errors)
+    if errors or request is None:
+        return errors
+    return Filled(CreateByForm(str(form.view["root_view_id"]), CreateQuote(account, request, str(channel))))
+
+
+def _request(form: Form, errors: Errors) -> PriceRequest | None:
+    """Return what is to be priced, if it has a price; else say in `errors` what is wrong where."""
+    lines = _products(form, errors)
+    term, discount = _term(form, errors), _discount(form, errors)
+    if lines is None or term is None or discount is None:
+        return None
+    request = PriceRequest(lines, term, discount, currency=form.typed(forms.CURRENCY) or None)
+    priced = price(dated(request, form.received_at), form.ruleset)
+    if isinstance(priced, Pricing):
+        return request
+    by_block: dict[str, list[str]] = {}
+    for problem in priced:
+        said = f"{problem.message}: {problem.suggestion}"
+        by_block.setdefault(_BLOCK_OF.get(problem.code, forms.LINES), []).append(said)
+    errors.update({block_id: _said(problems) for block_id, problems in by_block.items()})
+    return None
+
+
+def _products(form: Form, errors: Errors) -> tuple[LineRequest, ...] | None:
+    typed = ", ".join(form.lines(forms.LINES))
+    if ";" in typed:
+        errors[forms.LINES] = "Only products here: the term and the discount have fields of their own."
+        return None
+    found = grammar.read_request(typed, form.ruleset.catalogue)
+    if isinstance(found, tuple):
+        errors[forms.LINES] = _said([_plain(problem) for problem in found])
+        return None
+    return found.lines
+
+
+def _term(form: Form, errors: Errors) -> int | None:
+    found = grammar.read_term(form.typed(forms.TERM))
+    if isinstance(found, int):
+        return found
+    errors[forms.TERM] = _said([_plain(found)])
+    return None
+
+
+def _discount(form: Form, errors: Errors) -> Decimal | None:
+    found = grammar.read_discount(form.typed(forms.DISCOUNT))
+    if isinstance(found, Decimal):
+        return found
+    errors[forms.DISCOUNT] = _said([_plain(found)])
+    return None
+
+
+def _revision(form: Form) -> Filled | Errors:
+    about = read(form.view.get("private_metadata") or "", {"q", "n", "l", "t", "d"})
+    if about is None:
+        return {last_block(form.view): words.unreadable_form()}
+    errors: Errors = {}
+    lines = list(_row_changes(form, about["l"], errors))
+    term = None if about["t"] is None else _term(form, errors)
+    discount = _discount(form, errors)
+    typed = _typed_changes(form, errors)
+    if errors:
+        return errors
+    changes = Changes(
+        (*lines, *typed.lines),
+        typed.term_months or (None if term == about["t"] else term),
+        typed.discount_percent if typed.discount_percent is not None else None if discount == Decimal(about["d"]) else discount,
+    )
+    if changes == Changes():
+        return {forms.DISCOUNT: "Nothing is different yet. Change something, or close the form."}
+    return Filled(ReviseQuote(changes=changes), str(about["q"]), int(about["n"]))
+
+
+def _row_changes(form: Form, rows: list[Any], errors: Errors) -> Iterator[LineChange]:
+    for number, (sku, quantity) in enumerate(rows):
+        block_id = f"{forms.ROW}.{number}"
+        typed = form.typed(block_id)
+        if typed in ("", "0"):
+            yield LineChange("remove", str(sku))
+        elif (asked := grammar.whole(typed)) is None:
+            errors[block_id] = "Write a whole number like 1500 or 1,500; empty removes the line."
+        elif asked != quantity:
+            yield LineChange("set", str(sku), asked)
+
+
+def _typed_changes(form: Form, errors: Errors) -> Changes:
+    typed = ", ".join(form.lines(forms.CHANGES))
+    found = grammar.read_changes(typed, form.ruleset.catalogue) if typed else Changes()
+    if isinstance(found, Changes):
+        return found
+    errors[forms.CHANGES] = _said([_plain(problem) for problem in found])
+    return Changes()
+
+
+def _sending(form: Form) -> Filled | Errors:
+    value = parse_button_value(form.view.get("private_metadata") or "")
+    if value is None:
+        return {forms.RECIPIENT: words.unreadable_form()}
+    recipient = form.typed(forms.RECIPIENT)
+    if not recipient:
+        return {forms.RECIPIENT: "Say to whom it was sent: a name or an address."}
+    if len(recipient) > RECIPIENT_CHARACTERS_MAX:
+        return {forms.RECIPIENT: lifecycle_words.too_long("recipient", RECIPIENT_CHARACTERS_MAX)}
+    return Filled(MarkSent(recipient), value.quote_id, value.version)
+
+
+def _loss(form: Form) -> Filled | Errors:
+    value = parse_button_value(form.view.get("private_metadata") or "")
+    if value is None:
+        return {forms.REASON: words.unreadable_form()}
+    reason = "\n".join(form.lines(forms.REASON))
+    if not reason:
+        return {forms.REASON: "Say in one sentence why, so that the next quote does better."}
+    if len(reason) > REASON_CHARACTERS_MAX:
+        return {forms.REASON: lifecycle_words.too_long("reason", REASON_CHARACTERS_MAX)}
+    return Filled(LoseQuote(reason), value.quote_id, value.version)
+
+
+def _said(problems: list[str]) -> str:
+    shown = problems[:PROBLEMS_SHOWN_MAX]
+    more = len(problems) - len(shown)
+    text = "; ".join((*shown, *([f"and {more} more"] if more else [])))
+    return f"{text[:1].upper()}{text[1:]}"[:ERROR_CHARACTERS_MAX]
+
+
+def _plain(text: str) -> str:
+    """Return what the grammar says about typed text, which is mrkdwn, as plain text."""
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").replace("`", "")

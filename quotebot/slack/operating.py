@@ -1,0 +1,73 @@
+"""Bolt listeners for operators: the buttons of a dead letter's card, and the form that asks why one is discarded."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ledger.dead_letters import DeadLetters
+from quotebot import __version__, letter_words, words
+from quotebot.slack import intake
+from quotebot.slack.letters import DETAILS, DISCARD, DISCARD_FORM, REASON, details_view, discard_form, parse_letter_value
+from quotebot.slack.modals import parse_rejection
+from quotebot.surface_commands import DiscardLetter, RetryLetter
+
+if TYPE_CHECKING:
+    from slack_bolt.async_app import AsyncApp
+
+    from quotebot.slack.listeners import Surface
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Operating:
+    """What operators do in Slack. Looking and opening a form record nothing; deciding is recorded first."""
+
+    surface: Surface
+
+    async def on_button(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle Retry, Discard or Details."""
+        action = body["actions"][0]
+        seen = parse_letter_value(action.get("value") or "")
+        if seen is None:
+            await self.surface.dialogs.whisper(body, words.unreadable_button())
+            await ack()
+        elif action["action_id"] in (DISCARD, DETAILS):
+            await self._open(body, action["action_id"], seen[0])
+            await ack()
+        else:
+            command = intake.letter_command(body, RetryLetter(*seen), self.surface.ledger.clock.now_ms())
+            await self.surface.click(ack, context, command)
+
+    async def on_form(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle the submitted form of a discard; what is wrong with it is shown inside it."""
+        seen = parse_letter_value(body["view"].get("private_metadata") or "")
+        reason = parse_rejection(body["view"]["state"]["values"])
+        if seen is None or reason is None:
+            text = words.unreadable_form() if seen is None else letter_words.reason_needed()
+            await ack(response_action="errors", errors={REASON: text})
+            return
+        command = intake.letter_form_command(body, DiscardLetter(*seen, reason), self.surface.ledger.clock.now_ms())
+        await self.surface.submitted(ack, context, command, REASON)
+
+    async def _open(self, body: Body, action_id: str, reference: str) -> None:
+        dialogs = self.surface.dialogs
+        who = intake.gesture(body)
+        letter = await DeadLetters(self.surface.ledger, build=__version__).show(reference)
+        if who.user not in self.surface.rules.operators:
+            await dialogs.whisper(body, letter_words.not_operator())
+        elif letter is None:
+            await dialogs.whisper(body, letter_words.unknown(reference))
+        elif action_id == DISCARD and letter.status != "pending":
+            await dialogs.whisper(body, letter_words.too_late(reference, letter.status, None))
+        elif not await dialogs.open(body, discard_form(letter) if action_id == DISCARD else details_view(letter)):
+            await dialogs.whisper(body, words.form_not_opened())
+
+
+def register_operating(app: AsyncApp, surface: Surface) -> None:
+    """Route what operators do."""
+    operating = Operating(surface)
+    app.action(re.compile(r"^letter\."))(operating.on_button)
+    app.view(DISCARD_FORM)(operating.on_form)

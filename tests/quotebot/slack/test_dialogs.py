@@ -1,0 +1,147 @@
+"""Buttons and forms in the running bot: a whole life by clicks, a form sent twice, a click that came too late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quotebot import words
+from quotebot.slack import buttons
+from quotebot.slack.offers import FILL_IN
+from quotebot.slack.values import ButtonValue, value_text
+from tests.quotebot.slack.block_kit import message_problems
+from tests.rig import FIRST_QUOTE, Deal
+
+if TYPE_CHECKING:
+    from quotebot.sandbox.world import World
+
+OPERATIONS = "SELECT action_kind, outcome FROM operations ORDER BY id"
+
+
+async def form(deal: Deal, user: str = "U0REP") -> dict[str, Any]:
+    """Return the form the person has open."""
+    (view,) = [view for view in (await deal.get("state"))["views"] if view["user"] == user]
+    found: dict[str, Any] = view
+    return found
+
+
+async def send(deal: Deal, user: str = "U0REP", **values: str) -> dict[str, Any]:
+    """Fill in the form the person has open, and send it."""
+    view = await form(deal, user)
+    answer: dict[str, Any] = await deal.post(
+        "submit", user=user, view_id=view["view"]["id"], values={name: {name: value} for name, value in values.items()}
+    )
+    return answer
+
+
+async def kinds(deal: Deal) -> list[str]:
+    return [f"{row['action_kind']} {row['outcome']}" for row in await deal.rows(OPERATIONS)]
+
+
+async def test_a_bare_new_opens_a_form_that_makes_one_quote_however_often_it_is_sent(deal: Deal) -> None:
+    typed = await deal.slash("new")
+    assert typed["ack"] == {}
+    wrong = await send(deal, account="Acme", lines="150 prro", term="soon")
+    assert set(wrong["ack"]["errors"]) == {"lines", "term"}
+    assert await kinds(deal) == []
+
+    sent = await send(deal, account="Acme", lines="150 pro\n150 sso\n1 support", term="12m", discount="15")
+    again = await deal.redeliver(sent["request_id"], "resend", 3)
+    await deal.settled()
+    assert [sent["ack"], *(ack["ack"] for ack in again)] == [{}, {}, {}, {}]
+    assert (await deal.get("state"))["views"] == []
+    assert await kinds(deal) == ["quote.create_by_form applied"]
+    assert f"Quote {FIRST_QUOTE} for Acme" in (await deal.card())["text"]
+
+
+async def test_a_form_sent_again_with_other_values_is_told_what_it_made(world: World, deal: Deal) -> None:
+    await deal.slash("new")
+    view = world.slack.views.stacks["U0REP"][-1]
+    await send(deal, account="Acme", lines="5 pro")
+    await deal.settled()
+    world.slack.views.stacks["U0REP"] = [view]  # the answer was lost, so the person still sees it
+    await send(deal, account="Acme", lines="6 pro")
+    await deal.settled()
+    assert await kinds(deal) == ["quote.create_by_form applied", "quote.create_by_form refused"]
+    assert (await deal.whispers("U0REP"))[-1] == words.already_created(FIRST_QUOTE)
+    assert len(await deal.cards()) == 1
+
+
+async def test_what_could_not_be_read_is_completed_in_a_form(deal: Deal) -> None:
+    await deal.slash("new for Acme: 150 prro; term 24m")
+    await deal.click_whisper(FILL_IN)
+    blocks = (await form(deal))["view"]["blocks"]
+    initial = {block["block_id"]: block["element"].get("initial_value") for block in blocks if block["type"] == "input"}
+    assert initial == {"account": "Acme", "lines": "150 prro", "term": "24m", "discount": "0", "currency": None}
+    assert await kinds(deal) == []
+
+
+async def test_a_quote_lives_its_whole_life_by_clicks_alone(deal: Deal) -> None:
+    await deal.slash()
+    await deal.settled()
+    await deal.click(buttons.MORE, user="U0REP", value="Change the discount")
+    await send(deal, discount="8")
+    await deal.settled()
+    await deal.click(buttons.REVISE, user="U0REP")
+    await send(deal, **{"row.2": ""}, term="24m")
+    await deal.settled()
+    for click in (buttons.SUBMIT, buttons.FINALIZE):
+        await deal.click(click, user="U0REP")
+        await deal.settled()
+    await deal.click(buttons.SEND, user="U0REP")
+    await send(deal, recipient="buyer@acme.example")
+    await deal.settled()
+    await deal.click(buttons.ACCEPT, user="U0MANAGER")
+    await deal.settled()
+    assert await kinds(deal) == [
+        *("quote.create applied", "quote.revise applied", "quote.revise applied", "quote.submit applied"),
+        *("quote.finalize applied", "quote.mark_sent applied", "quote.accept applied"),
+    ]
+    card = await deal.card()
+    assert f"Quote {FIRST_QUOTE} v3 for Acme: 🏁 Accepted" in card["text"]
+    assert message_problems(card["text"], card["blocks"]) == []
+
+    await deal.click(buttons.LOSE, user="U0REP", stale=True)  # a late clicker
+    await deal.click(buttons.ACCEPT, user="U0REP", stale=True)
+    await deal.settled()
+    late = (await deal.whispers("U0REP"))[-2:]
+    assert all(f"{FIRST_QUOTE} v3: it is accepted by <@U0MANAGER> on " in text for text in late)
+
+
+async def test_a_click_on_an_older_version_is_told_the_newer_one_and_refreshes_the_card(deal: Deal) -> None:
+    await deal.slash()
+    await deal.settled()
+    await deal.slash(f"revise {FIRST_QUOTE}: discount 8%")
+    await deal.settled()
+    before = len(await deal.witness("chat.update"))
+    first = value_text(ButtonValue(FIRST_QUOTE, 1, None))
+    await deal.click(buttons.CANCEL, user="U0REP", value=first)
+    await deal.click(buttons.REVISE, user="U0REP", value=first)
+    await deal.settled()
+    said = await deal.whispers("U0REP")
+    assert any(f"{FIRST_QUOTE} v1 is superseded: it is now v2" in text for text in said)
+    assert any(f"This card shows {FIRST_QUOTE} v1; it is now v2" in text for text in said)
+    assert len(await deal.witness("chat.update")) > before
+    assert (await deal.get("state"))["views"] == []
+
+
+async def test_the_menu_explains_in_private_and_refreshes_by_an_operation(deal: Deal) -> None:
+    await deal.slash()
+    await deal.settled()
+    before = len(await deal.witness("chat.update"))
+    await deal.click(buttons.MORE, user="U0CFO", value="How it is priced")
+    assert (await deal.whispers("U0CFO"))[-1].startswith(f"*{FIRST_QUOTE} v1*\n")
+    clicked = await deal.click(buttons.MORE, user="U0CFO", value="Refresh this card")
+    await deal.redeliver(clicked["request_id"], "retry", 2)
+    await deal.settled()
+    assert await kinds(deal) == ["quote.create applied", "quote.refresh applied"]
+    assert len(await deal.witness("chat.update")) == before + 1
+
+
+async def test_a_form_that_slack_does_not_open_is_said_and_nothing_is_recorded(deal: Deal) -> None:
+    await deal.slash()
+    await deal.settled()
+    await deal.arm("slack", "5xx", method="views.open", times=2)
+    assert (await deal.slash("new"))["ack"]["text"] == words.form_not_opened()
+    await deal.click(buttons.REVISE, user="U0REP")
+    assert (await deal.whispers("U0REP"))[-1] == words.form_not_opened()
+    assert await kinds(deal) == ["quote.create applied"]
