@@ -250,6 +250,13 @@ DAMAGED_ROWS: dict[str, tuple[tuple[str, ...], str]] = {
         ("UPDATE quote_versions SET pricing = json_set(pricing, '$.net_total', '1.00') WHERE quote_id LIKE '%0001'",),
         "I17",
     ),
+    "a ruleset that says something else": (("UPDATE rulesets SET document = json_set(document, '$.name', 'x')",), "I17"),
+    "a price of a ruleset that is gone": (("UPDATE rulesets SET hash = replace(hash, substr(hash, 1, 8), '00000000')",), "I17"),
+    "a ruleset that nobody activated": (("UPDATE rulesets SET state = 'draft'",), "I2 I16"),
+    "a ruleset that nobody imported": (
+        ("INSERT INTO rulesets SELECT 2, hash || 'x', 'x', document, 'draft', '', NULL, '', 1, NULL, NULL, NULL FROM rulesets",),
+        "I2 I16 I17",
+    ),
     "a version that is missing": (("UPDATE quotes SET version = 2 WHERE quote_id LIKE '%0002'",), "I17 I19"),
     "a quote that nobody ended": (("UPDATE quotes SET state = 'lost' WHERE quote_id LIKE '%0001'",), "I2 I19 L6"),
     "a quote that was ended after its last day": (

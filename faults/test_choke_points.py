@@ -51,6 +51,8 @@ PLACES: Final = {
     "ledger/anchors.py": ("files", "the log of anchors, a copy of what the ledger holds"),
     "quotebot/metrics.py": ("files", "the page of metrics, made anew every few seconds"),
     "quotebot/cli/audit.py": ("files", "a proof bundle, written where an operator asked for it"),
+    "quotebot/cli/catalog.py": ("chance", "a fresh request id"),
+    "quotebot/cli/catalog_files.py": ("files", "exported sheets, written where an operator asked for them"),
     "quotebot/cli/quote_work.py": ("chance", "a fresh request id, and the jitter of a command that this process executes itself"),
     "quotebot/cli/root.py": ("files", "/dev/null, for an output nobody reads any more"),
     "quotebot/cli/drill.py": ("process", "the drills' player"),

@@ -7,6 +7,7 @@ import json
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from faults.checking import rulesets
 from faults.checking.evidence import loaded
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def adds_up(facts: Facts) -> Iterator[str]:
         if sorted(priced) != list(range(1, quote["version"] + 1)):
             yield f"{quote['quote_id']} is at version {quote['version']}; priced are {sorted(priced)}"
     yield from _sums_in_salesforce(facts, totals)
+    yield from rulesets.kept(facts)
 
 
 def _wrong_sums(pricing: dict[str, Any]) -> Iterator[str]:

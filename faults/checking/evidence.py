@@ -116,6 +116,7 @@ class Facts:
         self.deliveries = rows(self.ledger, _DELIVERIES)
         self.quotes = rows(self.ledger, _QUOTES)
         self.versions = rows(self.ledger, "SELECT * FROM quote_versions")
+        self.rulesets = rows(self.ledger, "SELECT version, hash, state, document FROM rulesets")
         self.approvals = rows(self.ledger, "SELECT * FROM approvals")
         self.slots_of = grouped(rows(self.ledger, "SELECT * FROM approval_slots ORDER BY approval_id, slot"), "approval_id")
         self.reviser_of = {  # who made a version out of the one before it

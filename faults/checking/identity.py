@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from faults.checking import rulesets
 from faults.checking.evidence import grouped, is_domain, loaded
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def all_or_nothing(facts: Facts) -> Iterator[str]:
             yield f"quote {made[key]} was made by operation {key[:8]}, which does not exist"
     yield from _owed_and_audited(facts)
     yield from _decisions_stand(facts)
+    yield from rulesets.as_audited(facts)
 
 
 def acknowledged_is_kept(facts: Facts) -> Iterator[str]:

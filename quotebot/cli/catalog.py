@@ -43,7 +43,7 @@ async def import_files(
     request_id: str | None = None,
     json_output: Json = False,
 ) -> int:
-    """Read a ruleset as a draft: one TOML or JSON document, or CSV files whose tables replace those of the active version.
+    """Read a ruleset as a draft: one TOML, JSON or YAML document, or CSV files whose tables replace those of the active version.
 
     The difference to the active version is shown before anything is written. Exit status: 0 done, 3 refused, or bad rows (all of
     them are named, nothing is imported), 64 usage, 65 the request id was used for something else.
@@ -51,8 +51,8 @@ async def import_files(
     Parameters
     ----------
     files
-        catalogue.toml or .json; or products.csv, books.csv, prices.csv, costs.csv, constraints.csv, taxes.csv, rates.csv. A file of
-        another name is given as prices=sheet.csv.
+        catalogue.toml, .json or .yaml; or products.csv, books.csv, prices.csv, costs.csv, constraints.csv, taxes.csv, rates.csv.
+        A file of another name is given as prices=sheet.csv.
     dry_run
         Only show what would change.
     activate

@@ -7,14 +7,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from quotebot.cli.catalog_yaml import YamlError, read_yaml
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from quotebot.domain.rulesets import Ruleset
     from quotebot.domain.sheets import SheetProblem, SheetRow
 
-DOCUMENTS: Final = (".toml", ".json")
 YAML: Final = (".yaml", ".yml")
+DOCUMENTS: Final = (".toml", ".json", *YAML)
 LOOKED_AT: Final = 5  # versions that sheets may say again
 NOTHING_KNOWN: Final[Mapping[str, str]] = {}
 
@@ -93,11 +95,8 @@ def _named(name: str) -> tuple[Path, str | None]:
     if sign and before in COLUMNS:
         return Path(after), before
     path = Path(name)
-    suffix = path.suffix.casefold()
-    if suffix in DOCUMENTS:
+    if path.suffix.casefold() in DOCUMENTS:
         return path, None
-    if suffix in YAML:
-        raise FilesError(f"{name}: YAML is not read, as its numbers are binary floats. Save it as JSON or TOML")
     table = table_of(path.name)
     if table is None:
         tables = ", ".join(COLUMNS)
@@ -142,22 +141,40 @@ def _sheets(
 
 
 def _document(source: Source, as_version: str | None) -> Ruleset | list[SheetProblem]:
-    from quotebot.domain.rulesets import RulesetError, parse_ruleset_json, parse_ruleset_toml, renamed  # noqa: PLC0415 -- see root.py
+    from quotebot.domain.rulesets import RulesetError, renamed  # noqa: PLC0415 -- see root.py
     from quotebot.domain.sheets import SheetProblem  # noqa: PLC0415 -- see root.py
 
+    lines: dict[tuple[str | int, ...], int] = {}
     try:
-        text = source.data.decode("utf-8-sig")
+        ruleset = _parsed(source, lines)
+        return ruleset if as_version is None else renamed(ruleset, as_version)
     except UnicodeDecodeError as error:
         line = source.data.count(b"\n", 0, error.start) + 1
         return [SheetProblem(source.name, line, None, None, "the text is not UTF-8", "save the file as UTF-8")]
-    try:
-        ruleset = (parse_ruleset_json if source.path.suffix.casefold() == ".json" else parse_ruleset_toml)(text)
-        return ruleset if as_version is None else renamed(ruleset, as_version)
+    except YamlError as error:
+        return [SheetProblem(source.name, error.line, None, None, f"it is not valid YAML: {error}", "correct the text")]
     except RulesetError as error:
         return [
-            SheetProblem(source.name, None, problem.place or None, None, problem.message, problem.suggestion)
+            SheetProblem(source.name, _line(problem.path, lines), problem.place or None, None, problem.message, problem.suggestion)
             for problem in error.problems
         ]
+
+
+def _parsed(source: Source, lines: dict[tuple[str | int, ...], int]) -> Ruleset:
+    """Read a document by its kind; YAML also gives the lines of its parts. Raises UnicodeDecodeError, YamlError or RulesetError."""
+    from quotebot.domain.rulesets import parse_ruleset, parse_ruleset_json, parse_ruleset_toml  # noqa: PLC0415 -- see root.py
+
+    text, suffix = source.data.decode("utf-8-sig"), source.path.suffix.casefold()
+    if suffix not in YAML:
+        return (parse_ruleset_json if suffix == ".json" else parse_ruleset_toml)(text)
+    document, found = read_yaml(text)
+    lines.update(found)
+    return parse_ruleset(document)
+
+
+def _line(path: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> int | None:
+    """Return the line of a part of the document, or of the nearest one around it."""
+    return next((lines[path[:length]] for length in range(len(path), -1, -1) if path[:length] in lines), None)
 
 
 def _in_order(problems: list[SheetProblem], given: Sequence[Source]) -> list[SheetProblem]:

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from ledger.clock import SystemClock
 from quotebot.opening import open_ledger
@@ -145,6 +146,41 @@ def test_a_whole_document_is_checked_before_it_is_imported(command: Run, ledger:
     assert states(ledger) == {1: "active", 2: "draft"}
 
 
+def test_a_document_in_yaml_is_read_with_every_value_as_text(command: Run, ledger: Path, folder: Path, tmp_path: Path) -> None:
+    whole = json.loads(command("catalog", "export").stdout)
+    whole["rates"][0]["rate"] = "0.1"
+    file = tmp_path / "rules.yaml"
+    text = yaml.safe_dump(whole).replace("'0.1'", "0.1").replace("region: DE", "region: NO").replace("'on': '", "on: '")
+    assert all(each in text for each in ("rate: 0.1\n", "region: NO\n", " on: '2026-01-02'\n"))  # what YAML 1.1 takes for others
+    file.write_text(text)
+    changes = told(command, "import", "rules.yaml", "--as-version", "2")["changes"]
+    assert [(each["table"], each["key"], each["new"]) for each in changes if each["kind"] != "removed"] == [
+        ("ruleset", "", "2"),
+        ("taxes", "NO", "region NO, percent 19, estimated true"),
+        ("rates", "USD EUR 2026-01-02", "0.1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: a\nproducts: [\n", "rules.yaml, line 3: it is not valid YAML: "),
+        ("name: a\nname: b\n", "rules.yaml, line 2: it is not valid YAML: the key 'name' is there twice"),
+        ("a: &x [1]\nb: *x\n", "rules.yaml, line 1: it is not valid YAML: anchors and aliases are not read"),
+        ("[a]: 1\n", "rules.yaml, line 1: it is not valid YAML: a key must be a word"),
+        ("- a\n", "rules.yaml, line 1: a ruleset is a table"),
+        ("", "rules.yaml: a ruleset is a table"),
+        ("name: a\nproducts:\n- sku: a\n  cost: x\n", "rules.yaml, line 4, column products[1].cost: 'x' must be an amount"),
+        ("!!python/object/apply:os.system ['true']", "rules.yaml, line 1: a ruleset is a table"),
+    ],
+)
+def test_what_is_wrong_in_yaml_is_named_by_its_line(command: Run, ledger: Path, tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "rules.yaml").write_text(text)
+    done = command("catalog", "lint", "rules.yaml")
+    assert done.returncode == 3
+    assert any(line.startswith(said) for line in done.stderr.splitlines()), done.stderr
+
+
 def test_the_same_request_id_is_one_import_and_another_use_of_it_a_conflict(command: Run, ledger: Path, folder: Path) -> None:
     first = told(command, "import", "prices.csv", "--request-id", "r")
     again = told(command, "import", "prices.csv", "--request-id", "r")
@@ -160,7 +196,7 @@ def test_the_same_request_id_is_one_import_and_another_use_of_it_a_conflict(comm
     ("arguments", "status", "said"),
     [
         (("import",), 64, "Name the files to import"),
-        (("import", "rules.yaml"), 64, "YAML is not read"),
+        (("import", "rules.yaml"), 64, "rules.yaml cannot be read"),
         (("import", "sheet.csv"), 64, "does not say which table it holds"),
         (("import", "rules.toml", "prices.csv"), 64, "is a whole ruleset: give it alone"),
         (("import", "none.toml"), 64, "none.toml cannot be read (No such file or directory). Nothing was imported."),

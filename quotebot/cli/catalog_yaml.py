@@ -1,0 +1,55 @@
+"""Reads a ruleset's document from YAML, with PyYAML where it is installed. Every scalar stays text, so no number becomes a float.
+
+That also keeps `on:` a key and `NO` a region, which YAML 1.1 would make true and false.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Path = tuple[str | int, ...]
+
+
+class YamlError(ValueError):
+    """The text cannot be read as a document; `line` (from 1) says where, as far as it is known."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def read_yaml(text: str) -> tuple[object, dict[Path, int]]:
+    """Return the document and the line of each part of it. Raises YamlError."""
+    try:
+        import yaml  # noqa: PLC0415 -- an extra: everything else works without it
+    except ImportError as error:
+        raise YamlError("YAML needs PyYAML, which is not installed (pip install 'quotebot[yaml]')") from error
+    lines: dict[Path, int] = {}
+    try:
+        root = yaml.compose(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        return (None if root is None else _plain(root, (), lines, set())), lines
+    except yaml.MarkedYAMLError as error:
+        raise YamlError(str(error.problem), None if error.problem_mark is None else error.problem_mark.line + 1) from error
+    except yaml.YAMLError as error:
+        raise YamlError(" ".join(str(error).split())) from error
+    except RecursionError as error:
+        raise YamlError("it is nested too deeply") from error
+
+
+def _plain(node: Any, path: Path, lines: dict[Path, int], seen: set[int]) -> Any:
+    line: int = node.start_mark.line + 1
+    if id(node) in seen:  # an alias: a few of them in each other make a document of any size
+        raise YamlError("anchors and aliases are not read: write the value out", line)
+    seen.add(id(node))
+    lines[path] = line
+    if node.id == "scalar":
+        return node.value
+    if node.id == "sequence":
+        return [_plain(each, (*path, index), lines, seen) for index, each in enumerate(node.value)]
+    found: dict[str, Any] = {}
+    for key, value in node.value:
+        if key.id != "scalar" or key.value in found:
+            what = f"the key {key.value!r} is there twice" if key.id == "scalar" else "a key must be a word"
+            raise YamlError(what, key.start_mark.line + 1)
+        found[key.value] = _plain(value, (*path, key.value), lines, seen)
+    return found
