@@ -249,6 +249,7 @@ TRAIL: Final = (
 
 DOMAIN: Final = (
     Bug("authority not checked", "anybody may approve", domain.authority_not_checked, Windows("a stranger approves")),
+    Bug("guests approve", "nobody looks at what Slack says of a person", domain.guests_approve, Windows("a guest approves")),
     Bug(
         "self-approval allowed",
         "who asked may decide",

@@ -18,6 +18,11 @@ def authority_not_checked() -> None:
     put(Rules, "roles_of", lambda self, _user: frozenset(self.approvers))
 
 
+def guests_approve() -> None:
+    """What Slack says of a person is not looked at."""
+    put(approvals, "_not_a_member", lambda _quote, _person: None)
+
+
 def own_request_approved() -> None:
     """Who asked may decide."""
     put(approvals, "_own_request", lambda _approval, _quote, _actor: None)

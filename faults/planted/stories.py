@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from faults.lab.steps import MANAGER, REP, Clicks, Gesture, Operates, Settles, Starts, Step, Stops, Types, Waits, Weather
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from faults.lab.cell import Cell
     from quotebot.sandbox.wire import Answer, Received
 
-DEPLOYED: Final = 4  # a payload schema that no build has yet
+DEPLOYED: Final = CreateQuote.schema + 1  # a payload schema that no build has yet
 SLOW_SECONDS: Final = 15.0  # a call is given up after 10
 SIXTY_DAYS: Final = 60 * 86_400.0
 THIRTY_DAYS: Final = 30 * 86_400.0  # how long a quote is valid
@@ -35,6 +35,21 @@ class TypesOnce(Types):
 
 
 @dataclass(slots=True)
+class Demotes:
+    """From now on somebody is a guest of the workspace."""
+
+    user: str
+
+    def do(self, cell: Cell) -> None:
+        """Make them one."""
+        people = cell.world.slack.directory.people
+        people[self.user] = replace(people[self.user], is_guest=True)
+
+    def again(self, cell: Cell) -> None:
+        """They are."""
+
+
+@dataclass(slots=True)
 class Deploys:
     """From now on another build is started, which writes one payload in another schema."""
 
@@ -48,7 +63,7 @@ class Deploys:
 
         CreateQuote.canonical = canonical  # type: ignore[method-assign] # what a deploy does, in this process alone
         CreateQuote.schema = DEPLOYED
-        commands.UPCASTERS = {**commands.UPCASTERS, ("quote.create", 3): lambda stored: {**stored, "v": DEPLOYED}}  # type: ignore[misc] # as above
+        commands.UPCASTERS = {**commands.UPCASTERS, ("quote.create", DEPLOYED - 1): lambda stored: {**stored, "v": DEPLOYED}}  # type: ignore[misc] # as above
 
     def again(self, cell: Cell) -> None:
         """It was."""
@@ -124,7 +139,8 @@ STORIES: Final = (
         _typed_before_a_deploy,
         lambda: [Starts()],
     ),
-    Story("a stranger approves", lambda: [Clicks("approval.approve", "U0GUEST"), Settles()], _submitted),
+    Story("a stranger approves", lambda: [Clicks("approval.approve", "U0OPERATOR"), Settles()], _submitted),
+    Story("a guest approves", lambda: [Clicks("approval.approve", MANAGER), Settles()], lambda: [*_submitted(), Demotes(MANAGER)]),
     Story(
         "two approve",
         lambda: [
