@@ -3,7 +3,7 @@
 | call | does |
 |---|---|
 | `GET /_sandbox/backstage` | an event stream, for as long as it is read: `ledger`, `weather` |
-| `GET /_sandbox/faults/known` | every fault that can be armed, in words |
+| `GET /_sandbox/faults/known` | every fault that can be armed, in words, and the methods it may be narrowed to |
 | `DELETE /_sandbox/faults/{id}` | disarms one |
 | `POST /_sandbox/bot` {do: kill, start or restart} | SIGKILL now, or start again; answers with its standing |
 | `POST /_sandbox/replay` {reference, user} | `quotebot replay`, and what came of it |
@@ -77,9 +77,9 @@ class Backstage:
         if self.staff is not None:
             await self.staff.feed.close()
 
-    async def _known(self, request: web.Request) -> list[Any]:
+    async def _known(self, request: web.Request) -> Json:
         del request
-        return list(known())
+        return known()
 
     async def _disarm(self, request: web.Request) -> Json:
         if not self._weather.disarm(int(request.match_info["id"])):

@@ -34,7 +34,7 @@ def labelled(label: str, element: dict[str, Any], **more: Any) -> dict[str, Any]
 
 
 SURE = {"title": plain("Sure?"), "text": plain("Really?"), "confirm": plain("Yes"), "deny": plain("No")}
-CARD = [
+CARD: list[dict[str, Any]] = [
     {
         "type": "section",
         "text": plain("A card"),
@@ -57,7 +57,7 @@ CARD = [
         ],
     },
 ]
-FORM = {
+FORM: dict[str, Any] = {
     "type": "modal",
     "callback_id": "all",
     "title": plain("Everything"),

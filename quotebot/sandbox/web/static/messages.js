@@ -8,6 +8,7 @@ import { FilePreview } from "./dialogs.js";
 import { Directory, called } from "./directory.js";
 import { Icon } from "./icons.js";
 import { Emoji, Mrkdwn } from "./mrkdwn.js";
+import { place } from "./place.js";
 
 const GROUP_SECONDS = 300;
 const NEAR_END_PIXELS = 80;
@@ -103,6 +104,7 @@ function Shortcuts({ message }) {
   const offered = shortcuts.filter((each) => each.type === "message");
   useLayoutEffect(() => {
     if (!open) return undefined;
+    place(self.current.querySelector("[role=menu]"));
     self.current.querySelector("[role=menuitem]")?.focus();
     const outside = (event) => !self.current.contains(event.target) && setOpen(false);
     document.addEventListener("pointerdown", outside);
