@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.25
 HEARTBEAT_LOOKS: Final = 40
+NO_LEDGER: Final = "The bot is somebody else's here (--no-bot), and so is its ledger: see `quotebot ops watch` beside it."
 Deed = Literal["kill", "start", "restart"]
 _REFERENCE: Final = re.compile(r"(op)?[0-9]{1,19}")
 _CLASS: Final = re.compile(r"[a-z]+(\.[a-z]+)?")
@@ -129,7 +130,7 @@ class Backstage:
         try:
             while not self._changes.closed:
                 news = {
-                    "ledger": {"error": "no ledger of this sandbox"} if feed is None else feed.latest,
+                    "ledger": {"error": NO_LEDGER} if feed is None else feed.latest,
                     "weather": self._conditions(),
                 }
                 fresh = {name: value for name, value in news.items() if value is not None and value != sent.get(name)}
