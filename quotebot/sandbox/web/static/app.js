@@ -248,7 +248,7 @@ function Page({ state, linked }) {
         ${!linked && html`<p class="banner" role="alert">The sandbox cannot be reached. Trying again…</p>`}
         ${showsHome
           ? html`<${Home} view=${state.homes[me]} />`
-          : html`<${Messages} key=${`${me} ${channel.id}`} messages=${top} threads=${threads} onThread=${setThread} intro=${html`<${Intro} channel=${channel} />`} testid="messages" />
+          : html`<${Messages} key=${`${me} ${channel.id}`} messages=${top} threads=${threads} isNews=${unread.isNews} onThread=${setThread} intro=${html`<${Intro} channel=${channel} />`} testid="messages" />
               ${guides &&
               html`<${Guide}
                 messages=${state.messages}
