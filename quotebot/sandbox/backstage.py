@@ -3,7 +3,7 @@
 | call | does |
 |---|---|
 | `GET /_sandbox/backstage` | an event stream, for as long as it is read: `ledger`, `weather` |
-| `GET /_sandbox/faults/known` | every fault that can be armed, in words |
+| `GET /_sandbox/faults/known` | every fault that can be armed, in words, and the methods it may be narrowed to |
 | `DELETE /_sandbox/faults/{id}` | disarms one |
 | `POST /_sandbox/bot` {do: kill, start or restart} | SIGKILL now, or start again; answers with its standing |
 | `POST /_sandbox/replay` {reference, user} | `quotebot replay`, and what came of it |
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.25
 HEARTBEAT_LOOKS: Final = 40
+NO_LEDGER: Final = "The bot is somebody else's here (--no-bot), and so is its ledger: see `quotebot ops watch` beside it."
 Deed = Literal["kill", "start", "restart"]
 _REFERENCE: Final = re.compile(r"(op)?[0-9]{1,19}")
 _CLASS: Final = re.compile(r"[a-z]+(\.[a-z]+)?")
@@ -77,9 +78,9 @@ class Backstage:
         if self.staff is not None:
             await self.staff.feed.close()
 
-    async def _known(self, request: web.Request) -> list[Any]:
+    async def _known(self, request: web.Request) -> Json:
         del request
-        return list(known())
+        return known()
 
     async def _disarm(self, request: web.Request) -> Json:
         if not self._weather.disarm(int(request.match_info["id"])):
@@ -129,7 +130,7 @@ class Backstage:
         try:
             while not self._changes.closed:
                 news = {
-                    "ledger": {"error": "no ledger of this sandbox"} if feed is None else feed.latest,
+                    "ledger": {"error": NO_LEDGER} if feed is None else feed.latest,
                     "weather": self._conditions(),
                 }
                 fresh = {name: value for name, value in news.items() if value is not None and value != sent.get(name)}

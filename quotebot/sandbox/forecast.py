@@ -46,6 +46,25 @@ KINDS: tuple[Kind, ...] = (
 )
 
 
-def known() -> list[dict[str, object]]:
-    """Return the catalogue, JSON-ready."""
-    return [asdict(kind) for kind in KINDS]
+# What a fault may be narrowed to: the calls the bot makes most. Any other method can be typed.
+METHODS: dict[Target, tuple[str, ...]] = {
+    "slack": (
+        *("chat.postMessage", "chat.update", "chat.postEphemeral", "response_url", "files.getUploadURLExternal", "upload"),
+        *(
+            "files.completeUploadExternal",
+            "files.info",
+            "conversations.replies",
+            "conversations.history",
+            "views.open",
+            "views.publish",
+        ),
+    ),
+    "salesforce": ("oauth2/token", "composite/graph", "query"),
+    "llm": ("chat.completions",),
+    "socket": ("slash_commands", "interactive", "events_api", "link"),
+}
+
+
+def known() -> dict[str, object]:
+    """Return the catalogue, JSON-ready: `kinds` and, for each target, `methods`."""
+    return {"kinds": [asdict(kind) for kind in KINDS], "methods": {target: list(names) for target, names in METHODS.items()}}

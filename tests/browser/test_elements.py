@@ -57,7 +57,7 @@ CARD: list[dict[str, Any]] = [
         ],
     },
 ]
-FORM = {
+FORM: dict[str, Any] = {
     "type": "modal",
     "callback_id": "all",
     "title": plain("Everything"),
@@ -213,3 +213,29 @@ async def test_a_form_is_filled_in_by_keyboard_and_each_refusal_stands_at_its_fi
     assert (held["owner"]["selected_user"], held["where"]["selected_channel"]) == ("U0REP", "C0DEALS")
     assert held["plan"]["selected_option"]["value"] == "yearly"
     assert (held["team"]["selected_users"], held["extras"]["selected_options"]) == (["U0CFO", "U0LEGAL"], [])
+
+
+async def test_the_panel_is_reached_and_left_by_keyboard(world: World, bot: Heard, page: Page) -> None:
+    await enter(page, world)
+    await page.get_by_test_id("backstage-open").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_test_id("backstage-tab-ledger")).to_be_focused()
+    await expect(page.get_by_test_id("bot-control")).to_contain_text("runs somewhere else")
+    await page.keyboard.press("ArrowRight")
+    await expect(page.get_by_test_id("backstage-tab-faults")).to_be_focused()
+    await expect(page.get_by_test_id("armed")).to_contain_text("nothing is armed")
+
+    await page.get_by_test_id("span").select_option("thrice")
+    await page.get_by_role("group", name="Where").get_by_role("button", name="Slack").focus()
+    await page.keyboard.press("Enter")
+    await page.get_by_test_id("method").fill("chat.update")
+    await page.get_by_role("button", name="Arm: Slack, Slow").press("Enter")
+    await expect(page.get_by_test_id("armed-fault")).to_contain_text("Slack Slow (chat.update)")
+    await expect(page.get_by_test_id("armed-fault")).to_contain_text("struck 0 times, 3 left")
+    assert await page.evaluate(NAMELESS) == []
+    await page.get_by_role("button", name="Clear Slack Slow").press("Enter")
+    await expect(page.get_by_test_id("armed")).to_contain_text("nothing is armed")
+
+    await page.get_by_test_id("span").press("Escape")
+    await expect(page.get_by_test_id("backstage")).to_have_count(0)
+    await expect(page.get_by_test_id("backstage-open")).to_be_focused()

@@ -365,7 +365,11 @@ async def test_news_for_another_person_is_counted_until_that_person_looks(world:
     await expect(row).to_contain_text("1")
     await row.click()
     await expect(message(page, "Something waits for you")).to_be_visible()
+    await expect(page.get_by_test_id("news")).to_have_text("New")
     await expect(row.locator(".badge")).to_have_count(0)
+    await page.locator("[data-channel=C0DEALS]").click()
+    await row.click()
+    await expect(page.get_by_test_id("news")).to_have_count(0)
     await become(page, "U0REP")
     await expect(badge).to_have_count(0)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
+WORK_MS = 30_000  # for what the bot has to do first: start, render, try again
 # Given up after a second or so, where the matrix as shipped takes a minute.
 QUICK_TO_GIVE_UP = '{"crm.create": {"retries": 2, "base_seconds": 0.2, "cap_seconds": 0.5}}'
 NAMELESS = """
@@ -74,7 +75,7 @@ async def another_window(browser: Browser, address: str, person: str) -> AsyncIt
 
 async def enter(page: Page, address: str) -> None:
     await page.goto(address)
-    await expect(page.get_by_test_id("bot-status")).to_have_text("Bot connected")
+    await expect(page.get_by_test_id("bot-status")).to_have_text("Bot connected", timeout=WORK_MS)
 
 
 def card(page: Page, account: str) -> Locator:
@@ -94,7 +95,7 @@ async def submitted(page: Page, account: str) -> None:
     await become(page, "U0REP")
     await say(page, f"/quote new for {account}: 150 pro, 150 sso, 1 support; term 12m; discount 15%")
     await button(page, account, "Submit").click()
-    await expect(card(page, account)).to_contain_text("Waiting for @manager")
+    await expect(card(page, account)).to_contain_text("Waiting for @manager", timeout=WORK_MS)
 
 
 async def approve(page: Page, account: str) -> None:
@@ -118,8 +119,8 @@ async def test_a_first_visitor_makes_a_deal_in_three_clicks(sandbox: str, page: 
 
     await expect(guide).to_contain_text("Now break something")
     shown = card(page, "Acme")
-    await expect(shown).to_contain_text("Approved by @manager")
-    await expect(shown).to_contain_text("PDF in this thread · Salesforce 0Q0")
+    await expect(shown).to_contain_text("Approved by @manager", timeout=WORK_MS)
+    await expect(shown).to_contain_text("PDF in this thread · Salesforce 0Q0", timeout=WORK_MS)
     await expect(shown).to_have_count(1)
     await shown.get_by_test_id("replies").click()
     await expect(page.get_by_test_id("thread-messages").get_by_test_id("file-link")).to_have_count(1)
@@ -127,10 +128,10 @@ async def test_a_first_visitor_makes_a_deal_in_three_clicks(sandbox: str, page: 
     await page.set_viewport_size({"width": 1440, "height": 860})
     await page.keyboard.press("Escape")
     await page.get_by_test_id("guide-ledger").click()
-    await expect(page.get_by_test_id("totals")).to_have_text("Nothing is under way.")
+    await expect(page.get_by_test_id("totals")).to_have_text("Nothing is under way.", timeout=WORK_MS)
     decided = page.locator("[data-testid=operation][data-kind='approval.decide']").first
     await expect(decided).to_contain_text("applied")
-    await expect(decided.locator("[data-class='crm.create']")).to_have_attribute("data-state", "delivered")
+    await expect(decided.locator("[data-class='crm.create']")).to_have_attribute("data-state", "delivered", timeout=WORK_MS)
     await photograph(page, checkout, "story-clean")
     await page.get_by_test_id("guide-close").click()
     await page.reload()
@@ -164,7 +165,7 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
         await say(page, f"/quote revise {quote[0]}: discount 12%")
         await expect(card(page, "Globex")).to_contain_text(f"{quote[0]} v2")
         await button(page, "Globex", "Submit").click()
-        await expect(card(page, "Globex")).to_contain_text("Waiting for @manager")
+        await expect(card(page, "Globex")).to_contain_text("Waiting for @manager", timeout=WORK_MS)
 
         await become(page, "U0MANAGER")
         notes = page.get_by_test_id("messages").get_by_test_id("message").filter(has=page.get_by_test_id("only-you"))
@@ -174,8 +175,8 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
         await expect(notes.last).to_contain_text(quote[0])
     await expect(card(page, "Globex")).to_contain_text("Pending approval")
     await approve(page, "Globex")
-    await expect(card(page, "Globex")).to_contain_text("Approved by @manager")
-    await expect(card(page, "Globex")).to_contain_text("Salesforce 0Q0")
+    await expect(card(page, "Globex")).to_contain_text("Approved by @manager", timeout=WORK_MS)
+    await expect(card(page, "Globex")).to_contain_text("Salesforce 0Q0", timeout=WORK_MS)
     await photograph(page, checkout, "story-stale")
 
 
@@ -209,13 +210,13 @@ async def test_an_outage_with_a_dead_bot_in_it_ends_by_a_replay_from_the_page(
     await expect(page.get_by_test_id("bot-control")).to_have_attribute("data-state", "dead")
     await expect(page.get_by_test_id("bot-status")).to_have_text("Bot is dead")
     await page.get_by_test_id("restart").click()
-    await expect(page.get_by_test_id("bot-control")).to_have_attribute("data-state", "running")
+    await expect(page.get_by_test_id("bot-control")).to_have_attribute("data-state", "running", timeout=WORK_MS)
 
     letter = page.get_by_test_id("dead-letter")
-    await expect(letter).to_contain_text("crm.create")
+    await expect(letter).to_contain_text("crm.create", timeout=WORK_MS)
     await expect(letter).to_contain_text("Nothing was written")
-    await expect(owed).to_have_attribute("data-state", "failed")
-    await expect(card(page, "Initech")).to_contain_text("CRM failed")
+    await expect(owed).to_have_attribute("data-state", "failed", timeout=WORK_MS)
+    await expect(card(page, "Initech")).to_contain_text("CRM failed", timeout=WORK_MS)
     await expect(page.get_by_test_id("app")).to_be_visible()
     assert await page.evaluate(NAMELESS) == []
     await photograph(page, checkout, "story-outage")
@@ -227,11 +228,11 @@ async def test_an_outage_with_a_dead_bot_in_it_ends_by_a_replay_from_the_page(
     await expect(page.get_by_test_id("armed")).to_contain_text("nothing is armed")
     await page.get_by_test_id("backstage-tab-ledger").click()
     await page.get_by_test_id("replay").click()
-    await expect(page.get_by_test_id("said")).to_contain_text("queued")
+    await expect(page.get_by_test_id("said")).to_contain_text("queued", timeout=WORK_MS)
 
-    await expect(owed).to_have_attribute("data-state", "delivered")
+    await expect(owed).to_have_attribute("data-state", "delivered", timeout=WORK_MS)
     await expect(letter).to_have_count(0)
-    await expect(card(page, "Initech")).to_contain_text("Salesforce 0Q0")
+    await expect(card(page, "Initech")).to_contain_text("Salesforce 0Q0", timeout=WORK_MS)
     await expect(card(page, "Initech")).to_have_count(1)
     quotes: list[dict[str, Any]] = await (await page.request.get(f"{page.url}_sandbox/salesforce/Quote")).json()
     quote = re.search(r"Q-\d{4}-\d{4}", await card(page, "Initech").inner_text())

@@ -15,9 +15,10 @@ import pytest
 
 from quotebot.sandbox.backstage import Staff
 from quotebot.sandbox.console import Console, ConsoleError
-from quotebot.sandbox.forecast import KINDS
+from quotebot.sandbox.forecast import KINDS, METHODS
 from quotebot.sandbox.keeper import Keeper
 from quotebot.sandbox.ledger_feed import LedgerFeed
+from quotebot.sandbox.slack import web_api
 from quotebot.sandbox.weather import SOCKET_EFFECTS, Effect, Target, Weather
 from tests.rig import eventually
 from tests.sandbox.conftest import DEADLINE_SECONDS, wired
@@ -244,6 +245,11 @@ def test_a_fault_tells_what_is_left_of_it() -> None:
     assert [each["active"] for each in weather.standing()] == [False, False]
 
 
+def test_every_method_a_fault_may_be_narrowed_to_is_one_that_slack_serves() -> None:
+    assert set(METHODS) == set(get_args(Target))
+    assert set(METHODS["slack"]) <= {*web_api.METHODS, "upload", "response_url"}
+
+
 def test_every_fault_that_can_be_armed_has_its_words() -> None:
     told = {(kind.target, kind.effect) for kind in KINDS}
     possible = {
@@ -256,6 +262,6 @@ def test_every_fault_that_can_be_armed_has_its_words() -> None:
 
 
 async def test_the_catalogue_of_faults_can_be_armed_as_it_stands(hand: Hand) -> None:
-    for kind in await hand.get("faults/known"):
+    for kind in (await hand.get("faults/known"))["kinds"]:
         await hand.post("faults", target=kind["target"], effect=kind["effect"], seconds=1)
     assert len(await hand.get("faults")) == len(KINDS)

@@ -181,15 +181,29 @@ function Page({ state, linked }) {
     // Someone who looks at the bot's messages wants the next person's conversation with the bot, not the last one's.
     if (isApp) setWanted(channelsOf(state, id).find((each) => each.other?.is_bot)?.id ?? null);
   }
+  const focus = (selector) => requestAnimationFrame(() => document.querySelector(selector)?.focus());
+  function showBackstage(name) {
+    setBackstage(name);
+    focus(`#backstage-tab-${name}`);
+  }
+  function closeBackstage() {
+    setBackstage(null);
+    focus("[data-testid=backstage-open]");
+  }
+  function closeThread() {
+    setThread(null);
+    focus("[data-testid=composer]");
+  }
   useEffect(() => {
     const onKeyDown = (event) => {
       if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
       if (drawer) setDrawer(false);
-      else setThread(null);
+      else if (event.target.closest?.(".backstage")) closeBackstage();
+      else if (thread) closeThread();
     };
     document.addEventListener("keydown", onKeyDown);
     return () => document.removeEventListener("keydown", onKeyDown);
-  }, [drawer]);
+  }, [drawer, thread]);
 
   useEffect(() => {
     // Slack tells the bot that someone looks at its home, and the bot publishes what that person should see.
@@ -226,7 +240,7 @@ function Page({ state, linked }) {
           </div>
           <span class="bar-me"><${Avatar} id=${me} name=${called(lookup.users.get(me))} size="small" /></span>
           <${StatusPill} bot=${state.bot} process=${state.process} linked=${linked} />
-          <button type="button" class="backstage-button" data-testid="backstage-open" aria-expanded=${Boolean(backstage)} onClick=${() => setBackstage(backstage ? null : "ledger")}>
+          <button type="button" class="backstage-button" data-testid="backstage-open" aria-expanded=${Boolean(backstage)} onClick=${() => (backstage ? closeBackstage() : showBackstage("ledger"))}>
             <${Icon} name="pulse" size=${18} /><span>Backstage</span>
           </button>
         </header>
@@ -234,14 +248,14 @@ function Page({ state, linked }) {
         ${!linked && html`<p class="banner" role="alert">The sandbox cannot be reached. Trying again…</p>`}
         ${showsHome
           ? html`<${Home} view=${state.homes[me]} />`
-          : html`<${Messages} key=${`${me} ${channel.id}`} messages=${top} threads=${threads} onThread=${setThread} intro=${html`<${Intro} channel=${channel} />`} testid="messages" />
+          : html`<${Messages} key=${`${me} ${channel.id}`} messages=${top} threads=${threads} isNews=${unread.isNews} onThread=${setThread} intro=${html`<${Intro} channel=${channel} />`} testid="messages" />
               ${guides &&
               html`<${Guide}
                 messages=${state.messages}
                 channel=${channel.id}
                 people=${people}
                 onPerson=${choosePerson}
-                onBackstage=${setBackstage}
+                onBackstage=${showBackstage}
                 onDismiss=${() => setGuided(true)}
               />`}
               ${composerFor(null)}
@@ -254,13 +268,13 @@ function Page({ state, linked }) {
         replies=${threads.get(root.ts) ?? []}
         place=${channel.isIm ? channel.name : `#${channel.name}`}
         composer=${composerFor(root.ts)}
-        onClose=${() => setThread(null)}
+        onClose=${closeThread}
       />`}
       ${backstage &&
       html`<${Backstage}
         tab=${backstage}
         onTab=${setBackstage}
-        onClose=${() => setBackstage(null)}
+        onClose=${closeBackstage}
         process=${state.process}
         person=${called(lookup.users.get(me)).toLowerCase()}
         users=${lookup.users}

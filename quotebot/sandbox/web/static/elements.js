@@ -7,6 +7,7 @@ import { Directory } from "./directory.js";
 import { Choice, Options, Typed, canHold, isGroup } from "./fields.js";
 import { Icon } from "./icons.js";
 import { Link, Text } from "./mrkdwn.js";
+import { place } from "./place.js";
 import { initialOf } from "./values.js";
 
 /**
@@ -96,6 +97,7 @@ function Overflow({ element, surface }) {
   const self = useRef(null);
   useLayoutEffect(() => {
     if (!open) return undefined;
+    place(self.current.querySelector("[role=menu]"));
     self.current.querySelector("[role=menuitem]")?.focus();
     const outside = (event) => !self.current.contains(event.target) && setOpen(false);
     document.addEventListener("pointerdown", outside);

@@ -44,11 +44,11 @@ function Armed({ faults, names }) {
   </div>`;
 }
 
-function Kind({ kind, span, onSaid }) {
+function Kind({ kind, span, method, onSaid }) {
   const at = { now: "Do it", lasting: "Arm", requests: "Arm" }[kind.strikes];
   async function arm() {
     const body = kind.strikes === "now" ? { times: 1 } : kind.strikes === "lasting" && !span.seconds ? { seconds: 30 } : span;
-    const answer = await post("faults", { target: kind.target, effect: kind.effect, retry_after: kind.effect === "429" ? 2 : null, ...body });
+    const answer = await post("faults", { target: kind.target, effect: kind.effect, method: kind.strikes === "requests" && method ? method : null, retry_after: kind.effect === "429" ? 2 : null, ...body });
     onSaid(answer.error ? `Nothing was armed. ${answer.error}` : null);
   }
   return html`<li class="kind" data-testid="kind" data-effect=${kind.effect}>
@@ -84,13 +84,18 @@ function Redeliver({ last }) {
 
 /** The weather, `weather`: {faults, last}. */
 export function Faults({ weather }) {
-  const [kinds, setKinds] = useState([]);
+  const [{ kinds, methods }, setKnown] = useState({ kinds: [], methods: {} });
   const [target, setTarget] = useState("salesforce");
   const [span, setSpan] = useState("until");
+  const [method, setMethod] = useState("");
   const [said, setSaid] = useState(null);
   useEffect(() => {
-    read("faults/known").then((found) => setKinds(found ?? []));
+    read("faults/known").then((found) => found && setKnown(found));
   }, []);
+  function aim(where) {
+    setTarget(where);
+    setMethod("");
+  }
   if (!weather) return html`<p class="note pad" role="status">Looking at the weather…</p>`;
   const names = new Map(kinds.map((kind) => [`${kind.target} ${kind.effect}`, kind.name]));
   return html`<div class="faults" data-testid="faults">
@@ -98,16 +103,20 @@ export function Faults({ weather }) {
     <section aria-label="Break something">
       <h2>Break something</h2>
       <div class="targets" role="group" aria-label="Where">
-        ${TARGETS.map(({ name, title }) => html`<button type="button" key=${name} aria-pressed=${target === name} data-target=${name} onClick=${() => setTarget(name)}>${title}</button>`)}
+        ${TARGETS.map(({ name, title }) => html`<button type="button" key=${name} aria-pressed=${target === name} data-target=${name} onClick=${() => aim(name)}>${title}</button>`)}
       </div>
       <label class="span-select">How often
         <span class="select"><select data-testid="span" value=${span} onChange=${(event) => setSpan(event.target.value)}>
           ${SPANS.map(({ name, title }) => html`<option value=${name}>${title}</option>`)}
         </select></span>
       </label>
+      <label class="span-select">Only this method
+        <input class="field" data-testid="method" list="fault-methods" placeholder="any" value=${method} onInput=${(event) => setMethod(event.target.value.trim())} />
+      </label>
+      <datalist id="fault-methods">${(methods[target] ?? []).map((each) => html`<option value=${each} />`)}</datalist>
       ${said && html`<p class="said" role="alert">${said}</p>`}
       <ul class="kinds">
-        ${kinds.filter((kind) => kind.target === target).map((kind) => html`<${Kind} key=${kind.effect} kind=${kind} span=${SPANS.find((each) => each.name === span).body} onSaid=${setSaid} />`)}
+        ${kinds.filter((kind) => kind.target === target).map((kind) => html`<${Kind} key=${kind.effect} kind=${kind} method=${method} span=${SPANS.find((each) => each.name === span).body} onSaid=${setSaid} />`)}
       </ul>
     </section>
     <section aria-label="The last delivery"><h2>The last delivery, once more</h2><${Redeliver} last=${weather.last} /></section>

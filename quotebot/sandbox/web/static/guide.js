@@ -19,12 +19,17 @@ const named = (message, word) => buttonsOf(message).find((each) => each.text.tex
 /** The newest quote card of a channel. */
 const newest = (messages, channel) => messages.filter((each) => each.channel === channel && each.bot_id && !isReply(each) && !each.ephemeral_for && each.blocks?.length).at(-1);
 
-/** The visitor's card and which step it is at: {card, at}, `at` from 0 (there is none since `from`) to 3 (nothing is left to do). */
+/**
+ * What the visitor's next click is on and which step that is: {card, at}, `at` from 0 (there is no quote since `from`) to 3 (nothing is
+ * left to do). Whoever approves may be asked on the quote's own card or by a message of their own.
+ */
 function progress(messages, channel, from) {
-  const card = newest(messages, channel);
-  if (!card || Number(card.ts) <= Number(from)) return { card: null, at: 0 };
+  const since = messages.filter((each) => each.bot_id && Number(each.ts) > Number(from));
+  const card = newest(since, channel);
+  if (!card) return { card: null, at: 0 };
   if (named(card, "Submit")) return { card, at: 1 };
-  return { card, at: named(card, "Approve") ? 2 : 3 };
+  const asked = since.filter((each) => named(each, "Approve")).at(-1);
+  return { card: asked ?? card, at: asked ? 2 : 3 };
 }
 
 function Step({ step, n, at, busy, onDo }) {
@@ -59,7 +64,7 @@ export function Guide({ messages, channel, people, onPerson, onBackstage, onDism
     const answer =
       at === 0
         ? await post("slash", { user: person.id, channel, command, text: words.join(" ") })
-        : await post("action", { user: person.id, channel, message_ts: card.ts, action_id: button.action_id, block_id: button.block_id, value: button.value });
+        : await post("action", { user: person.id, channel: card.channel, message_ts: card.ts, action_id: button.action_id, block_id: button.block_id, value: button.value });
     if (!answer.error) return;
     setAsked(-1);
     setTrouble(`The bot did not answer (${answer.error}). Try again.`);

@@ -45,11 +45,13 @@ function mentions(message, id) {
 
 /**
  * What nobody has looked at yet, counted from when the page was opened. `person(id)` and `badge(id, channel)` count what
- * concerns that person (direct messages and mentions); `fresh(id, channel)` tells whether there is anything new at all.
+ * concerns that person (direct messages and mentions); `fresh(id, channel)` tells whether there is anything new at all;
+ * `isNews(message)` whether it was unread when this person came in here.
  * The place on screen, `me` in `here`, counts as seen.
  */
 export function useUnread(state, people, me, here) {
   const seen = useRef(null); // Map("person channel" -> ts of the last message seen)
+  const entered = useRef({ place: null }); // where the line above the news stands, from coming in to going out
   const latest = new Map();
   for (const { channel, ts } of state.messages) if (!(Number(latest.get(channel)) >= Number(ts))) latest.set(channel, ts);
   const key = (person, channel) => `${person} ${channel}`;
@@ -57,6 +59,9 @@ export function useUnread(state, people, me, here) {
   if (seen.current === null) {
     seen.current = new Map();
     for (const person of people) for (const channel of latest.keys()) mark(person.id, channel);
+  }
+  if (entered.current.place !== key(me, here)) {
+    entered.current = { place: key(me, here), since: Number(seen.current.get(key(me, here)) ?? 0), upTo: Number(latest.get(here) ?? 0) };
   }
   mark(me, here);
 
@@ -73,7 +78,9 @@ export function useUnread(state, people, me, here) {
     }
   }
   const of = (person, channel) => counts.get(key(person, channel)) ?? { fresh: false, badge: 0 };
+  const { since, upTo } = entered.current;
   return {
+    isNews: ({ ts, user }) => Number(ts) > since && Number(ts) <= upTo && user !== me,
     fresh: (person, channel) => of(person, channel).fresh,
     badge: (person, channel) => of(person, channel).badge,
     person: (id) => channelsOf(state, id).reduce((sum, channel) => sum + of(id, channel.id).badge, 0),

@@ -8,6 +8,7 @@ import { FilePreview } from "./dialogs.js";
 import { Directory, called } from "./directory.js";
 import { Icon } from "./icons.js";
 import { Emoji, Mrkdwn } from "./mrkdwn.js";
+import { place } from "./place.js";
 
 const GROUP_SECONDS = 300;
 const NEAR_END_PIXELS = 80;
@@ -103,6 +104,7 @@ function Shortcuts({ message }) {
   const offered = shortcuts.filter((each) => each.type === "message");
   useLayoutEffect(() => {
     if (!open) return undefined;
+    place(self.current.querySelector("[role=menu]"));
     self.current.querySelector("[role=menuitem]")?.focus();
     const outside = (event) => !self.current.contains(event.target) && setOpen(false);
     document.addEventListener("pointerdown", outside);
@@ -183,9 +185,9 @@ function follows(message, before, users) {
 
 /**
  * A scrolling list that stays at its end while the reader is there. `threads` maps a root's ts to its replies,
- * `onThread(ts)` opens one, `intro` stands above the first message.
+ * `onThread(ts)` opens one, `intro` stands above the first message, a line above the first for which `isNews` holds.
  */
-export function Messages({ messages, threads, onThread, intro, days = true, testid }) {
+export function Messages({ messages, threads, onThread, intro, isNews, days = true, testid }) {
   const { users } = useContext(Directory);
   const list = useRef(null);
   const atEnd = useRef(true);
@@ -196,6 +198,7 @@ export function Messages({ messages, threads, onThread, intro, days = true, test
   useLayoutEffect(() => {
     if (atEnd.current) list.current.scrollTop = list.current.scrollHeight;
   });
+  const firstNew = isNews && messages.find(isNews);
   return html`<div class="messages" ref=${list} onScroll=${onScroll} data-testid=${testid} role="log" aria-live="polite" tabindex="0">
     <div class="messages-inner">
       ${intro}
@@ -203,11 +206,12 @@ export function Messages({ messages, threads, onThread, intro, days = true, test
         const before = messages[n - 1];
         const newDay = days && (!before || dayOf(before.ts) !== dayOf(message.ts));
         return [
+          message === firstNew && html`<div class="news" key="news" role="separator" data-testid="news"><span>New</span></div>`,
           newDay && html`<div class="day" key=${`day-${message.ts}`}><span>${dayName(message.ts)}</span></div>`,
           html`<${Message}
             key=${message.key ?? `${message.ts}-${message.ephemeral_for ?? ""}`}
             message=${message}
-            compact=${!newDay && follows(message, before, users)}
+            compact=${!newDay && message !== firstNew && follows(message, before, users)}
             replies=${threads?.get(message.ts)}
             onThread=${onThread && (() => onThread(message.ts))}
           />`,
