@@ -234,8 +234,9 @@ class QuotePerformer:
         if response_url:
             await self._adapters.slack.respond(response_url, text=text, blocks=blocks)
         else:
+            where = effect.payload
             await self._adapters.slack.ephemeral(
-                channel=effect.payload["channel"], user=effect.payload["user"], text=text, blocks=blocks
+                channel=where["channel"], user=where["user"], text=text, blocks=blocks, thread_ts=where.get("thread_ts")
             )
         return Delivered(None, {})
 

@@ -20,6 +20,7 @@ from quotebot.slack.buttons import DISCOUNT, EXPLAIN, MORE
 from quotebot.slack.dialogs import FORMS, Dialogs
 from quotebot.slack.filled import Filled, Form, last_block, read_form
 from quotebot.slack.home import NEW_QUOTE
+from quotebot.slack.mentions import register_mentions
 from quotebot.slack.modals import CHANGES_CALLBACK, REASON, REJECT_CALLBACK
 from quotebot.slack.offers import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
 from quotebot.slack.operating import register_operating
@@ -125,6 +126,13 @@ class Surface:
             await self.dialogs.whisper(body, words.form_not_opened())
         await ack()
 
+    async def on_message_shortcut(self, ack: Any, body: Body) -> None:
+        """Handle "Create a quote" on a message: the form, with what can be taken over from it. Records nothing."""
+        draft = forms.draft_of_message(body["message"].get("text") or "")
+        if not await self.dialogs.open_creation(body, body["channel"]["id"], draft):
+            await self.dialogs.whisper(body, words.form_not_opened())
+        await ack()
+
     async def on_menu(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a choice in a card's menu."""
         chosen = intake.menu(body)
@@ -224,8 +232,10 @@ async def ignore_event(body: Body) -> None:
 def register(app: AsyncApp, surface: Surface) -> None:
     """Route Slack's requests to the surface."""
     app.event("app_home_opened")(surface.on_home)
+    register_mentions(app, surface)
     app.event(re.compile(""))(ignore_event)
     app.command("/quote")(surface.on_command)
+    app.shortcut(forms.FROM_MESSAGE)(surface.on_message_shortcut)
     app.action(CREATE_ANOTHER)(surface.on_create_another)
     app.action(SHOW)(surface.on_show)
     app.action(FILL_IN)(surface.on_fill_in)
