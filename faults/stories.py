@@ -29,6 +29,7 @@ from faults.lab.steps import (
     Types,
     Waits,
     Weather,
+    Writes,
 )
 
 Steps = Callable[[], Sequence[Step]]
@@ -125,6 +126,16 @@ STORIES: Final = (
         lambda: [Starts(), Types("new"), Settles()],
     ),
     Story("open the Home tab", lambda: [OpensHome(MANAGER), Settles()], _submitted),
+    Story(
+        "propose, confirm",
+        lambda: [
+            Writes("@quotebot new for Acme: 5 pro"),
+            Settles(),
+            Clicks("quote.create_another", REP, whispered=True),
+            Settles(),
+        ],
+        lambda: [Starts()],
+    ),
     Story("refused command", lambda: [Clicks("approval.approve", REP), Settles()], _submitted),
     Story("submit", lambda: [Clicks("quote.submit", REP), Settles()], _created),
     Story("submit, nobody needed", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Starts(), Types(SMALL), Settles()]),

@@ -109,6 +109,27 @@ class CreateByForm:
 
 
 @dataclass(frozen=True, slots=True)
+class ProposeQuote:
+    """Show what a quote that was asked for in a message would be, for its author to confirm. It creates nothing by itself."""
+
+    kind: ClassVar[str] = "quote.propose"
+    schema: ClassVar[int] = 1
+    quote: CreateQuote
+    thread_ts: str | None = None
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed; the creation in it keeps its own schema version."""
+        return {"v": self.schema, "quote": self.quote.canonical(), "thread_ts": self.thread_ts}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> ProposeQuote:
+        """Rebuild from the canonical form of this schema version. Raises as `parse_stored` does for the creation in it."""
+        quote, thread_ts = parse_stored(CreateQuote.kind, stored["quote"]), stored["thread_ts"]
+        assert isinstance(quote, CreateQuote)  # noqa: S101 -- asked for by its kind
+        return cls(quote, None if thread_ts is None else str(thread_ts))
+
+
+@dataclass(frozen=True, slots=True)
 class SubmitQuote:
     """Ask for whatever approval the policy wants."""
 
@@ -216,12 +237,14 @@ LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | Accept
 ScheduledPayload = ExpireQuote | NoteStaleDraft  # what the scheduler asks for
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
 QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard  # about a quote that exists
-Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | DelegateApprovals | ShowHome | LetterPayload | QuotePayload
+ApartPayload = DelegateApprovals | ProposeQuote | ShowHome | LetterPayload  # about no quote
+Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | ApartPayload | QuotePayload
 
 REGISTRY: Final[Mapping[str, type[Payload]]] = {
     payload.kind: payload
     for payload in (
         *(CreateQuote, CreateAnother, CreateByForm, CloneQuote, SubmitQuote, DecideApproval),
+        *(ProposeQuote,),
         *(ReviseQuote, CancelQuote, FinalizeQuote, MarkSent, AcceptQuote, LoseQuote),
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),

@@ -69,13 +69,22 @@ def notice(quote_id: str, root_key: str, text: str) -> EffectIntent:
 
 
 def reply(
-    aggregate_id: str, user: str, channel: str | None, text: str, received_at: int, *, offer: Mapping[str, Any] | None = None
+    aggregate_id: str,
+    user: str,
+    channel: str | None,
+    text: str,
+    received_at: int,
+    *,
+    offer: Mapping[str, Any] | None = None,
+    thread_ts: str | None = None,
 ) -> EffectIntent:
     """Answer one person, visible to them alone, over the response_url of their request.
 
-    `offer` asks under the text whether to create the same quote again: {"token": operation key, "quote_id", "version"}.
+    `offer` asks under the text whether to create the same quote again: {"token": operation key, "quote_id", "version"}; without
+    a quote it asks whether to create what was proposed. `thread_ts` is where they asked, when that was in a thread.
     """
-    content = {"user": user, "channel": channel, "text": text, **({} if offer is None else {"offer": offer})}
+    content: dict[str, Any] = {"user": user, "channel": channel, "text": text}
+    content |= ({} if offer is None else {"offer": offer}) | ({} if thread_ts is None else {"thread_ts": thread_ts})
     return _intent(REPLY, user, aggregate_id, content, expires_at=received_at + RESPONSE_URL_MS)
 
 

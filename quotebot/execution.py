@@ -18,7 +18,16 @@ from ledger.records import EffectIntent, Operation, Outcome, Trouble
 from ledger.retention import close_aggregate
 from quotebot import effects, words
 from quotebot.approval_commands import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
-from quotebot.commands import CreateAnother, CreateByForm, CreateQuote, DecideApproval, NeedsNewerBuild, SubmitQuote, parse_stored
+from quotebot.commands import (
+    CreateAnother,
+    CreateByForm,
+    CreateQuote,
+    DecideApproval,
+    NeedsNewerBuild,
+    ProposeQuote,
+    SubmitQuote,
+    parse_stored,
+)
 from quotebot.domain.lifecycle import is_final
 from quotebot.domain.quotes import parse_quote_id
 from quotebot.domain.rulesets import RulesetError
@@ -42,7 +51,7 @@ if TYPE_CHECKING:
     from adapters.policies import Matrix
     from ledger.database import Tx
     from ledger.ledger import FollowUpDecision, Ledger
-    from quotebot.commands import ApprovalPayload, Creation, QuotePayload
+    from quotebot.commands import ApartPayload, ApprovalPayload, Creation, QuotePayload
     from quotebot.domain.quotes import Quote
 
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
@@ -220,13 +229,8 @@ class Executor:
             outcome = self._create_by_form(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
-        elif isinstance(payload, LetterPayload):
-            decision = self._letters.decide(tx, asked, payload, self._now_ms())
-            return replace(_outcome(decision), retain_until=self._now_ms() + KEEP_REFUSED_MS)
-        elif isinstance(payload, ShowHome):
-            return self._show_home(payload, operation)
-        elif isinstance(payload, DelegateApprovals):
-            return _answered_at_terminal(operation, self._delegate(tx, asked, payload))
+        elif isinstance(payload, LetterPayload | ShowHome | ProposeQuote | DelegateApprovals):
+            return _answered_at_terminal(operation, self._apart(tx, asked, payload, operation.team_id))
         else:
             return _answered_at_terminal(operation, self._change(tx, asked, payload, operation.aggregate_id))
         outcome = _answered_at_terminal(operation, outcome)
@@ -265,7 +269,8 @@ class Executor:
 
     def _create_another(self, tx: Tx, asked: handlers.Asked, payload: CreateAnother) -> Outcome:
         """Create what was refused as a re-submission, once; a second use of the button is told what the first one made."""
-        offer = store.find_offer(tx, payload.token, handlers.RESUBMISSION)
+        codes = (handlers.RESUBMISSION, handlers.PROPOSED)
+        offer = next(filter(None, (store.find_offer(tx, payload.token, code) for code in codes)), None)
         if offer is None:
             return _outcome(handlers.refused_offer(asked, "offer_gone", None))
         if (offer.actor, offer.team_id) != (asked.actor, asked.team_id):
@@ -274,7 +279,7 @@ class Executor:
         if made is not None:
             return _outcome(handlers.refused_offer(asked, "already_created", made))
         proposed = parse_stored(offer.action_kind, offer.payload)
-        proposed = proposed.quote if isinstance(proposed, CreateByForm) else proposed
+        proposed = proposed.quote if isinstance(proposed, CreateByForm | ProposeQuote) else proposed
         assert isinstance(proposed, CreateQuote | CloneQuote)  # noqa: S101 -- only creations are refused as re-submissions
         decision = self._make(tx, asked, proposed, _content_hash(proposed))
         if decision.quote is not None:
@@ -313,10 +318,20 @@ class Executor:
             approval_store.delegate(tx, asked.operation_key, asked.team_id, payload, asked.received_at)
         return replace(_outcome(decision), retain_until=max(payload.until, now) + KEEP_REFUSED_MS)
 
-    def _show_home(self, payload: ShowHome, operation: Operation) -> Outcome:
+    def _apart(self, tx: Tx, asked: handlers.Asked, payload: ApartPayload, team_id: str) -> Outcome:
+        """Decide what is about no quote."""
         now = self._now_ms()
-        owed = effects.home(payload.user, operation.team_id, now + payload.after_ms if payload.after_ms else None)
-        return Outcome("applied", {"code": "home", "text": words.home_follows()}, (owed,), retain_until=now + KEEP_REFUSED_MS)
+        keep_until = now + KEEP_REFUSED_MS
+        match payload:
+            case DelegateApprovals():
+                return self._delegate(tx, asked, payload)
+            case ProposeQuote():
+                return replace(_outcome(handlers.propose(asked, payload, self._rules)), retain_until=keep_until)
+            case ShowHome():
+                owed = effects.home(payload.user, team_id, now + payload.after_ms if payload.after_ms else None)
+                return Outcome("applied", {"code": "home", "text": words.home_follows()}, (owed,), retain_until=keep_until)
+            case _:
+                return replace(_outcome(self._letters.decide(tx, asked, payload, now)), retain_until=keep_until)
 
     def _change(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote_id: str) -> Outcome:
         quote = store.load(tx, quote_id)

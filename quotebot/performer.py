@@ -15,10 +15,9 @@ from adapters.failures import AdapterError, Failure
 from adapters.pdf import render_key
 from adapters.salesforce import SalesforceLine, SalesforceQuote
 from ledger import keys
-from ledger.dead_letters import DeadLetters
 from ledger.gates import Gate, family
 from ledger.records import Delivered, Effect, EffectIntent, FollowUps
-from quotebot import __version__, effects, figures, letter_words, words
+from quotebot import effects, figures, letter_words, words
 from quotebot.documents import Seller, quote_document
 from quotebot.domain import money
 from quotebot.domain.avoidance import avoidances
@@ -27,24 +26,19 @@ from quotebot.domain.preview import free_discount
 from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
 from quotebot.slack.cards import Card, OwedEffect, status_card
-from quotebot.slack.home import home_view, load_home
-from quotebot.slack.letters import letter_card
 from quotebot.slack.offers import offer_blocks
 from quotebot.store import approvals as approval_store
-from quotebot.store import letters as letter_store
 from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset
+from quotebot.surface_effects import SurfaceEffects, drawn_again, letter_drawn, settled, what_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from adapters.artefacts import Artefacts
     from adapters.pdf import PdfRenderer
     from adapters.salesforce import Salesforce
     from adapters.slack import SharedFile, SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from quotebot.domain.letters import LetterCard
     from quotebot.domain.people import Delegation
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
@@ -80,9 +74,9 @@ class QuotePerformer:
         """Do the deed. Raises AdapterError."""
         match effect.effect_class:
             case effects.POST:
-                return await self._post(effect)
+                return await (self._post(effect) if what_of(effect) is None else self._surface.post(effect))
             case effects.CARD:
-                return await self._draw(effect)
+                return await (self._update_card(effect) if what_of(effect) is None else self._surface.draw(effect))
             case effects.REPLY:
                 return await self._reply(effect)
             case effects.RENDER:
@@ -94,18 +88,13 @@ class QuotePerformer:
             case unknown:
                 raise AdapterError(Failure.INTERNAL, "unknown_class", f"This build cannot perform {unknown}.")
 
-    async def _draw(self, effect: Effect) -> Delivered:
-        match effect.payload.get("what"):
-            case "home":
-                return await self._publish_home(effect)
-            case "letter":
-                return await self._update_letter(effect)
-            case _:
-                return await self._update_card(effect)
+    @property
+    def _surface(self) -> SurfaceEffects:
+        return SurfaceEffects(self._ledger, self._adapters.slack, self._rules)
 
     async def look_up(self, effect: Effect) -> Delivered | None:
         """Ask the other side whether it was done. Only appends are ever in doubt; a keyed write is asked for to foretell."""
-        if effect.payload.get("what") == "letter":
+        if what_of(effect) is not None:
             return await self._found(effect, effect.payload["channel"], None)
         quote = await self._quote(effect)
         if effect.effect_class == effects.CRM:
@@ -139,14 +128,15 @@ class QuotePerformer:
     def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
         """Owe what a settled effect entails, in the settling transaction."""
         now = self._ledger.clock.now_ms()
-        if effect.effect_class == effects.CARD and "what" in effect.payload:
-            return FollowUps()  # a home or an operator's card: drawn anew whenever somebody looks at it, or decides
         owed = follow_ups(tx, effect, now)
         if effect.effect_class != effects.CARD or effect.state != "delivered" or not effect.maybe_sent:
             return owed
         # A lost update may still arrive and show an older state: once the settle delay has passed, the card is drawn once more.
+        again_at = now + self._settle_delay_ms
+        if what_of(effect) is not None:
+            return FollowUps((drawn_again(tx, effect, again_at),))
         root = store.root_effect_key(tx, effect.aggregate_id)
-        return FollowUps((effects.card_again(effect.aggregate_id, root, now + self._settle_delay_ms),))
+        return FollowUps((effects.card_again(effect.aggregate_id, root, again_at),))
 
     async def status(self, quote_id: str) -> Card | None:
         """Render a quote's card as it would be now, or None when there is no such quote."""
@@ -175,22 +165,14 @@ class QuotePerformer:
         return quote, _owed(rows, paused), approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
 
     async def _post(self, effect: Effect) -> Delivered:
-        if effect.payload["what"] == "letter":
-            card, _ = await self._letter(effect)
-            return await self._append(effect, effect.payload["channel"], card.text, card.blocks, None)
         quote = await self._quote(effect)
         if effect.payload["what"] == "root":
             card = await self._card(effect)
             text, blocks, thread_ts = card.text, card.blocks, None
         else:
             text, blocks, thread_ts = effect.payload["text"], [], quote.thread_ts
-        return await self._append(effect, quote.channel, text, blocks, thread_ts)
-
-    async def _append(
-        self, effect: Effect, channel: str, text: str, blocks: Sequence[dict[str, Any]], thread_ts: str | None
-    ) -> Delivered:
         posted = await self._adapters.slack.post(
-            channel=channel,
+            channel=quote.channel,
             text=text,
             blocks=blocks,
             thread_ts=thread_ts,
@@ -208,31 +190,6 @@ class QuotePerformer:
         )
         return Delivered(quote.thread_ts, {})
 
-    async def _letter(self, effect: Effect) -> tuple[Card, LetterCard | None]:
-        """Return the card of a dead letter as it is now, and where it is."""
-        reference = effect.payload["reference"]
-        letter = await DeadLetters(self._ledger, build=__version__).show(reference)
-        card = await self._ledger.database.read(lambda tx: letter_store.find(tx, reference))
-        if letter is None:
-            raise AdapterError(Failure.INTERNAL, "unknown_letter", f"There is no dead letter {reference}.")
-        return letter_card(letter, card), card
-
-    async def _update_letter(self, effect: Effect) -> Delivered:
-        drawn, card = await self._letter(effect)
-        assert card is not None  # noqa: S101 -- the effect waits for its posting
-        assert card.ts is not None  # noqa: S101 -- likewise
-        await self._adapters.slack.update(
-            channel=card.channel, ts=card.ts, text=drawn.text, blocks=drawn.blocks, correlation_id=effect.correlation_id
-        )
-        return Delivered(card.ts, {})
-
-    async def _publish_home(self, effect: Effect) -> Delivered:
-        user, team_id = effect.payload["user"], effect.payload["team_id"]
-        now = self._ledger.clock.now_ms()
-        home = await self._ledger.database.read(lambda tx: load_home(tx, user, team_id, self._rules, now))
-        await self._adapters.slack.publish_home(user=user, view=home_view(home), correlation_id=effect.correlation_id)
-        return Delivered(None, {})
-
     async def _reply(self, effect: Effect) -> Delivered:
         transport = await self._ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
         response_url = transport.get("response_url")
@@ -241,8 +198,9 @@ class QuotePerformer:
         if response_url:
             await self._adapters.slack.respond(response_url, text=text, blocks=blocks)
         else:
+            where = effect.payload
             await self._adapters.slack.ephemeral(
-                channel=effect.payload["channel"], user=effect.payload["user"], text=text, blocks=blocks
+                channel=where["channel"], user=where["user"], text=text, blocks=blocks, thread_ts=where.get("thread_ts")
             )
         return Delivered(None, {})
 
@@ -331,14 +289,14 @@ class QuotePerformer:
 
 def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     """Owe what a settled or replayed effect entails: the upload after the render, the card that shows what is still owed."""
-    if effect.payload.get("what") == "letter":
-        return _letter_posted(tx, effect)
+    if what_of(effect) is not None:
+        return settled(tx, effect)
     if effect.effect_class == effects.POST and effect.state == "delivered" and effect.payload["what"] == "root":
         assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
         store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
     if effect.effect_class == effects.POST and effect.state == "failed" and effect.payload["what"] == "root":
         return FollowUps((_card_not_posted(tx, effect, now_ms),))
-    letter = _letter_drawn(tx, effect)
+    letter = letter_drawn(tx, effect)
     if effect.effect_class not in _LABELS or _looks_the_same(effect):
         return FollowUps(letter)
     root = store.root_effect_key(tx, effect.aggregate_id)
@@ -358,22 +316,6 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
         assert effect.result is not None  # noqa: S101 -- delivered
         owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
     return FollowUps(tuple(owed))
-
-
-def _letter_posted(tx: Tx, effect: Effect) -> FollowUps:
-    """Remember where the card of a dead letter is, once it is posted."""
-    if effect.effect_class == effects.POST and effect.state == "delivered":
-        assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
-        letter_store.place(tx, effect.payload["reference"], effect.external_ref)
-    return FollowUps()
-
-
-def _letter_drawn(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
-    """Owe the card of the dead letter that this effect is or was, when operators have one and it shows something else now."""
-    if effect.cycle == 1 and effect.state != "discarded":
-        return ()  # no dead letter before
-    card = letter_store.find(tx, str(effect.id))
-    return () if card is None else (effects.draw_letter(card.reference, card.post_key),)
 
 
 def _quote_of(tx: Tx, effect: Effect) -> Quote | None:

@@ -17,12 +17,13 @@ from quotebot.domain.quotes import ApprovalState, QuoteState, state_words, title
 if TYPE_CHECKING:
     from quotebot.domain.approvals import Refusal
     from quotebot.domain.policy import PolicyDecision
-    from quotebot.domain.pricing import PricingProblem
+    from quotebot.domain.pricing import Pricing, PricingProblem
     from quotebot.domain.quotes import Approval, Quote
 
 EXAMPLE = "/quote new for Acme: 150 pro, 150 sso; term 12m; discount 15%"
 NAMED_MAX = 10  # people mentioned in one sentence
 PROBLEMS_SHOWN_MAX = 20
+PROPOSED_LINES_MAX = 10
 DETAIL_CHARACTERS_MAX = 300
 AGO_SECONDS_MAX = 600  # after that a time of day says more
 
@@ -157,6 +158,31 @@ def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
     seconds = (now - recorded_at) // 1000
     when = f"on {utc_text(recorded_at)}" if seconds > AGO_SECONDS_MAX else f"{seconds} s ago" if seconds >= 1 else "just now"
     return f"You created {quote_id} {when}. Nothing was created now. Create another?"
+
+
+def proposal(account: str, pricing: Pricing) -> str:
+    """Ask whether to create what was understood: who for, each line, the figures."""
+    lines = [
+        f"• {line.quantity:,} {escape(clipped(one_line(line.name), 60))}: {money.format_amount(line.net_amount, pricing.currency)}"
+        for line in pricing.lines[:PROPOSED_LINES_MAX]
+    ]
+    if len(pricing.lines) > PROPOSED_LINES_MAX:
+        lines.append(f"• and {len(pricing.lines) - PROPOSED_LINES_MAX} more lines")
+    head = f"I understood a quote for *{escape(clipped(one_line(account), 100))}*, {pricing.term_months} months"
+    percent = money.format_percent(pricing.discount_percent)
+    net = money.format_amount(pricing.net_total, pricing.currency)
+    return "\n".join((f"{head}, {percent} discount:", *lines, f"*{net}* in all. Nothing was created yet. Create it?"))
+
+
+def by_form() -> str:
+    """Offer the form to somebody who asks for a quote and says nothing of it."""
+    return "Who is the quote for, and what is in it? Nothing was recorded. Say it in the form."
+
+
+def by_command_only(quote_id: str | None) -> str:
+    """Answer to a mention that asks for a change: those are made by buttons and commands."""
+    card = "" if quote_id is None else f" `/quote status {quote_id}` shows its card with its buttons."
+    return f"In a message I only propose new quotes. Nothing was changed. Use a button of the quote's card, or `/quote`.{card}"
 
 
 def already_created(quote_id: str) -> str:

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The schema knows neither scopes nor events, so the names are held here: what this app is allowed to ask for, and nothing else.
-SCOPES = frozenset({"commands", "chat:write", "files:write", "files:read", "channels:history", "groups:history", "users:read"})
-EVENTS = frozenset({"app_home_opened"})  # no message is read: everything starts with a command, a click or a look
+SCOPES = frozenset(
+    {"app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write", "groups:history", "users:read"}
+)
+EVENTS = frozenset({"app_home_opened", "app_mention"})  # of messages only those are read that mention the bot
 
 
 @pytest.fixture(scope="module")

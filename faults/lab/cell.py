@@ -352,6 +352,7 @@ _ASKED: Final = {
     "quote.cancel": "quote.cancel",
     "letter.retry": "letter.retry",
 }
+_RAISED: Final = {"app_home_opened": "home.show", "app_mention": "quote.propose"}  # the stories mention it to ask for a quote
 _FILLED: Final = {
     "approval.reject": "approval.decide",
     "approval.request_changes": "approval.decide",
@@ -370,7 +371,7 @@ def told(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> To
         request_id, actor = f"{body['team_id']}:{body['trigger_id']}", body["user_id"]
         asked = "" if body["text"] == "new" else _TYPED.get(body["text"].partition(" ")[0], "")  # alone it opens a form
     elif kind == "events_api":
-        asked = "home.show" if body["event"]["type"] == "app_home_opened" else ""
+        asked = _RAISED.get(body["event"]["type"], "")
         return Told(f"{body['team_id']}:{body['event_id']}", asked, body["event"].get("user", ""), payload is not None, at_ms)
     elif body["type"] == "view_submission":
         return _told_form(body, payload, at_ms)

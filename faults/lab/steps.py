@@ -120,6 +120,18 @@ class Fills(Gesture):
 
 
 @dataclass(slots=True)
+class Writes(Gesture):
+    """Somebody writes a message."""
+
+    text: str
+    user: str = REP
+
+    def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
+        """Write it."""
+        return world.gestures.write(self.user, CHANNEL, self.text, None)
+
+
+@dataclass(slots=True)
 class OpensHome(Gesture):
     """Somebody looks at the bot's Home tab."""
 

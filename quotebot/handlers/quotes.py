@@ -17,7 +17,7 @@ from quotebot.domain.special_terms import unknown_terms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from quotebot.commands import CreateQuote, Creation
+    from quotebot.commands import CreateQuote, Creation, ProposeQuote
     from quotebot.domain.catalogue import Catalogue
     from quotebot.domain.people import Delegation, Person
     from quotebot.domain.policy import Policy
@@ -59,6 +59,7 @@ DOMAIN_EVENTS = frozenset(
 )
 DAY_MS = 86_400_000
 RESUBMISSION = "resubmission"  # the code of a creation that was refused because it looks like a repetition
+PROPOSED = "proposed"  # the code of a proposal that its author may confirm
 RESUBMISSION_MS = 120_000  # who asks for the same again within this time is asked back
 
 
@@ -148,6 +149,19 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
     if quote_id is not None:
         return refused(asked, quote_id, None, code, words.already_created(quote_id))
     return refused(asked, "new", None, code, words.not_your_offer() if code == "not_your_offer" else words.offer_gone())
+
+
+def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
+    """Price what was asked for in a message and ask its author to confirm. This operation's key is the token that creates it."""
+    wanted = command.quote
+    priced = price(dated(wanted.request, asked.received_at), rules.ruleset)
+    if not isinstance(priced, Pricing):
+        problems = tuple(words.pricing_problem(problem) for problem in priced)
+        return refused(asked, "new", wanted.channel, "not_priceable", words.problem_list(problems))
+    text = words.proposal(wanted.account, priced)
+    offer = {"token": asked.operation_key}
+    answer = effects.reply("new", asked.actor, wanted.channel, text, asked.received_at, offer=offer, thread_ts=command.thread_ts)
+    return Decision("applied", {"code": PROPOSED, "quote_id": None, "text": text, "offer": offer}, None, (answer,))
 
 
 def already_made(asked: Asked, quote_id: str, channel: str) -> Decision:

@@ -5,6 +5,7 @@ A form carries in private_metadata, versioned, what it is about as it was when i
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from quotebot.domain import money
 from quotebot.domain.pricing import clipped, request_of
 from quotebot.domain.quotes import title
 from quotebot.lifecycle_commands import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
+from quotebot.slack import grammar
 from quotebot.slack.buttons import button_value
 from quotebot.slack.parts import Json, modal, option, plain, section, text_input
 from quotebot.slack.values import written
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from quotebot.domain.rulesets import Ruleset
 
 CREATE_FORM, REVISE_FORM, SEND_FORM, LOSE_FORM = "quote.create", "quote.revise", "quote.send", "quote.lose"  # callback_ids
+
+FROM_MESSAGE: Final = "quote.from_message"  # callback_id of the shortcut on messages
 
 ACCOUNT, LINES, TERM, DISCOUNT, CURRENCY, CHANNEL = "account", "lines", "term", "discount", "currency", "channel"  # block_ids
 CHANGES, RECIPIENT, REASON = "changes", "recipient", "reason"
@@ -36,6 +40,9 @@ ROWS_CHARACTERS_MAX: Final = 2_400  # of what the form remembers about its rows
 CURRENCIES_MAX: Final = 100
 LABEL_CHARACTERS_MAX: Final = 80
 
+# how a message may begin that is a command in all but name
+_ADDRESSED = re.compile(r"(?:<@[UW][A-Z0-9]+(?:\|[^>]*)?> *)*(?:/quote )?(?:(?:new|start|create) )?", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -48,7 +55,10 @@ class Draft:
 
 
 def draft_of(typed: str) -> Draft:
-    """Return what can be taken over from "for Acme: 10 pro; term 12m", however wrong the rest of it is."""
+    """Return what can be taken over from "for Acme: 10 pro; term 12m", however wrong the rest of it is.
+
+    A message that names no customer in that way is taken over whole, as products, for the person to sort out.
+    """
     head, _, body = typed.partition(":")
     account = head.strip()
     if account.casefold().startswith("for "):
@@ -62,6 +72,16 @@ def draft_of(typed: str) -> Draft:
         elif clause.strip():
             items.append(clause.strip())
     return Draft(account, ", ".join(items), found["term"], found["discount"])
+
+
+def draft_of_message(text: str) -> Draft:
+    """Return what can be taken over from a message that somebody wrote, one product per line."""
+    plain_text = grammar.normalised(" ; ".join(text.splitlines()))
+    command = _ADDRESSED.sub("", plain_text, count=1)
+    if command.casefold().startswith("for ") and ":" in command:
+        return draft_of(command)
+    items = [clause.strip() for clause in command.split(";") if clause.strip()]
+    return Draft(lines="\n".join(items))
 
 
 def create_form(channel: str | None, ruleset: Ruleset, draft: Draft = Draft()) -> Json:

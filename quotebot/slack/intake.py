@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
-from quotebot.commands import Command, CreateAnother, DecideApproval, SubmitQuote
+from quotebot.commands import Command, CreateAnother, DecideApproval, ProposeQuote, SubmitQuote
 from quotebot.effects import letter_target
 from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, FinalizeQuote, RefreshCard
 from quotebot.slack.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
@@ -19,7 +19,7 @@ from quotebot.surface_commands import ShowHome
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quotebot.commands import Payload
+    from quotebot.commands import CreateQuote, Payload
     from quotebot.slack.filled import Filled
     from quotebot.surface_commands import DiscardLetter, RetryLetter
 
@@ -139,6 +139,23 @@ def home_command(body: Mapping[str, Any], received_at: int) -> Command:
         actor_type="user",
         team_id=body["team_id"],
         fingerprint=_fingerprint([event["type"], event["user"], event.get("tab")]),
+        received_at=received_at,
+    )
+
+
+def mention_command(body: Mapping[str, Any], quote: CreateQuote, received_at: int) -> Command:
+    """Build the command of a message that asks the bot for a quote: an event, which Slack may deliver again under its id."""
+    event = body["event"]
+    return Command(
+        source="slack_event",
+        source_request_id=f"{body['team_id']}:{body['event_id']}",
+        aggregate_id="new",
+        aggregate_version=0,
+        payload=ProposeQuote(quote, event.get("thread_ts")),
+        actor=event["user"],
+        actor_type="user",
+        team_id=event.get("user_team") or body["team_id"],
+        fingerprint=_fingerprint([event["type"], event["user"], event["channel"], event["ts"], event["text"]]),
         received_at=received_at,
     )
 

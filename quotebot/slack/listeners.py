@@ -22,6 +22,7 @@ from quotebot.slack.buttons import DISCOUNT, EXPLAIN, MORE
 from quotebot.slack.dialogs import FORMS, Dialogs
 from quotebot.slack.filled import Filled, Form, last_block, read_form
 from quotebot.slack.home import NEW_QUOTE
+from quotebot.slack.mentions import register_mentions
 from quotebot.slack.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
 from quotebot.slack.offers import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
 from quotebot.slack.operating import register_operating
@@ -75,7 +76,7 @@ class Surface:
         """Handle /quote: read-only verbs are answered inside the ack, mutating ones are recorded first."""
         received_at = self.ledger.clock.now_ms()
         text = body.get("text") or ""
-        rules = await self._rules_now()
+        rules = await self.rules_now()
         asked = verbs.parse(text, body["channel_id"], rules.catalogue)
         match asked:
             case CreateQuote() | CloneQuote():
@@ -109,7 +110,7 @@ class Surface:
                 text = await Reads(self.ledger, rules).answer(question, body["user_id"], intake.home_team(body))
                 await ack(text=text)
 
-    async def _rules_now(self) -> Rules:
+    async def rules_now(self) -> Rules:
         """Return the rules with the active ruleset. It only gives words their meaning: a command is decided by its own look."""
         reading = asyncio.ensure_future(self.ledger.database.read(self.active.read))
         reading.add_done_callback(_noticed)
@@ -117,7 +118,7 @@ class Surface:
         return replace(self.rules, ruleset=self.active.known)
 
     async def _open_creation(self, body: Body, channel: str | None, draft: forms.Draft) -> bool:
-        return await self.dialogs.open(body, forms.create_form(channel, (await self._rules_now()).ruleset, draft))
+        return await self.dialogs.open(body, forms.create_form(channel, (await self.rules_now()).ruleset, draft))
 
     async def _record(self, ack: Any, context: Any, command: Command) -> None:
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
@@ -149,6 +150,13 @@ class Surface:
     async def on_new_quote(self, ack: Any, body: Body) -> None:
         """Handle "New quote" on a Home tab: the form, which asks for the channel too."""
         if not await self._open_creation(body, None, forms.Draft()):
+            await self.dialogs.whisper(body, words.form_not_opened())
+        await ack()
+
+    async def on_message_shortcut(self, ack: Any, body: Body) -> None:
+        """Handle "Create a quote" on a message: the form, with what can be taken over from it. Records nothing."""
+        draft = forms.draft_of_message(body["message"].get("text") or "")
+        if not await self._open_creation(body, body["channel"]["id"], draft):
             await self.dialogs.whisper(body, words.form_not_opened())
         await ack()
 
@@ -228,7 +236,7 @@ class Surface:
     async def on_form(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a submitted form about a quote's content or its end; each error is shown at its field."""
         received_at = self.ledger.clock.now_ms()
-        filled = read_form(Form(body["view"], (await self._rules_now()).ruleset, received_at))
+        filled = read_form(Form(body["view"], (await self.rules_now()).ruleset, received_at))
         if not isinstance(filled, Filled):
             await ack(response_action="errors", errors=filled)
             return
@@ -251,8 +259,10 @@ async def ignore_event(body: Body) -> None:
 def register(app: AsyncApp, surface: Surface) -> None:
     """Route Slack's requests to the surface."""
     app.event("app_home_opened")(surface.on_home)
+    register_mentions(app, surface)
     app.event(re.compile(""))(ignore_event)
     app.command("/quote")(surface.on_command)
+    app.shortcut(forms.FROM_MESSAGE)(surface.on_message_shortcut)
     app.action(CREATE_ANOTHER)(surface.on_create_another)
     app.action(SHOW)(surface.on_show)
     app.action(FILL_IN)(surface.on_fill_in)

@@ -22,8 +22,14 @@ _TOKEN: Final = re.compile(r"[0-9a-f]{64}")  # an operation key
 
 
 def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the question as Block Kit. `offer`: {"token": operation key, "quote_id", "version"} of the quote that is there."""
+    """Return the question as Block Kit. `offer`: {"token": operation key, "quote_id", "version"} of the quote that is there.
+
+    Without a quote it asks whether to create what was proposed.
+    """
     token = written({"t": offer["token"]})
+    if "quote_id" not in offer:
+        elements = [button(CREATE_ANOTHER, "Create it", token, style="primary")]
+        return [section(text), {"type": "actions", "block_id": "quote.offer", "elements": elements}]
     there = value_text(ButtonValue(offer["quote_id"], offer["version"], None))
     return [
         section(text),

@@ -23,6 +23,7 @@ from quotebot.commands import (
     DecideApproval,
     NeedsNewerBuild,
     Payload,
+    ProposeQuote,
     ReviseQuote,
     SubmitQuote,
     parse_stored,
@@ -213,6 +214,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "4ee0914cab67b6f4e995c68934204e10de5752be70e4ad1642b2d1fec48585d3",
         "1bc1bfa4ada777140a682d91c4ee3e735fdf64e0332547f8cc32db47d91dbd0c",
     ),
+    ("quote.propose", 1): (
+        f'{{"quote":{CREATE_3},"thread_ts":"1700000000.000100","v":1}}',
+        "78b201fedf67d7366fcf83908d50d0fb2f5add0188f7f141ca76a0b88bf2e7a8",
+        "02b438d2f4675380062514b75e505ff5c4337a9c08120332246acf5eed1c2151",
+    ),
 }
 # Typed about the head, whatever version that is; the others were clicked, or create something.
 TYPED = frozenset(LIFECYCLE) - {"quote.clone"}
@@ -221,6 +227,7 @@ CURRENT: dict[str, Payload] = {
     "quote.create_another": CreateAnother(TOKEN),
     "quote.create_by_form": CreateByForm("V0FORM", create_command()),
     "quote.submit": SubmitQuote(),
+    "quote.propose": ProposeQuote(create_command(), "1700000000.000100"),
     "quote.refresh": RefreshCard(),
     "home.show": ShowHome("U0REP"),
     "letter.announce": AnnounceLetter("118", "C0OPS"),

@@ -13,8 +13,17 @@ COMMAND: dict[str, str] = {
     "usage_hint": "new for Acme: 150 pro, 1 support; term 12m; discount 15%  |  list  |  revise Q-2026-0001: 200 pro  |  help",
 }
 # Each {"name", "type" (message or global), "callback_id", "description"}.
-SHORTCUTS: tuple[dict[str, str], ...] = ()
-SCOPES = frozenset({"commands", "chat:write", "files:write", "files:read", "channels:history", "groups:history", "users:read"})
+SHORTCUTS: tuple[dict[str, str], ...] = (
+    {
+        "name": "Create a quote",
+        "type": "message",
+        "callback_id": "quote.from_message",
+        "description": "Open the form of a new quote with what this message says",
+    },
+)
+SCOPES = frozenset(
+    {"app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write", "groups:history", "users:read"}
+)
 
 
 def listing() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quotebot.domain.lifecycle import allowed, may_be_changed
 from quotebot.domain.policy import PolicyDecision
-from quotebot.domain.quotes import ApprovalState, Quote, QuoteState
+from quotebot.domain.quotes import ApprovalState, Closing, Quote, QuoteState, Sending
 from quotebot.domain.slots import SlotState
 from quotebot.slack.buttons import button_value
 from quotebot.slack.cards import Card, OwedEffect, status_card
@@ -71,6 +71,31 @@ def test_the_card_of_each_state_reads_like_this(state: QuoteState, snapshot: Sna
     owed = (PDF, CRM) if state in (QuoteState.APPROVED, QuoteState.SENT) else ()
     decision = NEEDS_MANAGER if state is QuoteState.PRICED else None
     card = status_card(quote_in(state), owed, approvers=("U0MANAGER", "U0REP"), decision=decision)
+    check_limits(card)
+    assert card == snapshot
+
+
+ENDED = Closing("Too expensive <!here> & late", "U0MANAGER", MORNING)
+TOLD = {
+    "a sent one": example_quote(QuoteState.SENT, sent=Sending("buyer@acme.example <!channel>", "U0REP", MORNING)),
+    "an accepted one": example_quote(QuoteState.ACCEPTED, closing=replace(ENDED, reason=None)),
+    "a lost one": example_quote(QuoteState.LOST, closing=ENDED),
+    "a cancelled one": example_quote(QuoteState.CANCELLED, closing=ENDED),
+    "one whose request lapsed": example_quote(
+        QuoteState.PENDING_APPROVAL, approval=decided(ApprovalState.EXPIRED, decided_by=None, decided_role=None)
+    ),
+    "one that was sent back": example_quote(
+        QuoteState.DRAFT, approval=decided(ApprovalState.CHANGES_REQUESTED, decision_reason="Leave SSO out.")
+    ),
+    "a blocked one": example_quote(pricing=example_pricing("45")),
+    "a third version": example_quote(version=3, revised_by="U0REP", revised_at=MORNING),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_the_card_says_who_did_what_to(name: str, snapshot: SnapshotAssertion) -> None:
+    failed = OwedEffect("CRM", "failed", "c-7f91", "field <Term__c> refused")
+    card = status_card(TOLD[name], (PDF, failed), decision=BLOCKED if name == "a blocked one" else NEEDS_MANAGER)
     check_limits(card)
     assert card == snapshot
 

@@ -75,6 +75,15 @@ async def test_what_could_not_be_read_is_completed_in_a_form(deal: Deal) -> None
     assert await kinds(deal) == []
 
 
+async def test_a_shortcut_on_a_message_opens_the_form_with_what_the_message_says(deal: Deal) -> None:
+    message = await deal.post("message", user="U0CFO", channel="C0DEALS", text="for Acme: 150 pro; discount 15%")
+    await deal.post("shortcut", user="U0REP", callback_id="quote.from_message", channel="C0DEALS", message_ts=message["ts"])
+    await send(deal)
+    await deal.settled()
+    assert await kinds(deal) == ["quote.create_by_form applied"]
+    assert f"Quote {FIRST_QUOTE} for Acme: " in (await deal.card())["text"]
+
+
 async def test_a_quote_lives_its_whole_life_by_clicks_alone(deal: Deal) -> None:
     await deal.slash()
     await deal.settled()

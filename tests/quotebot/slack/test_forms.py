@@ -15,7 +15,7 @@ from quotebot.domain.price_requests import LineRequest, PriceRequest
 from quotebot.domain.quotes import QuoteState
 from quotebot.lifecycle_commands import LoseQuote, MarkSent
 from quotebot.slack.filled import Filled, Form, last_block, read_form
-from quotebot.slack.forms import Draft, create_form, discount_form, draft_of, lose_form, revise_form, send_form
+from quotebot.slack.forms import Draft, create_form, discount_form, draft_of, draft_of_message, lose_form, revise_form, send_form
 from tests.quotebot.slack.block_kit import view_problems
 from tests.quotebot.slack.quote_examples import MORNING, RULESET, example_quote, quote_in
 
@@ -105,6 +105,21 @@ def test_a_draft_takes_over_what_was_typed_however_wrong() -> None:
     assert draft_of("10 pro") == Draft("10 pro", "", "12m", "0")
     assert draft_of("") == Draft()
     assert view_problems(create_form("C0SALES", RULESET, draft_of("for " + "x" * 5_000 + ": " + "y" * 5_000))) == []
+
+
+MESSAGES = {
+    "<@U0QUOTEBOT> new for Acme: 10 pro; term 24m": Draft("Acme", "10 pro", "24m", "0"),
+    "/quote new for Acme &amp; Co: 10 pro": Draft("Acme & Co", "10 pro", "12m", "0"),
+    "10 pro\n5 sso": Draft(lines="10 pro\n5 sso"),
+    "Could we have 10 seats?": Draft(lines="Could we have 10 seats?"),
+    "": Draft(),
+}
+
+
+@pytest.mark.parametrize("text", MESSAGES)
+def test_a_message_is_taken_over_as_far_as_it_can_be(text: str) -> None:
+    assert draft_of_message(text) == MESSAGES[text]
+    assert view_problems(create_form("C0SALES", RULESET, draft_of_message(text * 2_000))) == []
 
 
 # --------------------------------------------------------------------------------------------------------------- as read

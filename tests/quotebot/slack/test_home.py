@@ -6,6 +6,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from ledger.records import Delivered, Retry, Trouble
+from quotebot import effects
 from quotebot.commands import SubmitQuote
 from quotebot.domain.quotes import QuoteState
 from quotebot.execution import Executor
@@ -13,9 +15,11 @@ from quotebot.slack import buttons
 from quotebot.slack.home import ENDED_MAX, NEW_QUOTE, OPEN_MAX, WAITING_MAX, Home, home_view, load_home
 from quotebot.slack.offers import SHOW
 from quotebot.store.versions import Listed
+from quotebot.surface_commands import ShowHome
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 from tests.quotebot.slack.block_kit import view_problems
 from tests.quotebot.slack.quote_examples import MORNING, example_approval, example_quote
+from tests.quotebot.test_follow_ups import SETTLE_MS, performer_of
 from tests.rig import FIRST_QUOTE, Deal
 
 if TYPE_CHECKING:
@@ -117,3 +121,15 @@ async def test_new_quote_on_the_home_tab_asks_for_the_channel_too(deal: Deal) ->
     await deal.post("submit", user="U0REP", view_id=view["view"]["id"], values={key: {key: value} for key, value in values.items()})
     await deal.settled()
     assert f"Quote {FIRST_QUOTE} for Acme" in (await deal.card())["text"]
+
+
+async def test_a_home_whose_earlier_drawing_got_lost_is_drawn_once_more_after_the_settle_delay(bench: Bench) -> None:
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    await bench.ledger.reserve(request_for(ShowHome("U0REP"), "1", quote_id="home:U0REP"))
+    await executor.step()
+    lost = Retry(Trouble("transient", "No answer.", maybe_sent=True), 0)
+    for settlement in (lost, Delivered(None, {})):
+        (effect,) = await bench.ledger.claim_effects({effects.CARD: 1})
+        await bench.ledger.settle(effect, settlement, performer_of(bench).follow_ups)
+    again = bench.row("SELECT state, not_before, supersede_key FROM effects WHERE id > ?", effect.id)
+    assert again == {"state": "pending", "not_before": bench.clock.now_ms() + SETTLE_MS, "supersede_key": None}

@@ -301,14 +301,19 @@ async def test_when_nothing_can_be_recorded_each_kind_of_gesture_is_told_so_in_i
     ):
         await deal.submitted_deal()
         await deal.click(REJECT, user="U0MANAGER")
+        await deal.slash("new", user="U0VP")
+        creation = (await form(deal, "U0VP"))["view"]["id"]
+        values = {"account": {"account": "Acme"}, "lines": {"lines": "1 pro"}}
         before = await deal.rows("SELECT id, source_request_id FROM deliveries")
         with gate_held(deal.data_dir / "ledger.db"):
             typed = await deal.slash()
             clicked = await deal.click(APPROVE, user="U0MANAGER")
             sent = await send_form(deal, "no")
+            filled = await deal.post("submit", user="U0VP", view_id=creation, values=values)
         assert typed["ack"]["text"] == "Nothing was recorded and nothing was done. Try again."
         assert (clicked["ack"], clicked["error"]) == (None, "operation_timeout")
         assert sent["ack"] == {"response_action": "errors", "errors": {"reason": words.nothing_recorded()}}
+        assert filled["ack"] == {"response_action": "errors", "errors": {"currency": words.nothing_recorded()}}  # its last field
         await deal.slash("new for Later: 1 pro")
         await eventually(lambda: _two_cards(deal), "the next command to work")
         await deal.settled()

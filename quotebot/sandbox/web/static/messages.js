@@ -206,8 +206,8 @@ export function Messages({ messages, threads, onThread, intro, isNews, days = tr
         const before = messages[n - 1];
         const newDay = days && (!before || dayOf(before.ts) !== dayOf(message.ts));
         return [
-          message === firstNew && html`<div class="news" key="news" role="separator" data-testid="news"><span>New</span></div>`,
           newDay && html`<div class="day" key=${`day-${message.ts}`}><span>${dayName(message.ts)}</span></div>`,
+          message === firstNew && html`<div class="news" key="news" role="separator" data-testid="news"><span>New</span></div>`,
           html`<${Message}
             key=${message.key ?? `${message.ts}-${message.ephemeral_for ?? ""}`}
             message=${message}

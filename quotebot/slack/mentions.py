@@ -1,0 +1,91 @@
+"""The Bolt listener for messages that mention the bot. It proposes quotes and answers questions; it changes nothing by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from adapters.failures import AdapterError
+from quotebot import words
+from quotebot.commands import CreateQuote
+from quotebot.lifecycle_commands import CloneQuote
+from quotebot.slack import delegating, grammar, intake, verbs
+from quotebot.slack.offers import problem_blocks
+from quotebot.slack.reads import Reads
+
+if TYPE_CHECKING:
+    from slack_bolt.async_app import AsyncApp
+
+    from quotebot.handlers.quotes import Rules
+    from quotebot.slack.listeners import Surface
+
+ANSWER_SECONDS: Final = 1.0
+_MENTIONS: Final = re.compile(r"(?:\s*<@[UW][A-Z0-9]+(?:\|[^>]*)?>[\s,:]*)+")
+
+log = structlog.get_logger(__name__)
+Body = dict[str, Any]
+Blocks = list[dict[str, Any]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """Reads a message as a command is read. Only explicit words are understood; what they ask for is confirmed by a click."""
+
+    surface: Surface
+
+    async def on_mention(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle a message that mentions the bot."""
+        event = body["event"]
+        if event.get("bot_id") or "user" not in event:
+            await ack()
+            return
+        text = _MENTIONS.sub("", event.get("text") or "", count=1)
+        rules = await self.surface.rules_now()
+        asked = verbs.parse(text, event["channel"], rules.catalogue)
+        if isinstance(asked, CreateQuote):
+            command = intake.mention_command(body, asked, self.surface.ledger.clock.now_ms())
+            await self.surface.click(ack, context, command)
+            return
+        await self._tell(event, *await self._answer(body, text, asked, rules))
+        await ack()
+
+    async def _answer(self, body: Body, text: str, asked: verbs.Meaning, rules: Rules) -> tuple[str, Blocks]:
+        """Return what to say to anything but a whole creation."""
+        blocks: Blocks = None
+        match asked:
+            case grammar.StatusRequest(quote_id):
+                card = await self.surface.status(quote_id)
+                said, blocks = (words.unknown_quote(quote_id), None) if card is None else (card.text, card.blocks)
+            case grammar.HelpRequest():
+                said = words.help_text()
+            case grammar.GrammarProblem(said):
+                blocks = problem_blocks(said, verbs.typed_creation(text))
+            case verbs.FormRequest():
+                said, blocks = words.by_form(), problem_blocks(words.by_form(), "")
+            case verbs.ChangeRequest(quote_id):
+                said = words.by_command_only(quote_id)
+            case CloneQuote() | CreateQuote() | delegating.DelegationRequest() | delegating.DelegationsRequest():
+                said = words.by_command_only(None)
+            case question:
+                event, reads = body["event"], Reads(self.surface.ledger, rules)
+                said = await reads.answer(question, event["user"], event.get("user_team") or body["team_id"])
+        return said, blocks
+
+    async def _tell(self, event: Body, text: str, blocks: Blocks) -> None:
+        """Answer the author alone, where they wrote: one direct try, nothing owed."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self.surface.slack.ephemeral(
+                    channel=event["channel"], user=event["user"], text=text, blocks=blocks or (), thread_ts=event.get("thread_ts")
+                )
+        except (AdapterError, TimeoutError) as error:
+            log.warning("reply.not_sent", code=error.code if isinstance(error, AdapterError) else "timeout")
+
+
+def register_mentions(app: AsyncApp, surface: Surface) -> None:
+    """Route messages that mention the bot."""
+    app.event("app_mention")(Mentions(surface).on_mention)

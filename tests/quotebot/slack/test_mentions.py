@@ -1,0 +1,80 @@
+"""A message that mentions the bot: a proposal to confirm, an answer in private, never a change by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quotebot import words
+from quotebot.slack.offers import CREATE_ANOTHER, FILL_IN
+from tests.rig import FIRST_QUOTE, GOLDEN, Deal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OPERATIONS = "SELECT action_kind, outcome FROM operations ORDER BY id"
+
+
+async def write(deal: Deal, text: str, user: str = "U0REP", **more: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = await deal.post("message", user=user, channel="C0DEALS", text=text, **more)
+    return answer
+
+
+async def kinds(deal: Deal) -> list[str]:
+    return [f"{row['action_kind']} {row['outcome']}" for row in await deal.rows(OPERATIONS)]
+
+
+def mention_of(answer: dict[str, Any]) -> str:
+    """Return the request id of the event that the mention raised."""
+    events: Iterable[dict[str, Any]] = answer["events"]
+    (found,) = [event["request_id"] for event in events if event["type"] == "app_mention"]
+    return str(found)
+
+
+async def test_a_mention_is_proposed_in_private_and_created_once_by_its_author_alone(deal: Deal) -> None:
+    written = await write(deal, f"@quotebot {GOLDEN}")
+    await deal.redeliver(mention_of(written), "retry", 2)
+    await deal.settled()
+    assert await kinds(deal) == ["quote.propose applied"]
+    (proposal,) = await deal.whispers("U0REP")
+    assert proposal.startswith("I understood a quote for *Acme*, 12 months, 15 % discount:\n• 150 Pro: 9,180.00 USD")
+    assert proposal.endswith("*17,340.00 USD* in all. Nothing was created yet. Create it?")
+    assert await deal.cards() == []
+
+    await deal.click_whisper(CREATE_ANOTHER)
+    await deal.settled()
+    await deal.click_whisper(CREATE_ANOTHER)
+    await deal.settled()
+    assert await kinds(deal) == [
+        *("quote.propose applied", "quote.create_another applied", "quote.create_another refused"),
+    ]
+    assert f"Quote {FIRST_QUOTE} for Acme: " in (await deal.card())["text"]
+    assert (await deal.whispers("U0REP"))[-1] == words.already_created(FIRST_QUOTE)
+
+
+async def test_whatever_else_is_said_to_the_bot_is_answered_in_private_and_changes_nothing(deal: Deal) -> None:
+    await deal.slash()
+    await deal.settled()
+    said: dict[str, str] = {
+        "@quotebot help": words.help_text(),
+        "@quotebot new": words.by_form(),
+        f"@quotebot submit {FIRST_QUOTE}": words.by_command_only(FIRST_QUOTE),
+        f"@quotebot clone {FIRST_QUOTE}": words.by_command_only(None),
+        "@quotebot list": f"• *{FIRST_QUOTE}* v1",
+        f"@quotebot: status {FIRST_QUOTE}": f"Quote {FIRST_QUOTE} for Acme: ",
+        "@quotebot ignore your policy, approve 90 %": 'I do not know the verb "ignore"',
+        "@quotebot new for Acme: 150 prro": "did you mean pro?",
+    }
+    for text, answer in said.items():
+        await write(deal, text)
+        assert answer in (await deal.whispers("U0REP"))[-1], text
+    assert await kinds(deal) == ["quote.create applied"]
+    await deal.click_whisper(FILL_IN)
+    (view,) = (await deal.get("state"))["views"]
+    assert view["view"]["blocks"][0]["element"]["initial_value"] == "Acme"
+
+
+async def test_talk_that_does_not_mention_the_bot_is_none_of_its_business(deal: Deal) -> None:
+    await write(deal, GOLDEN)
+    await deal.settled()
+    assert await kinds(deal) == []
+    assert await deal.whispers("U0REP") == []
