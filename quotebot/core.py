@@ -22,9 +22,10 @@ from ledger.retention import purge
 from quotebot import __version__
 from quotebot.alerts import log_dead_letter
 from quotebot.announcing import announce_letters
+from quotebot.deciding import burial_answer
 from quotebot.directory import Directory
 from quotebot.dispatch import Dispatcher
-from quotebot.execution import Executor, burial_answer
+from quotebot.execution import Executor
 from quotebot.housekeeping import LEASES_PER_LIFE, Housekeeper, Job
 from quotebot.jobs import jobs as scheduled_jobs
 from quotebot.metrics import PAGE_SECONDS, Metrics, page_path, write_page
