@@ -44,7 +44,7 @@ class Housekeeper:
         self._due = {job.name: now + job.first_seconds for job in jobs}
 
     async def run(self) -> None:
-        """Work until cancelled. Raises WritesRefused when nothing can be written until a restart, DamagedError for a broken file."""
+        """Work until cancelled. Raises WritesRefused when nothing is written until a restart, DamagedError for a broken file."""
         while True:
             await self.step()
             await asyncio.sleep(self._poll_seconds)

@@ -40,7 +40,7 @@ async def test_a_whole_file_has_no_problems_while_it_is_written(desk: Desk, path
 
 async def test_damage_is_named_and_what_to_do_about_it(damaged: Path) -> None:
     assert integrity.problems(damaged)
-    with pytest.raises(DamagedError, match=r"(?s)is damaged: .* the bot ends .* newest backup"):
+    with pytest.raises(DamagedError, match=r"(?s)is damaged: .* the bot ends, .* newest backup"):
         await integrity.check(damaged)
 
 
