@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from faults.lab.bot import LabBot, remember_tasks
@@ -61,7 +62,8 @@ class Cell:
         self._loop = VirtualLoop(clock)
         self._death: asyncio.Future[None] = self._loop.create_future()  # of the one in this process
         remember_tasks(self._loop)
-        self._answered: dict[str, Any] | None = None
+        self._acks = 0
+        self._answers: list[dict[str, Any]] = []  # to the one envelope that a process of its own is handed at a time
 
     def twin(self) -> Cell:
         """Return a cell that stands where this one stands and shares nothing with it but the settings. No bot may be running."""
@@ -236,19 +238,21 @@ class Cell:
     async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
         """Hand an envelope to the bot: the World's line."""
         del envelope_id
-        self._answered = None
         told_at = self.clock.now_ms()
+        answers: list[dict[str, Any]] = []  # to this envelope: in this process another may be on its way
         with suppress(DiedError):  # who asked sees no answer; the story sees that the bot is gone
             if isinstance(self.life, LabBot):
-                await self._unless_it_dies(self.life.deliver(text, self._take))
+                await self._unless_it_dies(self.life.deliver(text, partial(self._take, answers)))
             else:
+                self._answers = answers
                 self._ask("deliver", text)
-        payload: dict[str, Any] | None = self._answered
+        payload: dict[str, Any] | None = answers[0] if answers else None
         self.history.append(told(text, kind, payload, told_at))
         return Ack(None, None, "operation_timeout") if payload is None else Ack(payload, 1.0)
 
-    def _take(self, answer: dict[str, Any]) -> None:
-        self._answered = answer
+    def _take(self, answers: list[dict[str, Any]], answer: dict[str, Any]) -> None:
+        answers.append(answer)
+        self._acks += 1
 
     # ------------------------------------------------------------------------------------------------------ the protocol
 
@@ -294,7 +298,7 @@ class Cell:
                 self._look()
                 pipe.send(None)
             elif what == "ack":
-                self._answered = arguments[0]
+                self._take(self._answers, arguments[0])
                 pipe.send(None)
             elif what == "delay":
                 pipe.send(world.delay(arguments[0]))
@@ -314,7 +318,7 @@ class Cell:
             if path.is_file() and not path.name.endswith("-shm"):  # SQLite makes the index of its WAL anew
                 left.update(path.name.encode())
                 left.update(path.read_bytes())
-        left.update(repr((len(self.world.witness.since()), len(self.history), self._answered is not None)).encode())
+        left.update(repr((len(self.world.witness.since()), len(self.history), self._acks)).encode())
         return left.digest()
 
     def _compare_what_was_left(self) -> None:

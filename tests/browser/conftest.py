@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,7 +23,8 @@ _ARGUMENTS = (
     "--disable-sync",
 )
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE_MS = 10_000
+PATIENCE_MS = 20_000  # as long as a busy machine may take
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def _chromium() -> str | None:

@@ -123,7 +123,7 @@ function Shortcuts({ message }) {
     post("shortcut", { user: me, callback_id: callbackId, channel: message.channel, message_ts: message.ts });
   };
   return html`<span class="overflow" ref=${self} onKeyDown=${onKeyDown}>
-    <button type="button" class="icon-button" title="More actions" aria-label="More actions" aria-haspopup="menu" aria-expanded=${open} data-testid="more-actions" onClick=${() => setOpen(!open)}>
+    <button type="button" class="icon-button" title="Shortcuts" aria-label="Shortcuts for this message" aria-haspopup="menu" aria-expanded=${open} data-testid="more-actions" onClick=${() => setOpen(!open)}>
       <${Icon} name="dots" />
     </button>
     ${open &&
