@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,14 @@ from quotebot.sandbox.world import World
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep the collector away from what stays for the whole run: thousands of tests would be looked through again and again."""
+    del session
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
 @pytest.fixture

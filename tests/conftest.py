@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 # for the whole suite to be run before every change.
 settings.register_profile("quotebot", deadline=None, max_examples=60)
 settings.load_profile("quotebot")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep the collector away from what stays for the whole run: thousands of tests would be looked through again and again."""
+    del session
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
 @pytest.fixture(scope="session")
