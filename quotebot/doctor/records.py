@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ledger.database import Tx
 
 T = TypeVar("T")
-WAL_BYTES_MAX: Final = 4 * int(PRAGMAS["journal_size_limit"])
+WAL_BYTES_MAX: Final = 256 << 20  # four times what it is cut down to
 EVENTS_MAX: Final = 50_000  # verifying more takes longer than anybody waits for a doctor
 NAMED: Final = 3  # rows that are named; the others are counted
 NO_LEDGER: Final = "there is no ledger yet; the bot makes it"

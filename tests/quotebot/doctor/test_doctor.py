@@ -127,6 +127,18 @@ def forge(site: Site) -> None:
     tampered(ledger(site), "UPDATE audit_events SET actor = 'nobody' WHERE id = 3")
 
 
+def restore(site: Site) -> None:
+    shutil.copy("backup.db", ledger(site))
+
+
+def lose_key(site: Site) -> None:
+    keys(site)[0].rename("kept.key")
+
+
+def restore_key(site: Site) -> None:
+    Path("kept.key").rename(site.settings.data_dir / "audit-0001.key")
+
+
 STRANGER = "INSERT INTO schema_migrations (component, name, sha256, applied_at) VALUES ('ledger', '9999_new.sql', 'x', 1)"
 LOCAL = [
     Broken(
@@ -180,14 +192,14 @@ LOCAL = [
         State.ERROR,
         "audit_events 3",
         forge,
-        lambda site: shutil.copy("backup.db", ledger(site)) and None,
+        restore,
     ),
     Broken(
         "audit.whole",
         State.ERROR,
         "audit-0001.key is missing",
-        lambda site: keys(site)[0].rename("kept.key") and None,
-        lambda site: Path("kept.key").rename(site.settings.data_dir / "audit-0001.key") and None,
+        lose_key,
+        restore_key,
     ),
     Broken(
         "people.approvers",
@@ -203,7 +215,7 @@ LOCAL = [
 def site(tmp_path: Path, dead_ledger: Path) -> Site:
     """A well set-up beside the ledger of a stopped bot, which has two dead letters."""
     shutil.copytree(dead_ledger, tmp_path / "bot", ignore=shutil.ignore_patterns("*.ballast"))
-    given = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
+    given: dict[str, Any] = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
     return Site(Settings(_env_file=None, data_dir=tmp_path / "bot", approvers=APPROVERS, **given))
 
 
