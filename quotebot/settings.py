@@ -160,6 +160,9 @@ class Settings(BaseSettings):
     drain_seconds: Annotated[float, Field(ge=0.0, le=60.0)] = Field(
         8.0, description="How long work under way may go on when the bot is asked to stop"
     )
+    health_port: Annotated[int, Field(ge=0, le=65_535)] | None = Field(
+        None, description="Port on 127.0.0.1 for /healthz, /readyz and /metrics; without it nothing is served"
+    )
     retry: Annotated[dict[str, RetryOverride], BeforeValidator(_retry_overrides), BeforeValidator(_from_text)] = Field(
         default_factory=dict,
         description='What differs from the retry matrix, by class: {"crm.create": {"retries": 8, "cap_seconds": 120}}',
