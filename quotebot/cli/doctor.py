@@ -40,16 +40,20 @@ async def doctor(
     json_output
         Print JSON.
     """
-    from quotebot.doctor.checks import Site, examine, exit_status  # noqa: PLC0415 -- see root.py
-    from quotebot.doctor.table import CHECKS  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+    from quotebot.doctor.checks import Result, Site, State, examine, exit_status  # noqa: PLC0415 -- see root.py
+    from quotebot.doctor.table import CHECKS, SETTINGS  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
 
     chosen = [check for check in CHECKS if not only or any(_covers(name, check) for name in only)]
     unknown = [name for name in only if not any(_covers(name, check) for check in CHECKS)]
     if unknown:
         exits.complain(f"There is no check {unknown[0]}. There is: {', '.join(check.id for check in CHECKS)}")
         return exits.USAGE
-    results = await examine(Site(load_settings(assignments(set_))), chosen, offline=offline)
+    results: Sequence[Result]
+    try:
+        results = await examine(Site(load_settings(assignments(set_))), chosen, offline=offline)
+    except ConfigurationError as error:  # nothing else can be looked at
+        results = [Result(SETTINGS, State.ERROR, "; ".join(str(error).splitlines()[:-1]))]
     if json_output:
         print(json.dumps({"schema_version": 1, "checks": [_public(each) for each in results]}, indent=2))
     else:
@@ -80,5 +84,5 @@ def _tell(results: Sequence[Result]) -> None:
     print_table(("CHECK", "STATE", "FOUND"), [(each.check.id, each.state.value, each.words) for each in results])
     troubles = [each for each in results if each.state in TROUBLES]
     for each in troubles:
-        print(f"\n{each.check.id}: {each.check.what}? {each.words}.\n  Why: {each.check.why}\n  Fix: {each.check.fix}")
+        print(f"\n{each.check.id}: {each.words}\n  What: {each.check.what}.\n  Why:  {each.check.why}\n  Fix:  {each.check.fix}")
     print(f"\n{len(troubles)} of {len(results)} need somebody." if troubles else f"\nAll {len(results)} are well or not needed.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ from quotebot.outside import connect_salesforce, web_client
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from pydantic import SecretStr
     from slack_sdk.web.async_client import AsyncWebClient
 
 SKEW_SECONDS_MAX: Final = 30.0
@@ -28,78 +30,85 @@ SCOPES: Final = frozenset(
     {"app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write", "groups:history", "users:read"}
 )
 NOT_CONFIGURED: Final = "it is not configured"
+Question = Callable[[Site], Awaitable[Any]]
+_NO_WAY: Final = (aiohttp.ClientError, OSError)
+
+
+async def reachable(site: Site) -> Seen:
+    """Call Slack's Web API, with no token."""
+    host = urlsplit(str(site.settings.slack_api_url)).netloc
+    try:
+        async with _client(site) as client:
+            await client.api_test()
+    except SlackApiError as error:
+        return fine(f"{host} answers ({_code(error)})")
+    except _NO_WAY as error:
+        return bad(f"{host} cannot be reached ({type(error).__name__})")
+    return fine(f"{host} answers")
 
 
 async def bot_token(site: Site) -> Seen:
     """Ask Slack whose the bot token is."""
-    if not site.settings.slack_bot_token:
-        return nothing(NOT_CONFIGURED)
-    try:
-        answer = await _auth_test(site)
-    except SlackApiError as error:
-        return bad(f"Slack refused it ({_code(error)})")
-    return fine(f"it is {answer.get('user')}'s in {answer.get('team')}")
+    return await _ask(
+        site, site.settings.slack_bot_token, _auth_test, lambda answer: fine(f"it is {answer['user']}'s in {answer['team']}")
+    )
 
 
 async def scopes(site: Site) -> Seen:
     """Compare the scopes Slack says the token has with those of the manifest."""
-    if not site.settings.slack_bot_token:
-        return nothing(NOT_CONFIGURED)
-    try:
-        answer = await _auth_test(site)
-    except SlackApiError as error:
-        return nothing(f"Slack refused the token ({_code(error)})")
-    given = _header(answer, "x-oauth-scopes")
-    if given is None:
-        return nothing("Slack did not say which scopes the token has")
-    missing = sorted(SCOPES - {scope.strip() for scope in given.split(",")})
-    return bad(f"{', '.join(missing)} missing") if missing else fine("all of the manifest's")
+
+    def read(answer: Any) -> Seen:
+        given = _header(answer, "x-oauth-scopes")
+        if given is None:
+            return nothing("Slack did not say which scopes the token has")
+        missing = sorted(SCOPES - {scope.strip() for scope in given.split(",")})
+        return bad(f"{', '.join(missing)} missing") if missing else fine("all of the manifest's")
+
+    return await _ask(site, site.settings.slack_bot_token, _auth_test, read, refused=nothing)
 
 
 async def clock(site: Site) -> Seen:
     """Compare this machine's clock with Slack's."""
-    if not site.settings.slack_bot_token:
-        return nothing(NOT_CONFIGURED)
-    try:
-        answer = await _auth_test(site)
-    except SlackApiError as error:
-        return nothing(f"Slack refused the token ({_code(error)})")
-    now, date = site.now_seconds(), _header(answer, "date")
-    if date is None:
-        return nothing("Slack did not say what time it is")
-    skew = now - parsedate_to_datetime(date).replace(tzinfo=UTC).timestamp()
-    words = f"this clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} Slack's"
-    return bad(words) if abs(skew) > SKEW_SECONDS_MAX else fine("this clock agrees with Slack's")
+
+    def read(answer: Any) -> Seen:
+        date = _header(answer, "date")
+        if date is None:
+            return nothing("Slack did not say what time it is")
+        skew = site.now_seconds() - parsedate_to_datetime(date).replace(tzinfo=UTC).timestamp()
+        words = f"this clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} Slack's"
+        return bad(words) if abs(skew) > SKEW_SECONDS_MAX else fine("this clock agrees with Slack's")
+
+    return await _ask(site, site.settings.slack_bot_token, _auth_test, read, refused=nothing)
 
 
 async def app_token(site: Site) -> Seen:
     """Ask for the address of a socket."""
-    if not site.settings.slack_app_token:
-        return nothing(NOT_CONFIGURED)
-    try:
-        await _socket_address(site)
-    except SlackApiError as error:
-        return bad(f"Slack refused it ({_code(error)})")
-    return fine("Slack gives it an address for a socket")
+    return await _ask(
+        site, site.settings.slack_app_token, _socket_address, lambda _: fine("Slack gives it an address for a socket")
+    )
 
 
 async def socket(site: Site) -> Seen:
     """Connect to where the socket is, and hang up: a socket that is opened whole would be sent people's commands."""
-    if not site.settings.slack_app_token:
-        return nothing(NOT_CONFIGURED)
-    try:
-        parts = urlsplit(await _socket_address(site))
-    except SlackApiError as error:
-        return nothing(f"Slack refused the app-level token ({_code(error)})")
+    found: list[str] = []
+
+    def read(address: str) -> Seen:
+        found.append(address)
+        return fine(f"{urlsplit(address).hostname} can be reached")
+
+    seen = await _ask(site, site.settings.slack_app_token, _socket_address, read, refused=nothing)
+    if not found:
+        return seen
+    parts = urlsplit(found[0])
     secure = parts.scheme == "wss"
     try:
         _, writer = await asyncio.open_connection(parts.hostname, parts.port or (443 if secure else 80), ssl=secure or None)
     except OSError as error:
-        return bad(f"{parts.hostname} cannot be reached ({error.strerror or type(error).__name__})")
+        return bad(f"{parts.hostname} cannot be reached ({type(error).__name__})")
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
-    return fine(f"{parts.hostname} can be reached")
+    return seen
 
 
 async def crm_login(site: Site) -> Seen:
@@ -146,6 +155,20 @@ async def _crm_missing(site: Site) -> list[str] | None:
         if salesforce is None:
             return None
         return missing_fields({name: await salesforce.writable_fields(name) for name in ("Quote", "QuoteLineItem")})
+
+
+async def _ask(
+    site: Site, token: SecretStr | None, question: Question, read: Callable[[Any], Seen], refused: Callable[[str], Seen] = bad
+) -> Seen:
+    """Put a question to Slack and read its answer. Whether Slack can be reached at all is a check of its own."""
+    if token is None:
+        return nothing(NOT_CONFIGURED)
+    try:
+        return read(await question(site))
+    except SlackApiError as error:
+        return refused(f"Slack refused it ({_code(error)})")
+    except _NO_WAY:
+        return nothing("Slack cannot be reached")
 
 
 @contextlib.asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from quotebot.doctor import machine, others, records
-from quotebot.doctor.checks import Check, State
+from quotebot.doctor.checks import Check, Seen, Site, State, fine
 
 REFUSED: Final = 3  # exit statuses, those of the command line
 UNAVAILABLE: Final = 69
@@ -13,7 +13,24 @@ CONFIG: Final = 78
 
 _TOKENS = "your app's page at api.slack.com/apps"
 
+
+async def _readable(site: Site) -> Seen:
+    """Whoever has a site has read the settings: what cannot be read is told before (see the command)."""
+    del site
+    return fine("each can be read and is within its bounds")
+
+
+SETTINGS: Final = Check(
+    "settings.readable",
+    "The settings can be read",
+    "A bot does not start with settings that it does not understand.",
+    "Mend each item that is named where it came from; docs/configuration.md has all of them.",
+    State.ERROR,
+    CONFIG,
+    _readable,
+)
 CHECKS: Final = (
+    SETTINGS,
     Check(
         "settings.tokens",
         "Both Slack tokens are set",
@@ -158,6 +175,16 @@ CHECKS: Final = (
         State.WARNING,
         REFUSED,
         machine.bot,
+    ),
+    Check(
+        "slack.reachable",
+        "Slack can be reached",
+        "Everything people see goes there.",
+        "Let this machine open connections to that host, port 443 (firewall, DNS), and see that SLACK_API_URL is right.",
+        State.ERROR,
+        UNAVAILABLE,
+        others.reachable,
+        online=True,
     ),
     Check(
         "slack.bot_token",

@@ -276,6 +276,9 @@ async def test_what_slack_and_salesforce_refuse_is_found_and_mended(tmp_path: Pa
         for check_id, site, state, words in table:
             found = await looked(site, check_id)
             assert (found[0], words in found[1], "planted" in found[1]) == (state, True, False), (check_id, found)
+        nowhere = with_(good, slack_api_url="http://127.0.0.1:1/api/")
+        states = {each.check.id: each.state for each in await examine(nowhere, [each for each in CHECKS if each.online])}
+        assert [check_id for check_id, state in states.items() if state is State.ERROR] == ["slack.reachable"]
         address, world.slack.url = world.slack.url, "http://127.0.0.1:1"
         assert (await looked(good, "slack.socket"))[0] is State.ERROR
         world.slack.url = address
@@ -344,12 +347,30 @@ def test_the_command_tells_people_and_programs(
     assert root.run(arguments) == 78
     told = capsys.readouterr().out
     assert "SLACK_APP_TOKEN is missing" in told
-    assert "Fix: Set SLACK_BOT_TOKEN and SLACK_APP_TOKEN" in told
+    assert "Fix:  Set SLACK_BOT_TOKEN and SLACK_APP_TOKEN" in told
     assert root.run((*arguments, "--set", "slack_app_token=xapp-planted", "--json")) == 0
     printed = capsys.readouterr().out
-    assert [(each["id"], each["state"]) for each in json.loads(printed)["checks"]] == [
-        ("settings.tokens", "ok"),
-        ("disk.room", "ok"),
-    ]
+    states = {each["id"]: each["state"] for each in json.loads(printed)["checks"]}
+    assert states == {"settings.readable": "ok", "settings.tokens": "ok", "disk.room": "ok"}
     assert "planted" not in told + printed
     assert root.run(("doctor", "--only", "moon")) == 64
+
+
+@pytest.mark.parametrize(
+    ("line", "mended", "words"),
+    [
+        ("quote_valid_day = 3", "quote_valid_days = 3", "did you mean quote_valid_days?"),
+        ("quote_valid_days = 0", "quote_valid_days = 1", "QUOTEBOT_QUOTE_VALID_DAYS: "),
+        ('salesforce_client_id = "x"', "", "SALESFORCE_INSTANCE_URL, SALESFORCE_CLIENT_SECRET missing"),
+        ("seller_name = Acme", 'seller_name = "Acme"', "is not TOML"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_a_finding_too(
+    capsys: pytest.CaptureFixture[str], line: str, mended: str, words: str
+) -> None:
+    Path("quotebot.toml").write_text(line)
+    assert root.run(("doctor", "--only", "settings.readable", "--json")) == 78
+    (found,) = json.loads(capsys.readouterr().out)["checks"]
+    assert (found["id"], found["state"], words in found["found"]) == ("settings.readable", "error", True)
+    Path("quotebot.toml").write_text(mended)
+    assert root.run(("doctor", "--only", "settings.readable")) == 0
