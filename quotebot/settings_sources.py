@@ -27,7 +27,7 @@ PREFIX: Final = "QUOTEBOT_"
 
 
 class SettingsFileError(ValueError):
-    """quotebot.toml cannot be read; the message says where and why."""
+    """quotebot.toml, or the folder of secrets, cannot be read; the message says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,10 @@ def layered(
     environment: PydanticBaseSettingsSource,
     env_file: PydanticBaseSettingsSource,
 ) -> Layered:
-    """Return the sources of a model in their order."""
+    """Return the sources of a model in their order. Raises SettingsFileError when the folder of secrets is named and missing."""
     folder = secrets_folder()
+    if folder is not None and not folder.is_dir():
+        raise SettingsFileError(f"the folder of secrets is missing: {folder} (named by {' or '.join(SECRETS_VARIABLES)})")
     secrets = [] if folder is None else [Layer(f"secrets folder {folder}", SecretsSettingsSource(model, secrets_dir=folder))]
     return Layered(
         model,
@@ -156,7 +158,7 @@ def layered(
             Layer("command line", given),
             Layer("environment", environment),
             Layer(".env", env_file),
-            *(secrets if folder is not None and folder.is_dir() else []),
+            *secrets,
             Layer(str(file_path()), FileSource(model)),
         ],
     )

@@ -71,6 +71,12 @@ def test_the_file_may_lie_elsewhere_and_then_has_to_be_there(monkeypatch: pytest
     assert load_settings().seller_name == "Acme Ltd"
 
 
+def test_a_folder_of_secrets_that_is_named_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUOTEBOT_SECRETS_DIR", "nowhere")
+    with pytest.raises(ConfigurationError, match="the folder of secrets is missing: nowhere"):
+        load_settings()
+
+
 def test_credentials_of_systemd_are_a_secrets_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "SLACK_BOT_TOKEN").write_text("xoxb-planted")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))

@@ -27,6 +27,13 @@ def test_config_show_refuses_what_is_no_assignment(command: Run) -> None:
     assert command("config", "show", "--set", "seller_name").returncode == 78
 
 
+def test_a_start_names_a_misspelt_assignment_beside_every_missing_token(command: Run) -> None:
+    done = command("run", "--set", "time_zon=UTC")
+    assert done.returncode == 78
+    assert "did you mean time_zone?" in done.stderr
+    assert done.stderr.count("is missing: ") == 2
+
+
 def test_init_writes_a_file_for_its_owner_that_changes_nothing_and_never_writes_it_again(command: Run) -> None:
     first = command("init", "new")
     path = Path("new/quotebot.toml")
