@@ -143,7 +143,7 @@ class _Bench:
             run_to_end(live(self._base, TickingClock(), self._audit, Diary(), self._chance(), _errand))
             (self._base / BALLAST).unlink()
         self._safe = _files(self._base)
-        self._reader = Reader(folder / "read", Digests())
+        self._reader = Reader(folder / "read", Digests(), any_ledger=True)
         self._started: set[tuple[bytes, tuple[Fact, ...]]] = set()  # from what, with which answers given
         self._luck = self._chance()
         self.counts: Counter[str] = Counter()

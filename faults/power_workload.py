@@ -26,11 +26,12 @@ from ledger.ledger import Ledger
 from ledger.records import Bury, Delivered, Doubt, EffectIntent, Hold, Request, Retry, Trouble
 from quotebot import effects
 from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
+from quotebot.deciding import burial_answer
 from quotebot.domain.policy_file import parse_policy
 from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.domain.quotes import QuoteState
 from quotebot.domain.rulesets import parse_ruleset_toml
-from quotebot.execution import Executor, burial_answer
+from quotebot.execution import Executor
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
 from quotebot.opening import open_database
 from quotebot.performer import follow_ups

@@ -30,7 +30,7 @@ from faults.stories import NEW, SMALL, Story
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-VP, GUEST = "U0VP", "U0GUEST"
+VP, STRANGER = "U0VP", "U0OPERATOR"
 POST, UPDATE, ANSWER, CRM = "chat.postMessage", "chat.update", "response_url", "composite/graph"
 HISTORY, REPLIES = "conversations.history", "conversations.replies"
 UPLOAD, ANNOUNCED, SHARED = "upload", "files.getUploadURLExternal", "files.completeUploadExternal"
@@ -108,7 +108,7 @@ def _cards() -> list[Step]:
 
 def _answers() -> list[Step]:
     once: list[Step] = [*_asked(), Weather("slack", "reset_before", ANSWER, 1), Clicks(APPROVE, REP), Settles(), Repeated()]
-    twice: list[Step] = [Weather("slack", "reset_before", ANSWER, 2), Clicks(APPROVE, GUEST), Settles()]
+    twice: list[Step] = [Weather("slack", "reset_before", ANSWER, 2), Clicks(APPROVE, STRANGER), Settles()]
     late: list[Step] = [Clicks(APPROVE, REP), Stops(), Waits(HOUR), Starts(), Settles()]
     return [*once, *twice, *late]
 

@@ -185,7 +185,7 @@ STORIES: Final = (
     Story(
         "recovery",
         lambda: [Starts(), Settles(), Stops()],
-        lambda: [*_submitted(), Clicks("approval.approve", MANAGER), Waits(0.1), Dies()],
+        lambda: [*_submitted(), Clicks("approval.approve", MANAGER), Waits(0.16), Dies()],
     ),
     Story(
         "outage",
@@ -215,7 +215,7 @@ STORIES: Final = (
     Story(
         "cancel",
         lambda: [Operates("cancel_waiting", alone=True), Starts(), Settles()],
-        lambda: [*_submitted(), Clicks("approval.approve", MANAGER), Waits(0.02), Stops()],
+        lambda: [*_submitted(), Clicks("approval.approve", MANAGER), Waits(0.12), Stops()],
     ),
     Story(
         "purge",

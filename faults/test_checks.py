@@ -254,7 +254,7 @@ DAMAGED_ROWS: dict[str, tuple[tuple[str, ...], str]] = {
     "a price of a ruleset that is gone": (("UPDATE rulesets SET hash = replace(hash, substr(hash, 1, 8), '00000000')",), "I17"),
     "a ruleset that nobody activated": (("UPDATE rulesets SET state = 'draft'",), "I2 I16"),
     "a ruleset that nobody imported": (
-        ("INSERT INTO rulesets SELECT 2, hash || 'x', 'x', document, 'draft', '', NULL, '', 1, NULL, NULL, NULL FROM rulesets",),
+        ("INSERT INTO rulesets SELECT 2, 'x', 'x', 1, 1, document, 'draft', '', NULL, '', 1, NULL, NULL, NULL FROM rulesets",),
         "I2 I16 I17",
     ),
     "a version that is missing": (("UPDATE quotes SET version = 2 WHERE quote_id LIKE '%0002'",), "I17 I19"),

@@ -39,6 +39,7 @@ PLACES: Final = {
         "database files",
         "the choke point; it makes the ledger's file and opens the witness",
     ),
+    "ledger/integrity.py": ("database", "a connection of its own that cannot write, to read the whole file"),
     "quotebot/outside.py": ("outbound", "the choke point: what Ports.outside hands on"),
     "adapters/slack.py": ("outbound", "its own session when nobody hands one in"),
     "adapters/salesforce.py": ("outbound", "names the type of a session that is handed in"),

@@ -110,6 +110,10 @@ class DatabaseError(Exception):
     """The ledger's file cannot be used as asked; the message says what to do."""
 
 
+class DamagedError(DatabaseError):
+    """The ledger's file is not whole any more: whoever writes on makes it worse."""
+
+
 class NotRecorded(DatabaseError):  # noqa: N818 -- the fact, not the mishap: provably nothing was written
     """The write was dropped before it began, or rolled back whole: provably nothing was recorded."""
 

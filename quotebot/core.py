@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from ledger import recovery
+from ledger import integrity, recovery
 from ledger.anchors import keep_anchors
 from ledger.clock import Clock, SystemClock
 from ledger.ledger import Ledger
@@ -22,9 +22,10 @@ from ledger.retention import purge
 from quotebot import __version__
 from quotebot.alerts import log_dead_letter
 from quotebot.announcing import announce_letters
+from quotebot.deciding import burial_answer
 from quotebot.directory import Directory
 from quotebot.dispatch import Dispatcher
-from quotebot.execution import Executor, burial_answer
+from quotebot.execution import Executor
 from quotebot.housekeeping import LEASES_PER_LIFE, Housekeeper, Job
 from quotebot.jobs import jobs as scheduled_jobs
 from quotebot.metrics import PAGE_SECONDS, Metrics, page_path, write_page
@@ -38,6 +39,7 @@ from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from ledger.database import Database
     from ledger.ledger import FollowUpDecision
@@ -48,6 +50,8 @@ TEND_SECONDS: Final = 60.0
 LETTERS_SECONDS: Final = 2.0
 MEASURES_SECONDS: Final = 60.0
 RETENTION_SECONDS: Final = 3600.0
+INTEGRITY_SECONDS: Final = 86_400.0
+INTEGRITY_FIRST_SECONDS: Final = 30.0  # a start has better things to do than to read the whole file
 YOUNG_SECONDS: Final = 10  # a process that dies before this age, again and again, is in a boot loop
 DEATHS_TO_REST: Final = 8
 REST_SECONDS_MAX: Final = 60.0
@@ -157,7 +161,7 @@ class Workers:
             settle_delay_seconds=settings.settle_delay_seconds,
             poll_seconds=ports.poll_seconds,
         )
-        jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, ports.clock))
+        jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, settings.ledger_path, ports.clock))
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
         self._scheduler = Scheduler(ledger, scheduled_jobs(settings), poll_seconds=ports.poll_seconds)
         self._drain_seconds = settings.drain_seconds
@@ -192,11 +196,12 @@ class Workers:
         await recovery.give_back(self._ledger)
 
 
-def _long_jobs(ledger: Ledger, clock: Clock) -> list[Job]:
+def _long_jobs(ledger: Ledger, path: Path, clock: Clock) -> list[Job]:
     """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
-        Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), at_once=False),
+        Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
+        Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(path), INTEGRITY_FIRST_SECONDS),
     ]
 
 

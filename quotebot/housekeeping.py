@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from ledger.database import NotRecorded, WritesRefused
+from ledger.database import DamagedError, NotRecorded, WritesRefused
 from quotebot.polling import POLL_SECONDS
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to do every so often, the first time at once, unless it can wait."""
+    """Something to do every so often, the first time at once, unless it can wait so many seconds."""
 
     name: str
     every_seconds: float
     do: Callable[[], Awaitable[object]]
-    at_once: bool = True
+    first_seconds: float = 0.0
 
 
 class Housekeeper:
@@ -41,10 +41,10 @@ class Housekeeper:
         self._poll_seconds = poll_seconds
         self._clock = clock
         now = clock.monotonic()
-        self._due = {job.name: now if job.at_once else now + job.every_seconds for job in jobs}
+        self._due = {job.name: now + job.first_seconds for job in jobs}
 
     async def run(self) -> None:
-        """Work until cancelled. Raises WritesRefused when the ledger takes no writes until a restart."""
+        """Work until cancelled. Raises WritesRefused when nothing is written until a restart, DamagedError for a broken file."""
         while True:
             await self.step()
             await asyncio.sleep(self._poll_seconds)
@@ -58,7 +58,7 @@ class Housekeeper:
             self._due[job.name] = self._clock.monotonic() + job.every_seconds
             try:
                 await job.do()
-            except WritesRefused:
+            except (WritesRefused, DamagedError):
                 raise
             except NotRecorded as error:
                 log.warning("housekeeping.put_off", job=job.name, error=str(error))

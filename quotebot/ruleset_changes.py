@@ -113,9 +113,8 @@ class RulesetChanges:
     async def activate(self, version: int, who: Who, *, seen: int | None) -> Answer:
         """Let a draft, or a retired version, price from now on; the active one is retired in the same transaction."""
         now = self._ledger.clock.now_ms()
-        with contextlib.suppress(
-            LookupError, RulesetError
-        ):  # a large one is read before the transaction, which keeps others waiting
+        # A large one is read before the transaction, which keeps others waiting; what is wrong with it is said inside.
+        with contextlib.suppress(LookupError, RulesetError):
             await self._ledger.database.read(lambda tx: store.document(tx, version))
 
         def change(tx: Tx) -> Answer:

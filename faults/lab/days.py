@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.lab.bot import Conditions, LabBot
-from faults.lab.cell import told
 from faults.lab.operators import ACTOR, REASON
+from faults.lab.told import told
 from faults.lab.traps import OpenTrap
 from quotebot.cli import letters
 from quotebot.opening import dead_letters

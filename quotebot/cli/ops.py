@@ -170,7 +170,7 @@ async def give_up_operation(ledger: Ledger, row_id: int, actor: str, reason: str
     """Cancel a command that was not executed yet, and owe its person an answer."""
     from ledger.cancelling import cancel_operation  # noqa: PLC0415 -- see root.py
     from quotebot import words  # noqa: PLC0415 -- see root.py
-    from quotebot.execution import burial_answer  # noqa: PLC0415 -- see root.py
+    from quotebot.deciding import burial_answer  # noqa: PLC0415 -- see root.py
 
     now = ledger.clock.now_ms()
 

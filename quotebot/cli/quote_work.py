@@ -146,7 +146,8 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
     from ledger.ledger import Ledger  # noqa: PLC0415 -- see root.py
     from ledger.sqlite import SqliteDatabase  # noqa: PLC0415 -- see root.py
     from quotebot import __version__, opening  # noqa: PLC0415 -- see root.py
-    from quotebot.execution import Executor, burial_answer  # noqa: PLC0415 -- see root.py
+    from quotebot.deciding import burial_answer  # noqa: PLC0415 -- see root.py
+    from quotebot.execution import Executor  # noqa: PLC0415 -- see root.py
     from quotebot.ruleset_changes import RulesetChanges  # noqa: PLC0415 -- see root.py
     from quotebot.store import quotes as store  # noqa: PLC0415 -- see root.py
 

@@ -106,7 +106,7 @@ def status_card(
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
         {"type": "section", "fields": _fields(quote)},
-        section(_table(pricing, next((effect.link for effect in owed if effect.label == "PDF"), None))),
+        section(_table(pricing, owed)),
         *_figures(figures),
         *([] if approval_text is None else [section(approval_text)]),
         {"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision)},
@@ -140,7 +140,7 @@ def _fields(quote: Quote) -> list[dict[str, Any]]:
     return [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]
 
 
-def _table(pricing: Pricing, pdf_link: str | None) -> str:
+def _table(pricing: Pricing, owed: tuple[OwedEffect, ...]) -> str:
     rows: list[str] = []
     size = 0
     for line in pricing.lines[:LINES_SHOWN_MAX]:
@@ -153,7 +153,8 @@ def _table(pricing: Pricing, pdf_link: str | None) -> str:
     if rest:
         net = money.total(tuple(line.net_amount for line in rest), pricing.currency)
         what = f"{len(rest)} more {'line' if len(rest) == 1 else 'lines'}"
-        where = "" if pdf_link is None else f"; all of them are in the {_linked('PDF', pdf_link)}"
+        pdf = next((effect for effect in owed if effect.label == "PDF" and effect.state == "delivered"), None)
+        where = "" if pdf is None else f"; all of them are in the {_linked('PDF', pdf.link)} in this thread"
         rows.append(f"… and {what}, {money.format_amount(net, pricing.currency)} together{where}")
     return "\n".join(rows)
 

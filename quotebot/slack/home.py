@@ -94,12 +94,21 @@ def _waiting(home: Home) -> list[Json]:
         why = words.escape(clipped("; ".join(words.one_line(reason) for reason in quote.approval.reasons), REASONS_CHARACTERS_MAX))
         asked = f"asked for by {words.mention(quote.approval.requested_by)}"
         blocks += [
-            section(f"*{title(quote)}* for {_account(quote.account)}, *{_net(quote)}*, {asked}\n{why}"),
+            section(f"*{title(quote)}* for {_account(quote.account)}, *{_net(quote)}*, {asked}\n{_effect(quote)}\n{why}"),
             {"type": "actions", "block_id": f"home.decide.{quote.quote_id}", "elements": [*deciding(quote), _show(quote)]},
         ]
     if home.more_waiting:
         blocks.append(context(["There may be more: `/quote list all pending`"]))
     return blocks
+
+
+def _effect(quote: Quote) -> str:
+    """Say what the discount does. Only who may decide reads this: a margin is not for everybody in the channel."""
+    pricing = quote.pricing
+    amount = money.format_amount(pricing.discount_total, pricing.currency)
+    discount = f"{money.format_percent(pricing.discount_percent)} discount ({amount})"
+    margin = pricing.margin_percent
+    return discount if margin is None else f"{discount}, margin {money.format_percent(margin)}"
 
 
 def _row(listed: Listed) -> Json:

@@ -264,7 +264,8 @@ SELECT version, hash FROM rulesets WHERE state = 'active';
 SELECT document FROM rulesets WHERE version = :version;
 
 -- name: ruleset_version
-SELECT *, json_array_length(document, '$.products') AS products, json_array_length(document, '$.price_books') AS books
+-- Without its document, which may be large.
+SELECT version, hash, label, products, books, state, origin, note, imported_by, imported_at, activated_by, activated_at, retired_at
 FROM rulesets WHERE version = :version;
 
 -- name: ruleset_of_hash
@@ -275,15 +276,15 @@ SELECT version FROM rulesets WHERE label = :label AND state <> 'discarded';
 
 -- name: ruleset_versions
 -- The newest first, those before a version.
-SELECT *, json_array_length(document, '$.products') AS products, json_array_length(document, '$.price_books') AS books
+SELECT version, hash, label, products, books, state, origin, note, imported_by, imported_at, activated_by, activated_at, retired_at
 FROM rulesets WHERE version < :before ORDER BY version DESC LIMIT :limit;
 
 -- name: next_ruleset_version
 SELECT coalesce(max(version), 0) + 1 AS version FROM rulesets;
 
 -- name: insert_ruleset
-INSERT INTO rulesets (version, hash, label, document, state, origin, note, imported_by, imported_at)
-VALUES (:version, :hash, :label, :document, 'draft', :origin, :note, :imported_by, :imported_at);
+INSERT INTO rulesets (version, hash, label, products, books, document, state, origin, note, imported_by, imported_at)
+VALUES (:version, :hash, :label, :products, :books, :document, 'draft', :origin, :note, :imported_by, :imported_at);
 
 -- name: retire_ruleset
 -- active -> retired

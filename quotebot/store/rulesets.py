@@ -126,7 +126,8 @@ def insert(tx: Tx, ruleset: Ruleset, *, origin: str, note: str | None, actor: st
     content: Any = canonical_ruleset(ruleset)
     text = keys.canonical_json(content).decode()
     named = {"version": version, "hash": ruleset.hash, "label": ruleset.label, "document": text}
-    tx.one("insert_ruleset", **named, origin=origin, note=note, imported_by=actor, imported_at=now)
+    counted = {"products": len(ruleset.catalogue.products), "books": len(ruleset.books)}
+    tx.one("insert_ruleset", **named, **counted, origin=origin, note=note, imported_by=actor, imported_at=now)
     return version
 
 

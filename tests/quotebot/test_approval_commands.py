@@ -12,9 +12,10 @@ import pytest
 from ledger.records import Request, Sighting
 from quotebot.approval_commands import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.commands import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.deciding import KEEP_REFUSED_MS
 from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.people import Delegation
-from quotebot.execution import KEEP_REFUSED_MS, Executor
+from quotebot.execution import Executor
 from quotebot.lifecycle_commands import CancelQuote, ExpireQuote
 from quotebot.store import approvals as store
 from quotebot.store import schedule

@@ -185,9 +185,9 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "1d55e5f5ac204702c26e5ae3cbd4555a9564d6fb53c7adabe67fe7883dfdc796",
     ),
     ("quote.create_by_form", 1): (
-        f'{{"quote":{CREATE_3},"token":"V0FORM","v":1}}',
-        "b423bf806503370fcbfaaa4d1db4303fd7db2f9c0344cfc62f7fe6aad50bd465",
-        "1dbf6b53ae37478dd54cb9bdf596f2982f26355500b9f479fe3850c364b79405",
+        f'{{"quote":{CREATE_4},"token":"V0FORM","v":1}}',
+        "cab37ecaf8f59034457b95c72bda0a497a673051e5a96ada4092622c7b3924ec",
+        "8b410e59b3c09531968d84493d8c2acb5acd857137e747c3e402df92dc4f1e9a",
     ),
     ("quote.refresh", 1): (
         '{"v":1}',
@@ -215,9 +215,9 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "1bc1bfa4ada777140a682d91c4ee3e735fdf64e0332547f8cc32db47d91dbd0c",
     ),
     ("quote.propose", 1): (
-        f'{{"quote":{CREATE_3},"thread_ts":"1700000000.000100","v":1}}',
-        "78b201fedf67d7366fcf83908d50d0fb2f5add0188f7f141ca76a0b88bf2e7a8",
-        "02b438d2f4675380062514b75e505ff5c4337a9c08120332246acf5eed1c2151",
+        f'{{"quote":{CREATE_4},"thread_ts":"1700000000.000100","v":1}}',
+        "b195b596ab068be33653001d93a75b116f5254c8d5d99bec70981c67ac785d69",
+        "28fc6b46fe6ee94d53fa120358de4cf193335f92826f718bdb04bb3eb763a87f",
     ),
 }
 # Typed about the head, whatever version that is; the others were clicked, or create something.

@@ -8,8 +8,9 @@ import pytest
 
 from ledger.records import Sighting
 from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
+from quotebot.deciding import KEEP_REFUSED_MS
 from quotebot.domain.pricing import LineRequest
-from quotebot.execution import KEEP_REFUSED_MS, SHELF_SECONDS, Executor
+from quotebot.execution import SHELF_SECONDS, Executor
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
 if TYPE_CHECKING:

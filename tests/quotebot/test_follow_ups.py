@@ -11,8 +11,9 @@ from ledger.claims import POISON_CLAIMS
 from ledger.records import Bury, Delivered, Hold, Retry, Trouble
 from quotebot import effects
 from quotebot.commands import DecideApproval, SubmitQuote
+from quotebot.deciding import burial_answer
 from quotebot.documents import Seller
-from quotebot.execution import Executor, burial_answer
+from quotebot.execution import Executor
 from quotebot.performer import QuotePerformer, follow_ups
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 

@@ -12,9 +12,10 @@ from ledger.records import Delivered, Sighting
 from ledger.retention import purge
 from quotebot import effects
 from quotebot.commands import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.deciding import KEEP_CLOSED_MS, KEEP_REFUSED_MS
 from quotebot.documents import Seller
 from quotebot.domain.changes import Changes
-from quotebot.execution import KEEP_CLOSED_MS, KEEP_REFUSED_MS, Executor
+from quotebot.execution import Executor
 from quotebot.handlers.quotes import DAY_MS
 from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
 from quotebot.opening import dead_letters

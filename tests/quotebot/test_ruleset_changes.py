@@ -248,7 +248,10 @@ async def test_of_two_who_activate_at_once_one_is_first_and_the_other_is_told_wh
         ("UPDATE rulesets SET state = 'active' WHERE version = 4", "no such arrow"),
         ("UPDATE rulesets SET state = 'discarded' WHERE version = 1", "no such arrow"),
         ("UPDATE rulesets SET state = 'active', activated_at = 1 WHERE version = 3", "UNIQUE constraint"),
-        ("INSERT INTO rulesets SELECT 9, hash, label, document, 'active', '', '', '', 1, '', 1, NULL FROM rulesets", "as a draft"),
+        (
+            "INSERT INTO rulesets SELECT 9, hash, label, 1, 1, document, 'active', '', '', '', 1, '', 1, NULL FROM rulesets",
+            "as a draft",
+        ),
         ("UPDATE ruleset_requests SET answer = '{}'", "as it was answered"),
         ("DELETE FROM ruleset_requests", "is kept"),
     ],
@@ -265,8 +268,8 @@ async def test_the_file_itself_refuses_what_no_code_may_do(bench: Bench, changes
 async def test_a_version_this_build_cannot_read_is_never_activated(bench: Bench, changes: RulesetChanges) -> None:
     document = {**canonical_ruleset(dearer()), "schema": 99}
     bench.rows(
-        "INSERT INTO rulesets (version, hash, label, document, state, origin, imported_by, imported_at) "
-        "VALUES (2, ?, 'sample 2', ?, 'draft', 'x', 'ann', 1)",
+        "INSERT INTO rulesets (version, hash, label, products, books, document, state, origin, imported_by, imported_at) "
+        "VALUES (2, ?, 'sample 2', 5, 1, ?, 'draft', 'x', 'ann', 1)",
         "0" * 64,
         json.dumps(document),
     )

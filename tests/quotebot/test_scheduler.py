@@ -22,10 +22,11 @@ from ledger.records import Operation
 from ledger.retention import close_aggregate, purge
 from ledger.statements import load_statements
 from quotebot.commands import DecideApproval, SubmitQuote
+from quotebot.deciding import KEEP_CLOSED_MS, burial_answer
 from quotebot.domain.cron import parse_cron
 from quotebot.domain.quotes import QuoteState
 from quotebot.domain.schedule import DAY_MS, HOUR_MS, MINUTE_MS, SLOTS_MAX, Candidate, Every, Misfire, Once, slots_due
-from quotebot.execution import KEEP_CLOSED_MS, Executor, burial_answer
+from quotebot.execution import Executor
 from quotebot.jobs import GRACE_MS, approval_reminder, jobs, quote_expiry, stale_draft, zone_named
 from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
 from quotebot.scheduler import AT_ONCE, REST_SECONDS, Order, ScheduledJob, Scheduler

@@ -5,6 +5,8 @@ CREATE TABLE rulesets (
   version INTEGER PRIMARY KEY CHECK (version >= 1), -- never used again
   hash TEXT NOT NULL CHECK (length(hash) = 64), -- of the canonical document: its identity
   label TEXT NOT NULL, -- name and version as the document says
+  products INTEGER NOT NULL, -- how many its document has
+  books INTEGER NOT NULL,
   document TEXT NOT NULL CHECK (json_valid(document)), -- canonical
   state TEXT NOT NULL CHECK (state IN ('draft', 'active', 'retired', 'discarded')),
   origin TEXT NOT NULL, -- the files it was read from

@@ -2,7 +2,8 @@
 
 CREATE TRIGGER rulesets_begin BEFORE INSERT ON rulesets WHEN NEW.state <> 'draft'
 BEGIN SELECT RAISE(ABORT, 'a version of the ruleset begins as a draft'); END;
-CREATE TRIGGER rulesets_content BEFORE UPDATE OF version, hash, label, document, origin, note, imported_by, imported_at ON rulesets
+CREATE TRIGGER rulesets_content BEFORE UPDATE OF
+  version, hash, label, products, books, document, origin, note, imported_by, imported_at ON rulesets
 BEGIN SELECT RAISE(ABORT, 'a version of the ruleset keeps its content'); END;
 CREATE TRIGGER rulesets_kept BEFORE DELETE ON rulesets BEGIN SELECT RAISE(ABORT, 'a version of the ruleset is kept'); END;
 CREATE TRIGGER rulesets_arrows BEFORE UPDATE OF state ON rulesets

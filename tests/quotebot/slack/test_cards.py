@@ -63,7 +63,7 @@ def test_under_dual_control_the_approve_button_opens_a_form_for_the_reason() -> 
     dual = replace(approval, slots=(replace(approval.slots[0], dual_control=True),))
     for asked, first in ((approval, "approval.approve"), (dual, "approval.approve_with_reason")):
         card = status_card(example_quote(QuoteState.PENDING_APPROVAL, approval=asked), ())
-        assert action_ids(card) == [first, "approval.request_changes", "approval.reject"]
+        assert action_ids(card)[:3] == [first, "approval.request_changes", "approval.reject"]
 
 
 @pytest.mark.parametrize("state", list(QuoteState))
@@ -294,7 +294,7 @@ def test_a_long_quote_links_to_its_pdf_where_all_lines_are() -> None:
     link = "https://quotebot.slack.com/files/U0/F0/q-2026-0042-v1.pdf"
     card = status_card(long_quote(400), (replace(PDF, link=link),))
     check_limits(card)
-    assert card.blocks[2]["text"]["text"].endswith(f"together; all of them are in the <{link}|PDF>")
+    assert card.blocks[2]["text"]["text"].endswith(f"together; all of them are in the <{link}|PDF> in this thread")
     assert f"<{link}|PDF>" not in spoken(status_card(long_quote(20), (replace(PDF, link=link),)))
 
 
@@ -302,7 +302,7 @@ def test_a_long_quote_links_to_its_pdf_where_all_lines_are() -> None:
 def test_what_is_no_plain_link_is_not_made_one(link: str) -> None:
     card = status_card(long_quote(21), (replace(PDF, link=link),))
     assert link == "" or link not in spoken(card)
-    assert "PDF in this thread" in spoken(card)
+    assert card.blocks[2]["text"]["text"].endswith("all of them are in the PDF in this thread")
 
 
 HOSTILE = "<!channel> & <@U0CFO> <https://evil.example|pay here>\n✅ Approved\u202e"

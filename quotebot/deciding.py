@@ -1,0 +1,321 @@
+"""Decides what becomes of one command, in one transaction: load what it is about, let a handler decide, save what it decided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from ledger import keys
+from ledger.ledger import no_follow_ups
+from ledger.records import EffectIntent, Operation, Outcome
+from ledger.retention import close_aggregate
+from quotebot import effects, words
+from quotebot.approval_commands import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
+from quotebot.commands import (
+    CreateAnother,
+    CreateByForm,
+    CreateQuote,
+    DecideApproval,
+    ProposeQuote,
+    SubmitQuote,
+    parse_stored,
+)
+from quotebot.domain.lifecycle import is_final
+from quotebot.domain.quotes import parse_quote_id
+from quotebot.handlers import approvals, escalation, expiry, lifecycle
+from quotebot.handlers import quotes as handlers
+from quotebot.handlers.outsiders import turned_away
+from quotebot.letter_work import LetterWork
+from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft, RefreshCard
+from quotebot.store import approvals as approval_store
+from quotebot.store import letters as letter_store
+from quotebot.store import people, schedule, versions
+from quotebot.store import quotes as store
+from quotebot.store.rulesets import ActiveRuleset
+from quotebot.surface_commands import LetterPayload, ShowHome
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.ledger import FollowUpDecision, Ledger
+    from quotebot.commands import ApartPayload, ApprovalPayload, Creation, QuotePayload
+    from quotebot.domain.quotes import Quote
+
+KEEP_REFUSED_MS: Final = 30 * 86_400_000
+KEEP_CLOSED_MS: Final = 90 * 86_400_000  # what was done about a quote, after the quote has ended
+
+log = structlog.get_logger(__name__)
+
+
+class Decider:
+    """Decides commands by the rules of the moment. Plain synchronous code: a transaction that is run again decides the same."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        rules: handlers.Rules,
+        *,
+        strangers_are_members: bool = True,
+        follow: FollowUpDecision = no_follow_ups,
+    ) -> None:
+        """`strangers_are_members`: where nobody finds out who somebody is, everybody counts as a member.
+
+        `follow` decides what a dead letter owes that a command puts back to work or discards.
+        """
+        self._ledger = ledger
+        self._rules = rules
+        self._active = ActiveRuleset(rules.ruleset)
+        self._letters = LetterWork(ledger, follow, rules.operators)
+        self._strangers_are_members = strangers_are_members
+
+    async def look_ahead(self) -> None:
+        """Read what was activated meanwhile before a transaction needs it: while a large ruleset is parsed, nobody could write.
+
+        Raises DatabaseError and RulesetError as the transaction would, which looks again.
+        """
+        await self._ledger.database.read(self._active.read)
+
+    def _now_ms(self) -> int:
+        return self._ledger.clock.now_ms()
+
+    def decide(self, tx: Tx, operation: Operation) -> Outcome:
+        """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read.
+
+        Operators are shown what became of a command that they put back to work.
+        """
+        outcome = self._outcome_of(tx, operation)
+        return replace(outcome, effects=(*outcome.effects, *letter_drawn(tx, operation)))
+
+    def _outcome_of(self, tx: Tx, operation: Operation) -> Outcome:
+        self._rules = replace(self._rules, ruleset=self._active.read(tx))  # what an operator activated meanwhile counts at once
+        payload = parse_stored(operation.action_kind, operation.payload)
+        transport = store.transport(tx, operation.id)
+        asked = handlers.Asked(
+            operation_key=operation.operation_key,
+            correlation_id=operation.correlation_id,
+            actor=operation.actor,
+            team_id=operation.team_id,
+            received_at=operation.received_at if operation.cycle == 1 else self._now_ms(),  # a replay re-checks expiry
+            seen_version=operation.pinned_version if operation.aggregate_version is None else operation.aggregate_version,
+            actor_name=transport.get("actor_name", ""),
+            actor_type=operation.actor_type,
+            actor_kind=self._kind(tx, operation),
+        )
+        refusal = turned_away(asked, payload, operation.aggregate_id)
+        if refusal is not None:
+            outcome = _outcome(refusal)
+        elif isinstance(payload, CreateQuote | CloneQuote):
+            outcome = self._create(tx, asked, payload, reserved_at=operation.received_at)
+        elif isinstance(payload, CreateByForm):
+            outcome = self._create_by_form(tx, asked, payload, reserved_at=operation.received_at)
+        elif isinstance(payload, CreateAnother):
+            outcome = self._create_another(tx, asked, payload)
+        elif isinstance(payload, LetterPayload | ShowHome | ProposeQuote | DelegateApprovals):
+            return _answered_at_terminal(operation, self._apart(tx, asked, payload, operation.team_id))
+        else:
+            return _answered_at_terminal(operation, self._change(tx, asked, payload, operation.aggregate_id))
+        outcome = _answered_at_terminal(operation, outcome)
+        if outcome.kind == "refused":  # no quote came of it whose life would decide how long it is kept
+            return replace(outcome, retain_until=self._now_ms() + KEEP_REFUSED_MS)
+        return outcome
+
+    def _kind(self, tx: Tx, operation: Operation) -> str:
+        """Return what the actor is, as Slack last said. Who acts at a terminal is vouched for by whoever runs the machine."""
+        found = people.known(tx, operation.team_id, operation.actor)
+        if found is not None and found.counts_at(self._now_ms()):
+            return found.kind
+        if self._strangers_are_members or operation.source == "cli":
+            return "member" if found is None else found.kind
+        return "unknown"
+
+    def _create(self, tx: Tx, asked: handlers.Asked, payload: Creation, *, reserved_at: int) -> Outcome:
+        """Create, unless the person already has this very quote. A replay counts from when the command first came."""
+        asked_hash = _content_hash(payload)
+        since = reserved_at - handlers.RESUBMISSION_MS
+        twin = store.find_twin(tx, requester=asked.actor, team_id=asked.team_id, asked_hash=asked_hash, since=since)
+        if twin is not None:
+            return _outcome(handlers.resubmission(asked, payload, handlers.Twin(*twin)))
+        return _outcome(self._make(tx, asked, payload, asked_hash))
+
+    def _create_by_form(self, tx: Tx, asked: handlers.Asked, payload: CreateByForm, *, reserved_at: int) -> Outcome:
+        """Create what a form asks for, once per form: sent again with other values, it is told what it made."""
+        token = f"{asked.team_id}:{payload.token}"
+        made = store.find_token_use(tx, token)
+        if made is not None:
+            return _outcome(handlers.already_made(asked, made, payload.quote.channel))
+        outcome = self._create(tx, asked, payload.quote, reserved_at=reserved_at)
+        if outcome.kind == "applied":
+            store.use_token(tx, token, outcome.response["quote_id"], self._now_ms())
+        return outcome
+
+    def _create_another(self, tx: Tx, asked: handlers.Asked, payload: CreateAnother) -> Outcome:
+        """Create what was refused as a re-submission, once; a second use of the button is told what the first one made."""
+        codes = (handlers.RESUBMISSION, handlers.PROPOSED)
+        offer = next(filter(None, (store.find_offer(tx, payload.token, code) for code in codes)), None)
+        if offer is None:
+            return _outcome(handlers.refused_offer(asked, "offer_gone", None))
+        if (offer.actor, offer.team_id) != (asked.actor, asked.team_id):
+            return _outcome(handlers.refused_offer(asked, "not_your_offer", None))
+        made = store.find_token_use(tx, payload.token)
+        if made is not None:
+            return _outcome(handlers.refused_offer(asked, "already_created", made))
+        proposed = parse_stored(offer.action_kind, offer.payload)
+        proposed = proposed.quote if isinstance(proposed, CreateByForm | ProposeQuote) else proposed
+        assert isinstance(proposed, CreateQuote | CloneQuote)  # noqa: S101 -- only creations are refused as re-submissions
+        decision = self._make(tx, asked, proposed, _content_hash(proposed))
+        if decision.quote is not None:
+            store.use_token(tx, payload.token, decision.quote.quote_id, self._now_ms())
+        return _outcome(decision)
+
+    def _make(self, tx: Tx, asked: handlers.Asked, payload: Creation, asked_hash: str) -> handlers.Decision:
+        year = datetime.fromtimestamp(asked.received_at / 1000, tz=UTC).year
+
+        def allocate() -> str:
+            return store.next_quote_id(tx, year)
+
+        if isinstance(payload, CloneQuote):
+            original = _original(tx, payload)
+            decision = lifecycle.clone(asked, payload, original, allocate, self._rules)
+        else:
+            decision = handlers.create(asked, payload, allocate, self._rules)
+        if decision.quote is not None:
+            store.insert(
+                tx,
+                decision.quote,
+                operation_key=asked.operation_key,
+                root_effect_key=handlers.root_key(asked.operation_key),
+                asked_hash=asked_hash,
+                recorded_at=self._now_ms(),
+            )
+        return decision
+
+    def _delegate(self, tx: Tx, asked: handlers.Asked, payload: DelegateApprovals) -> Outcome:
+        """Remember who stands in for whom. The command is kept as long as it is in force, and thirty days more."""
+        since = asked.received_at if payload.since is None else payload.since
+        away = () if payload.delegate is None else approval_store.delegations_of(tx, asked.team_id, payload.delegate, since)
+        decision = escalation.delegate(asked, payload, self._rules, away)
+        now = self._now_ms()
+        if decision.kind == "applied":
+            approval_store.delegate(tx, asked.operation_key, asked.team_id, payload, asked.received_at)
+        return replace(_outcome(decision), retain_until=max(payload.until, now) + KEEP_REFUSED_MS)
+
+    def _apart(self, tx: Tx, asked: handlers.Asked, payload: ApartPayload, team_id: str) -> Outcome:
+        """Decide what is about no quote."""
+        now = self._now_ms()
+        keep_until = now + KEEP_REFUSED_MS
+        match payload:
+            case DelegateApprovals():
+                return self._delegate(tx, asked, payload)
+            case ProposeQuote():
+                return replace(_outcome(handlers.propose(asked, payload, self._rules)), retain_until=keep_until)
+            case ShowHome():
+                owed = effects.home(payload.user, team_id, now + payload.after_ms if payload.after_ms else None)
+                return Outcome("applied", {"code": "home", "text": words.home_follows()}, (owed,), retain_until=keep_until)
+            case _:
+                return replace(_outcome(self._letters.decide(tx, asked, payload, now)), retain_until=keep_until)
+
+    def _change(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote_id: str) -> Outcome:
+        quote = store.load(tx, quote_id)
+        if quote is None:
+            text = words.unknown_quote(quote_id)
+            answers = () if asked.actor_type == "system" else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
+            response = {"code": "unknown_quote", "quote_id": quote_id, "text": text}
+            return Outcome("refused", response, answers, retain_until=self._now_ms() + KEEP_REFUSED_MS)
+        root = store.root_effect_key(tx, quote_id)
+        decision = self._decide_about(tx, asked, payload, quote, root)
+        if decision.quote is not None:
+            versions.save(tx, quote, decision.quote, asked.received_at)
+        elif decision.response["code"] in _CARD_WAS_STALE:
+            decision = replace(decision, effects=(*decision.effects, effects.card(quote_id, root)))
+        return self._kept(tx, decision.quote or quote, _outcome(decision))
+
+    def _decide_about(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote: Quote, root: str) -> handlers.Decision:
+        match payload:
+            case SubmitQuote() | DecideApproval() | RemindApprover() | EscalateApproval() | ExpireApproval():
+                return self._decide_approval(tx, asked, payload, quote, root)
+            case ExpireQuote():
+                return expiry.expire(asked, payload, quote, root)
+            case NoteStaleDraft():
+                return expiry.note_stale(asked, payload, quote, root, schedule.touched_at(tx, quote.quote_id))
+            case RefreshCard():
+                return lifecycle.refresh(asked, quote, root)
+            case _:
+                return lifecycle.change(asked, payload, quote, root, self._rules)
+
+    def _decide_approval(
+        self, tx: Tx, asked: handlers.Asked, payload: ApprovalPayload, quote: Quote, root: str
+    ) -> handlers.Decision:
+        away = approval_store.delegations(tx, quote.team_id, asked.received_at)
+        if isinstance(payload, SubmitQuote):
+            requests = store.approval_count(tx, quote.quote_id, quote.version)
+            earlier = approval_store.last_decided(tx, quote.quote_id)
+            return approvals.submit(asked, quote, root, requests, self._rules, earlier=earlier, delegations=away)
+        if isinstance(payload, DecideApproval):
+            return approvals.decide(asked, payload, quote, root, self._rules, delegations=away)
+        return escalation.follow_up(asked, payload, quote, root, self._rules, delegations=away)
+
+    def _kept(self, tx: Tx, quote: Quote, outcome: Outcome) -> Outcome:
+        """Of a quote that has ended, everything may be purged when it is old: what was done before, and this command itself."""
+        if not is_final(quote.state):
+            return outcome
+        until = self._now_ms() + KEEP_CLOSED_MS
+        if outcome.kind == "applied":
+            close_aggregate(tx, quote.quote_id, until)
+        return replace(outcome, retain_until=until)
+
+
+def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
+    """Owe the person whose command was given up an answer where they can see it: the quote's channel, or where they typed."""
+    if operation.actor_type == "system":
+        return letter_drawn(tx, operation)  # there is nobody to answer; operators see the dead letter
+    quote_id = parse_quote_id(operation.aggregate_id)  # None: it creates one, or is about none
+    quote = None if quote_id is None else _readable(tx, quote_id)
+    channel = operation.payload.get("channel") if quote is None else quote.channel
+    text = words.terminal(error, operation.correlation_id, quote_id)
+    answer = effects.reply(operation.aggregate_id, operation.actor, channel, text, now_ms)
+    return (answer, *letter_drawn(tx, operation))
+
+
+def letter_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
+    """Owe the card of a dead letter that this command was, when it has one."""
+    card = None if operation.cycle == 1 else letter_store.find(tx, f"op{operation.id}")
+    return () if card is None else (effects.draw_letter(card.reference, card.post_key),)
+
+
+def _readable(tx: Tx, quote_id: str) -> Quote | None:
+    """Load a quote if its row can be read: one that cannot may be why the command failed, and must not keep it from its grave."""
+    try:
+        return store.load(tx, quote_id)
+    except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, AssertionError):
+        log.exception("quote.unreadable", quote_id=quote_id)
+        return None
+
+
+# Refresh what the person looked at.
+_CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
+
+
+def _original(tx: Tx, payload: CloneQuote) -> Quote | None:
+    if payload.version is None:
+        return store.load(tx, payload.quote_id)
+    return store.load_version(tx, payload.quote_id, payload.version)
+
+
+def _answered_at_terminal(operation: Operation, outcome: Outcome) -> Outcome:
+    """Who asked at a terminal reads the answer there: nothing is sent to them in Slack."""
+    if operation.source != "cli":
+        return outcome
+    return replace(outcome, effects=tuple(effect for effect in outcome.effects if effect.effect_class != effects.REPLY))
+
+
+def _content_hash(payload: Creation) -> str:
+    """Hash what is asked for in this build's schema, whichever build recorded it: equal wishes have equal hashes over a deploy."""
+    content: Any = payload.canonical()
+    return keys.digest(content)
+
+
+def _outcome(decision: handlers.Decision) -> Outcome:
+    response: dict[str, Any] = decision.response
+    return Outcome(decision.kind, response, decision.effects, decision.events)
