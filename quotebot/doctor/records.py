@@ -7,6 +7,7 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ledger import integrity
 from ledger.database import DatabaseError
 from ledger.keyring import load_keyring, require_keys
 from ledger.measures import read_measures
@@ -52,6 +53,14 @@ def _schema(site: Site) -> Seen:
     if missing:
         return bad(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
     return fine(f"it is of this build, in journal mode {mode}")
+
+
+async def whole(site: Site) -> Seen:
+    """Let SQLite check every page of the file."""
+    if not site.settings.ledger_path.exists():
+        return nothing(NO_LEDGER)
+    found = await asyncio.to_thread(integrity.problems, site.settings.ledger_path)
+    return bad("; ".join(found[:NAMED])) if found else fine("every page of the file is whole")
 
 
 async def wal(site: Site) -> Seen:

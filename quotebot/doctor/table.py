@@ -95,6 +95,15 @@ CHECKS: Final = (
         records.schema,
     ),
     Check(
+        "ledger.whole",
+        "The ledger's file is whole",
+        "A damaged file loses more with every write; a bot ends when it sees that.",
+        "Stop the bot, keep a copy of the whole data folder, check the disk, and put the newest backup in its place.",
+        State.ERROR,
+        UNAVAILABLE,
+        records.whole,
+    ),
+    Check(
         "ledger.wal",
         "The write-ahead log is small",
         "It grows while something reads the ledger for hours, and makes every read slower.",

@@ -127,6 +127,15 @@ def forge(site: Site) -> None:
     tampered(ledger(site), "UPDATE audit_events SET actor = 'nobody' WHERE id = 3")
 
 
+def damage(site: Site) -> None:
+    """Put noise where the pages of tables are, as a dying disk does."""
+    shutil.copy(ledger(site), "backup.db")
+    with ledger(site).open("r+b") as file:
+        for page in range(8, 24):
+            file.seek(page * 4096)
+            file.write(b"\xa5" * 4096)
+
+
 def restore(site: Site) -> None:
     shutil.copy("backup.db", ledger(site))
 
@@ -183,6 +192,7 @@ LOCAL = [
     Broken(
         "ledger.schema", State.ERROR, "newer build", sql(STRANGER), sql("DELETE FROM schema_migrations WHERE name = '9999_new.sql'")
     ),
+    Broken("ledger.whole", State.ERROR, "", damage, restore),
     Broken("ledger.wal", State.WARNING, "300 MiB", sparse_wal, lambda site: ledger(site).with_name("ledger.db-wal").unlink()),
     Broken("ledger.dead", State.WARNING, "dead letters: 2 ", lambda _: None, discard_all),
     Broken("ledger.stuck", State.ERROR, "1 rows wait for nothing", put_to_sleep, cancel_stuck),
