@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from pydantic import SecretStr
+
 from quotebot.telemetry import redact
 
 if TYPE_CHECKING:
@@ -128,7 +130,6 @@ async def _run(site: Site, check: Check, *, offline: bool, seconds_max: float) -
 
 
 def _words(site: Site, words: str) -> str:
-    settings = site.settings
-    secrets = [each for each in (settings.slack_bot_token, settings.slack_app_token, settings.salesforce_client_secret) if each]
-    values = [value for value in (each.get_secret_value() for each in secrets) if value]
-    return redact(" ".join(words.split()), values)[:WORDS_MAX]
+    given = (getattr(site.settings, name) for name in type(site.settings).model_fields)
+    values = [each.get_secret_value() for each in given if isinstance(each, SecretStr)]
+    return redact(" ".join(words.split()), [value for value in values if value])[:WORDS_MAX]
