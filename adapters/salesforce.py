@@ -131,6 +131,17 @@ class Salesforce:
         trip = _Trip(correlation_id, Target("read the quote", "Quote", checked_key(key)))
         return await self._within_deadline(trip, self._find(key, content_hash, trip))
 
+    async def writable_fields(self, sobject: str) -> frozenset[str]:
+        """Return the names of the fields of an object that our login may fill in. Raises AdapterError."""
+        trip = _Trip("describe", Target("read the fields", sobject))
+        found = await self._within_deadline(
+            trip, self._authorised(_Request("GET", f"sobjects/{sobject}/describe", trip.target), trip)
+        )
+        fields = found.get("fields") if isinstance(found, dict) else None
+        if not isinstance(fields, list):
+            raise lost("unreadable", "its answer names no fields", trip.target, sent=True)
+        return frozenset(str(field["name"]) for field in fields if isinstance(field, dict) and field.get("createable") is True)
+
     async def close(self) -> None:
         """Cut what is running and end the threads. Calls after this fail as transient."""
         self._closed = True

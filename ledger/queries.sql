@@ -853,3 +853,18 @@ SELECT 'effect', 'in_flight', count(*), min(claimed_at) FROM effects WHERE state
 
 -- name: measure_schedule
 SELECT min(received_at) AS oldest FROM operations WHERE next_attempt_at <= :now AND source = 'scheduler';
+
+-- name: stuck_rows
+-- Unfinished rows that nothing will ever wake: no due time, no owner whose end could be noticed, nothing before them that moves.
+SELECT 'op' || o.id AS reference, o.state AS state
+FROM operations AS o WHERE o.state IN ('reserved', 'failed_retryable') AND o.next_attempt_at IS NULL
+UNION ALL
+SELECT 'op' || o.id, o.state FROM operations AS o
+WHERE o.state = 'in_progress' AND (o.lease_until IS NULL OR NOT EXISTS (SELECT 1 FROM epochs WHERE epochs.epoch = o.epoch))
+UNION ALL
+SELECT CAST(e.id AS TEXT), e.state FROM effects AS e
+WHERE e.state = 'in_flight' AND (e.lease_until IS NULL OR NOT EXISTS (SELECT 1 FROM epochs WHERE epochs.epoch = e.epoch))
+UNION ALL
+SELECT CAST(e.id AS TEXT), e.state FROM effects AS e LEFT JOIN effects AS parent ON parent.id = e.after_id
+WHERE e.state IN ('pending', 'uncertain') AND e.next_attempt_at IS NULL
+  AND (parent.id IS NULL OR parent.state IN ('delivered', 'superseded', 'discarded'));

@@ -10,6 +10,7 @@ import structlog
 
 from adapters.failures import AdapterError, Failure
 from quotebot.core import Core, Ports, start_core
+from quotebot.health import Vitals, serve_health
 from quotebot.opening import instance_lock
 from quotebot.settings import ConfigurationError, Settings, slack_tokens
 from quotebot.slack.desk import FrontDesk
@@ -43,6 +44,10 @@ async def run_bot(
         if not await stack.enter_async_context(instance_lock(settings, stop if standby else None)):
             return
         core = await start_core(stack, settings, ports, stop)
+        vitals = Vitals(core.ledger, core.metrics, core.workers.tasks)
+        if settings.health_port is not None:
+            port = await serve_health(stack, settings.health_port, vitals)
+            log.info("bot.health", port=port)
         identifying = asyncio.create_task(identify(core.outside.adapters.slack))
         stack.callback(identifying.cancel)
         await core.workers.until(stop, identifying)
@@ -59,6 +64,7 @@ async def run_bot(
             acked=core.metrics.observe_ack,
         )
         stack.push_async_callback(receiver.close, ACK_DRAIN_SECONDS)
+        vitals.socket = receiver.is_alive
         connecting = asyncio.create_task(receiver.connect())
         stack.callback(connecting.cancel)
         log.info("bot.started", team_id=identity.team_id, epoch=core.ledger.epoch)

@@ -30,7 +30,7 @@ from quotebot.polling import POLL_SECONDS
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from ledger.clock import Clock
@@ -115,6 +115,11 @@ async def open_database(
         ballast_bytes=BALLAST_BYTES if bot else 0,
         finish=audit.chain,
     )
+
+
+def schema_and_statements() -> tuple[Sequence[Migration], Mapping[str, str]]:
+    """Return what this build makes of a ledger's file, and its statements by name, for who only looks at one."""
+    return [*_migrations("ledger"), *_migrations("quotebot.store")], _statements()
 
 
 def matrix(settings: Settings) -> Matrix:

@@ -71,10 +71,7 @@ def build_adapters(
     pdf = PdfRenderer(timeout_seconds=lines.of("pdf.render").timeout_seconds)
     stack.push_async_callback(pdf.close)
     artefacts = Artefacts(settings.data_dir / "artefacts")
-    salesforce = _salesforce(settings, lines.of("crm.create"))
-    if salesforce is not None:
-        stack.push_async_callback(salesforce.close)
-    return Adapters(slack=slack, pdf=pdf, artefacts=artefacts, salesforce=salesforce)
+    return Adapters(slack=slack, pdf=pdf, artefacts=artefacts, salesforce=connect_salesforce(stack, settings))
 
 
 @contextlib.asynccontextmanager
@@ -93,6 +90,14 @@ def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> Q
     """Return what performs effects with these adapters."""
     seller = Seller(settings.seller_name, settings.seller_lines)
     return QuotePerformer(ledger, adapters, load_rules(settings), seller, settle_delay_seconds=settings.settle_delay_seconds)
+
+
+def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> Salesforce | None:
+    """Return Salesforce's client alone, or None when it is not configured; `stack` closes it."""
+    salesforce = _salesforce(settings, matrix(settings).of("crm.create"))
+    if salesforce is not None:
+        stack.push_async_callback(salesforce.close)
+    return salesforce
 
 
 def _salesforce(settings: Settings, line: Policy) -> Salesforce | None:

@@ -1,18 +1,33 @@
-"""Configuration: environment first, then .env. Every missing or bad item is named at once, with where to get it."""
+"""Configuration: what may differ between two installations. Every missing or bad item is named at once, with where to get it.
+
+The sources and their order are those of settings_sources.py; the descriptions are printed by
+`quotebot init` and in docs/configuration.md.
+"""
 
 from __future__ import annotations
 
-import re
+import json
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, AliasChoices, AnyHttpUrl, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from adapters.policies import OverridesError, RetryOverride, read_overrides
+from quotebot.settings_sources import Reading, SettingsFileError, key, layered, nearest, unknown_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LEASE_SECONDS_MIN = 90  # longer than the longest call of the retry matrix
 
@@ -21,9 +36,26 @@ HINTS = {
     "SLACK_APP_TOKEN": "the app-level token (xapp-...) with connections:write: Basic Information, App-Level Tokens",
 }
 
+SALESFORCE = (
+    "SALESFORCE_INSTANCE_URL",
+    "SALESFORCE_CLIENT_ID",
+    "SALESFORCE_CLIENT_SECRET",
+    "SALESFORCE_CA_FILE",
+)  # the last may be missing
+
 
 class ConfigurationError(Exception):
     """The configuration cannot be used. The message lists every problem; nothing was started or changed."""
+
+
+def _from_text(given: object) -> object:
+    """Read a list or a table that a source without types gives as text."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given)
+    except ValueError as error:
+        raise ValueError("it is not JSON; write lists and tables as JSON") from error
 
 
 def _retry_overrides(given: object) -> object:
@@ -56,54 +88,104 @@ class Settings(BaseSettings):
     """Everything that may differ between two installations. Secrets never print."""
 
     model_config = SettingsConfigDict(
-        env_prefix="QUOTEBOT_", env_file=".env", extra="ignore", frozen=True, hide_input_in_errors=True
+        env_prefix="QUOTEBOT_", env_file=".env", extra="ignore", frozen=True, hide_input_in_errors=True, enable_decoding=False
     )
 
-    data_dir: Path = Path("var")
+    data_dir: Path = Field(Path("var"), description="Folder of the ledger, the audit keys and the documents; for its owner alone")
 
-    slack_bot_token: SecretStr | None = Field(None, validation_alias=AliasChoices("SLACK_BOT_TOKEN", "QUOTEBOT_SLACK_BOT_TOKEN"))
-    slack_app_token: SecretStr | None = Field(None, validation_alias=AliasChoices("SLACK_APP_TOKEN", "QUOTEBOT_SLACK_APP_TOKEN"))
+    slack_bot_token: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("SLACK_BOT_TOKEN", "QUOTEBOT_SLACK_BOT_TOKEN"),
+        description="Bot token (xoxb-...): your app's page at api.slack.com/apps, OAuth & Permissions",
+    )
+    slack_app_token: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("SLACK_APP_TOKEN", "QUOTEBOT_SLACK_APP_TOKEN"),
+        description="App-level token (xapp-...) with connections:write: Basic Information, App-Level Tokens",
+    )
     slack_api_url: AnyHttpUrl = Field(
-        AnyHttpUrl("https://slack.com/api/"), validation_alias=AliasChoices("SLACK_API_URL", "QUOTEBOT_SLACK_API_URL")
+        AnyHttpUrl("https://slack.com/api/"),
+        validation_alias=AliasChoices("SLACK_API_URL", "QUOTEBOT_SLACK_API_URL"),
+        description="Where Slack's Web API is; another address only for the sandbox or a proxy",
     )
-    approvers: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # role -> Slack user ids, as JSON
-    ops_channel: str | None = None  # id of the channel where dead letters get a card; without it they get none
-    operators: tuple[str, ...] = ()  # Slack user ids, as JSON: who may retry and discard dead letters there
-    cli_users: dict[str, str] = Field(default_factory=dict)  # system user -> Slack user id, as JSON: for whom `quotebot quote` acts
+    approvers: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_from_text)] = Field(
+        default_factory=dict, description='Who may approve: role to Slack user ids, {"vp_sales": ["U0VP"]}'
+    )
+    ops_channel: str | None = Field(None, description="Id of the channel where dead letters get a card; without it they get none")
+    operators: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
+        (), description='Slack user ids who may retry and discard dead letters in Slack, ["U0OPS"]'
+    )
+    cli_users: Annotated[dict[str, str], BeforeValidator(_from_text)] = Field(
+        default_factory=dict, description='For whom `quotebot quote` acts: system user to Slack user id, {"ann": "U0ANN"}'
+    )
 
-    salesforce_instance_url: str | None = Field(None, validation_alias="SALESFORCE_INSTANCE_URL")
-    salesforce_client_id: str | None = Field(None, validation_alias="SALESFORCE_CLIENT_ID")
-    salesforce_client_secret: SecretStr | None = Field(None, validation_alias="SALESFORCE_CLIENT_SECRET")
-    salesforce_ca_file: str | None = Field(None, validation_alias="SALESFORCE_CA_FILE")
+    salesforce_instance_url: str | None = Field(
+        None,
+        validation_alias="SALESFORCE_INSTANCE_URL",
+        description="Your org's address, https://acme.my.salesforce.com: Setup, My Domain. Without it CRM writes wait, paused",
+    )
+    salesforce_client_id: str | None = Field(
+        None, validation_alias="SALESFORCE_CLIENT_ID", description="Consumer key: Setup, App Manager, your connected app"
+    )
+    salesforce_client_secret: SecretStr | None = Field(
+        None, validation_alias="SALESFORCE_CLIENT_SECRET", description="Consumer secret: beside the consumer key"
+    )
+    salesforce_ca_file: str | None = Field(
+        None,
+        validation_alias="SALESFORCE_CA_FILE",
+        description="PEM file of the authority that signs the org's certificate, if private",
+    )
 
-    seller_name: str = "Your company"
-    seller_lines: tuple[str, ...] = ()
-    quote_valid_days: Annotated[int, Field(ge=1, le=365)] = 30
-    stale_draft_days: Annotated[int, Field(ge=1, le=365)] = 14  # after so long the requester is reminded of an unsubmitted quote
-    time_zone: Annotated[str, AfterValidator(_known_zone)] = "UTC"  # where working mornings are, e.g. Europe/Berlin
+    seller_name: str = Field("Your company", description="Who sells: the head of every document")
+    seller_lines: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
+        (), description='Lines below it, such as the address, ["1 High Street", "London"]'
+    )
+    quote_valid_days: Annotated[int, Field(ge=1, le=365)] = Field(30, description="How many days an offer stands")
+    stale_draft_days: Annotated[int, Field(ge=1, le=365)] = Field(
+        14, description="After so many days the requester is reminded of a quote that was not submitted"
+    )
+    time_zone: Annotated[str, AfterValidator(_known_zone)] = Field(
+        "UTC", description="Where working mornings are, such as Europe/Berlin"
+    )
 
-    ack_budget_seconds: Annotated[float, Field(gt=0.05, le=2.5)] = 2.0
-    settle_delay_seconds: Annotated[float, Field(ge=0.0, le=600.0)] = 30.0
-    lease_seconds: Annotated[int, Field(ge=LEASE_SECONDS_MIN, le=3600)] = 120
-    drain_seconds: Annotated[float, Field(ge=0.0, le=60.0)] = 8.0
-    # class -> what differs from the retry matrix, as JSON: {"crm.create": {"retries": 8, "cap_seconds": 120}}
-    retry: Annotated[dict[str, RetryOverride], BeforeValidator(_retry_overrides)] = Field(default_factory=dict)
+    ack_budget_seconds: Annotated[float, Field(gt=0.05, le=2.5)] = Field(
+        2.0, description="How long a command may take to be recorded before Slack is told to try again; Slack itself waits 3 s"
+    )
+    settle_delay_seconds: Annotated[float, Field(ge=0.0, le=600.0)] = Field(
+        30.0, description="How long after a lost answer the other side is asked whether the work was done"
+    )
+    lease_seconds: Annotated[int, Field(ge=LEASE_SECONDS_MIN, le=3600)] = Field(
+        120, description="After so long without a sign of life, work is taken from a process that is gone"
+    )
+    drain_seconds: Annotated[float, Field(ge=0.0, le=60.0)] = Field(
+        8.0, description="How long work under way may go on when the bot is asked to stop"
+    )
+    health_port: Annotated[int, Field(ge=0, le=65_535)] | None = Field(
+        None, description="Port on 127.0.0.1 for /healthz, /readyz and /metrics; without it nothing is served"
+    )
+    retry: Annotated[dict[str, RetryOverride], BeforeValidator(_retry_overrides), BeforeValidator(_from_text)] = Field(
+        default_factory=dict,
+        description='What differs from the retry matrix, by class: {"crm.create": {"retries": 8, "cap_seconds": 120}}',
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- the library's signature; ours looks where systemd says
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read from the sources in their order, each setting whole from one of them."""
+        return (layered(settings_cls, init_settings, env_settings, dotenv_settings),)
 
     @model_validator(mode="after")
     def _salesforce_is_whole(self) -> Self:
         """Half a Salesforce configuration is a mistake, not a choice: without any of it CRM writes wait, paused."""
-        given = {
-            "SALESFORCE_INSTANCE_URL": self.salesforce_instance_url,
-            "SALESFORCE_CLIENT_ID": self.salesforce_client_id,
-            "SALESFORCE_CLIENT_SECRET": self.salesforce_client_secret,
-        }
-        missing = [name for name, value in given.items() if not value]
-        if missing and len(missing) < len(given):
-            raise ValueError(f"Salesforce is configured in part: {', '.join(missing)} missing")
-        if self.salesforce_instance_url and urlsplit(self.salesforce_instance_url).scheme != "https":
-            raise ValueError("SALESFORCE_INSTANCE_URL must be an https address, such as https://acme.my.salesforce.com")
-        if self.salesforce_ca_file and not Path(self.salesforce_ca_file).is_file():
-            raise ValueError(f"SALESFORCE_CA_FILE names no file: {self.salesforce_ca_file}")
+        problems = _salesforce_problems({name: getattr(self, name.lower()) for name in SALESFORCE})
+        if problems:
+            raise ValueError("; ".join(problems))
         return self
 
     @property
@@ -117,16 +199,72 @@ class Settings(BaseSettings):
         return frozenset({"hooks.slack.com", urlsplit(str(self.slack_api_url)).netloc})
 
 
-def load_settings() -> Settings:
-    """Read the configuration. Raises ConfigurationError naming every bad item."""
+def load_settings(given: Mapping[str, str] | None = None, *, for_slack: bool = False) -> Settings:
+    """Read the configuration. `given` are settings of the command line, by name, as text; `for_slack`: both tokens are needed.
+
+    Raises ConfigurationError naming every bad item and, for Slack, every missing one.
+    """
+    chosen, problems = _chosen(given or {})
     try:
-        return Settings()
+        problems += unknown_keys(Settings)
+        settings = Settings(**chosen)
+    except SettingsFileError as error:  # what it holds cannot be known, so nothing is called missing
+        raise ConfigurationError("\n".join(("The configuration cannot be used:", f"- {error}", "Nothing was started."))) from error
     except ValidationError as error:
-        problems = [f"- {_variable(item['loc'])}: {item['msg']}" for item in error.errors(include_input=False)]
-    except SettingsError as error:  # a list or a table that is not JSON; its own message names the field, its cause the value
-        field = re.search(r'field "(\w+)"', str(error))
-        problems = [f"- {_variable((field[1],) if field else ())}: it is not JSON; write lists and tables as JSON"]
-    raise ConfigurationError("\n".join(("The configuration cannot be used:", *problems, "Nothing was started.")))
+        problems += _misfits(error, read_settings(given))
+    else:
+        if not problems:
+            if for_slack:
+                slack_tokens(settings)
+            return settings
+    if for_slack:
+        problems += _token_problems(read_settings(given).values)
+    lines = (f"- {problem}" for problem in problems)
+    raise ConfigurationError("\n".join(("The configuration cannot be used:", *lines, "Nothing was started.")))
+
+
+def read_settings(given: Mapping[str, str] | None = None) -> Reading:
+    """Return what the sources say, unchecked, and which of them said it. Raises SettingsFileError."""
+    return layered(
+        Settings,
+        InitSettingsSource(Settings, init_kwargs=_chosen(given or {})[0]),
+        EnvSettingsSource(Settings),
+        DotEnvSettingsSource(Settings),
+    ).read()
+
+
+def _chosen(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings of the command line by the model's keys, and a sentence for each that is none."""
+    fields = Settings.model_fields
+    known = {key(name, fields[name]): value for name, value in given.items() if name in fields}
+    return known, [f"{name}: there is no such setting{nearest(name, fields)}" for name in given if name not in fields]
+
+
+def _misfits(error: ValidationError, reading: Reading) -> list[str]:
+    """Return a sentence for each bad item, with its source. Salesforce's are looked for even where they were not reached."""
+    problems = []
+    for item in error.errors(include_input=False):
+        origin = reading.origins.get(str(item["loc"][0])) if item["loc"] else None
+        words = str(item["msg"]).removeprefix("Value error, ")
+        problems.append(f"{_variable(item['loc'])}: {words}" + (f" (from {origin})" if origin else ""))
+    if all(item["loc"] for item in error.errors(include_input=False)):
+        given = {name: reading.values.get(name) for name in SALESFORCE}
+        problems += [f"the configuration: {problem}" for problem in _salesforce_problems(given)]
+    return problems
+
+
+def _salesforce_problems(given: Mapping[str, object]) -> list[str]:
+    """Return what is wrong with Salesforce's settings taken together, for settings by their variables."""
+    missing = [name for name in SALESFORCE[:3] if not given[name]]
+    url, ca_file = given["SALESFORCE_INSTANCE_URL"], given["SALESFORCE_CA_FILE"]
+    problems = []
+    if 0 < len(missing) < len(SALESFORCE[:3]):
+        problems.append(f"Salesforce is configured in part: {', '.join(missing)} missing")
+    if url and urlsplit(str(url)).scheme != "https":
+        problems.append("SALESFORCE_INSTANCE_URL must be an https address, such as https://acme.my.salesforce.com")
+    if ca_file and not Path(str(ca_file)).is_file():
+        problems.append(f"SALESFORCE_CA_FILE names no file: {ca_file}")
+    return problems
 
 
 def _variable(place: tuple[int | str, ...]) -> str:
@@ -137,19 +275,32 @@ def _variable(place: tuple[int | str, ...]) -> str:
     return ".".join((name if name.isupper() else f"QUOTEBOT_{name.upper()}", *inside))
 
 
+def _token_problems(given: Mapping[str, object]) -> list[str]:
+    """Return a sentence for each token that is missing or of the wrong kind, for settings by their variables."""
+    problems = []
+    for name, prefix in {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"}.items():
+        token = given.get(name)
+        text = token.get_secret_value() if isinstance(token, SecretStr) else str(token or "")
+        if not text:
+            problems.append(f"{name} is missing: {HINTS[name]}")
+        elif not text.startswith(prefix):
+            problems.append(f"{name} is not a {prefix}... token: {HINTS[name]}")
+    return problems
+
+
 def slack_tokens(settings: Settings) -> tuple[str, str]:
     """Return the bot token and the app token. Raises ConfigurationError naming each that is missing or of the wrong kind."""
-    found = {"SLACK_BOT_TOKEN": (settings.slack_bot_token, "xoxb-"), "SLACK_APP_TOKEN": (settings.slack_app_token, "xapp-")}
-    problems = []
-    for name, (token, prefix) in found.items():
-        if token is None or not token.get_secret_value():
-            problems.append(f"- {name} is missing: {HINTS[name]}")
-        elif not token.get_secret_value().startswith(prefix):
-            problems.append(f"- {name} is not a {prefix}... token: {HINTS[name]}")
+    problems = _token_problems({name: getattr(settings, name.lower()) for name in HINTS})
     if problems:
         head = "Quotebot cannot connect to Slack:"
         raise ConfigurationError(
-            "\n".join((head, *problems, "Nothing was started. To try it without an account: quotebot sandbox"))
+            "\n".join(
+                (
+                    head,
+                    *(f"- {problem}" for problem in problems),
+                    "Nothing was started. To try it without an account: quotebot sandbox",
+                )
+            )
         )
     assert settings.slack_bot_token is not None  # noqa: S101 -- checked above
     assert settings.slack_app_token is not None  # noqa: S101 -- checked above

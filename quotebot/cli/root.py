@@ -14,7 +14,23 @@ from typing import TYPE_CHECKING
 from cyclopts import App, CycloptsError
 
 from quotebot import __version__
-from quotebot.cli import audit, catalog, dead, drill, exits, ledger, metrics, operate, ops, policy, quote, serve, trace
+from quotebot.cli import (
+    audit,
+    catalog,
+    config,
+    dead,
+    doctor,
+    drill,
+    exits,
+    ledger,
+    metrics,
+    operate,
+    ops,
+    policy,
+    quote,
+    serve,
+    trace,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +44,9 @@ app = App(
 )
 app.command(serve.run)
 app.command(serve.sandbox)
+app.command(config.init)
+app.command(config.app)
+app.command(doctor.doctor)
 app.command(quote.app)
 app.command(catalog.app)
 app.command(dead.app)

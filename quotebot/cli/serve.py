@@ -12,20 +12,27 @@ from cyclopts.validators import Number
 from quotebot.cli import exits
 
 
-async def run(*, standby: Annotated[bool, Parameter(negative="")] = False) -> int:
+async def run(
+    *,
+    standby: Annotated[bool, Parameter(negative="")] = False,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
+) -> int:
     """Run the bot until SIGTERM or Ctrl-C. Needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN.
 
     Parameters
     ----------
     standby
         While another bot is active on this ledger, wait and take over when it ends; without it that is exit status 75.
+    set_
+        NAME=VALUE: a setting that is stronger than every file and the environment; may be given several times.
     """
     from quotebot.app import run_bot  # noqa: PLC0415 -- see root.py
+    from quotebot.cli.config import assignments  # noqa: PLC0415 -- see root.py
     from quotebot.cli.signals import stop_on_signals  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings, slack_tokens  # noqa: PLC0415 -- see root.py
     from quotebot.telemetry import configure_logs  # noqa: PLC0415 -- see root.py
 
-    settings = load_settings()
+    settings = load_settings(assignments(set_), for_slack=True)
     secret = settings.salesforce_client_secret
     secrets = (*slack_tokens(settings), *(() if secret is None else (secret.get_secret_value(),)))
     configure_logs(json_lines=not sys.stderr.isatty(), secrets=secrets)

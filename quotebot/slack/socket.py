@@ -195,6 +195,10 @@ class SocketReceiver(AsyncBaseSocketModeHandler):
         """Connect, and stay connected: the client reconnects by itself."""
         await self.client.connect()  # type: ignore[no-untyped-call] # the SDK has no types here
 
+    async def is_alive(self) -> bool:
+        """Tell whether the connection is there and Slack answered a ping lately."""
+        return bool(await self.client.is_connected())
+
     async def close(self, seconds: float) -> None:
         """Take nothing more in, let what is under way be acknowledged, then disconnect."""
         self._closing = True

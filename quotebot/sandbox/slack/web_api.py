@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -149,9 +150,15 @@ class WebApi:
             except SlackError as error:
                 return Served(json_answer(error.body()), applied=False, status=error.code, key=_key(method, arguments))
             key = _key(method, arguments) or body.get("file_id")
-            return Served(json_answer(body), applied=True, status=200, key=key)
+            return Served(self._with_scopes(json_answer(body)), applied=True, status=200, key=key)
 
         return self._outages.serve(method, arguments.raw, lambda: _key(method, arguments), apply, waited=waited)
+
+    def _with_scopes(self, answer: Answer) -> Answer:
+        """Say which scopes the app has, as Slack does in a header, when this Slack knows them."""
+        if self._scopes is None:
+            return answer
+        return replace(answer, headers={**answer.headers, "x-oauth-scopes": ",".join(sorted(self._scopes))})
 
     def _answer(self, method: str, arguments: Arguments) -> Json:
         handler = METHODS.get(method)

@@ -1,0 +1,112 @@
+"""`quotebot config` and `quotebot init`: what is configured, and a first configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import App, Parameter
+
+from quotebot.cli import exits
+from quotebot.cli.tables import print_table
+
+app = App(name="config", help="See what is configured.")
+
+STEPS: Final = """\
+Then connect it to Slack (docs/setup.md says the same with more words):
+1. api.slack.com/apps, Create New App, From a manifest, your workspace; paste this file: {manifest}
+2. Install to Workspace; copy the Bot User OAuth Token (xoxb-...).
+3. Basic Information, App-Level Tokens: generate one with the scope connections:write; copy it (xapp-...).
+4. Put both into a file .env that only you can read (chmod 600 .env):
+   SLACK_BOT_TOKEN=xoxb-...
+   SLACK_APP_TOKEN=xapp-...
+5. See whether everything is in order: quotebot doctor
+6. Start it: quotebot run
+To try it without an account: quotebot sandbox"""
+
+
+@app.command
+def show(
+    *,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Print every setting: its value, where it came from, its default. Secrets are not shown.
+
+    Parameters
+    ----------
+    set_
+        NAME=VALUE: show what would be in force with it; may be given several times.
+    json_output
+        Print JSON.
+    """
+    from quotebot.configuration import shown  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    given = assignments(set_)
+    found = shown(load_settings(given), given)
+    if json_output:
+        print(json.dumps({"schema_version": 1, "settings": [asdict(each) for each in found]}, indent=2))
+        return exits.OK
+    rows = [(each.name, _cell(each.value), each.origin, _cell(each.default)) for each in found]
+    print_table(("SETTING", "VALUE", "FROM", "DEFAULT"), rows)
+    return exits.OK
+
+
+@app.command
+def reference() -> int:
+    """Print the page of all settings, docs/configuration.md."""
+    from quotebot.configuration import reference as page  # noqa: PLC0415 -- see root.py
+
+    print(page(), end="")
+    return exits.OK
+
+
+def init(folder: Path = Path()) -> int:
+    """Write a first quotebot.toml, every setting in it as a comment, and print how to connect the bot to Slack.
+
+    An existing file is never changed.
+
+    Parameters
+    ----------
+    folder
+        Where to write it; made if need be.
+    """
+    from quotebot.configuration import first_file  # noqa: PLC0415 -- see root.py
+    from quotebot.settings_sources import FILE_NAME  # noqa: PLC0415 -- see root.py
+
+    path = folder / FILE_NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+            file.write(first_file())
+    except FileExistsError:
+        exits.complain(f"{path.absolute()} is there already and was not changed. Choose another folder, or edit it.")
+        return exits.CONFLICT
+    print(f"{path.absolute()} was written; everything in it has its default.")
+    print(STEPS.format(manifest=_manifest()))
+    return exits.OK
+
+
+def assignments(given: tuple[str, ...]) -> dict[str, str]:
+    """Return what `--set NAME=VALUE` says. Raises ConfigurationError for what is no assignment."""
+    from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
+
+    wrong = [text for text in given if "=" not in text]
+    if wrong:
+        raise ConfigurationError(f"--set takes NAME=VALUE, not {wrong[0]}. Nothing was done.")
+    return dict(text.split("=", 1) for text in given)
+
+
+def _manifest() -> Path:
+    """Return where the app's manifest is: beside the package in a checkout, inside it in an installation."""
+    package = Path(__file__).parent.parent
+    beside = package.parent / "manifest.yml"
+    return beside if beside.is_file() else package / "data" / "manifest.yml"
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)

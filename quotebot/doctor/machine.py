@@ -1,0 +1,156 @@
+"""What this machine gives the bot: private files, room, a SQLite that can be trusted, a renderer that renders."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from adapters.failures import AdapterError
+from adapters.pdf import PdfRenderer, QuoteDocument
+from ledger.ballast import BALLAST_BYTES
+from ledger.keyring import key_files
+from ledger.locks import instance_holder
+from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
+from quotebot.domain.policy import LADDER, ORTHOGONAL, sufficient_roles
+from quotebot.opening import load_rules
+from quotebot.settings import ConfigurationError, slack_tokens
+from quotebot.settings_sources import file_path, secrets_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OTHERS: Final = 0o077  # what group and others may do
+ROOM_BYTES: Final = 4 * BALLAST_BYTES
+SQLITE_MIN: Final = (3, 37, 0)  # STRICT tables
+SQLITE_SOUND: Final = (3, 51, 3)  # before it, two connections can corrupt the write-ahead log when they reset it at once
+PAGE: Final = QuoteDocument(
+    title="Quote",
+    quote_id="doctor",
+    version="1",
+    account="A test",
+    issued_on="",
+    valid_until="",
+    prepared_by="quotebot doctor",
+    approved_by="",
+    currency="USD",
+    term="",
+    lines=(),
+    list_total="0",
+    discount_label="",
+    discount_total="",
+    net_total="0",
+    assumptions=(),
+    terms=(),
+    seller_name="",
+    seller_lines=(),
+    accent="#1f3a5f",
+    created_at="2026-01-01T00:00:00+00:00",
+)
+
+
+async def tokens(site: Site) -> Seen:
+    """See whether both tokens are there and of the right kind."""
+    try:
+        slack_tokens(site.settings)
+    except ConfigurationError as error:
+        return bad("; ".join(line.removeprefix("- ") for line in str(error).splitlines() if line.startswith("- ")))
+    return fine("both are there, each of its kind")
+
+
+async def private_secrets(site: Site) -> Seen:
+    """See whether anybody else may read the files that may hold secrets."""
+    del site
+    folder = secrets_folder()
+    files = [Path(".env"), file_path(), *(sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ())]
+    found = [path for path in files if path.is_file()]
+    return _open_ones(found) if found else nothing("there is neither .env nor quotebot.toml nor a folder of secrets")
+
+
+async def data_folder(site: Site) -> Seen:
+    """See whether the data folder is ours alone and can be written."""
+    folder = site.settings.data_dir
+    if not folder.exists():
+        return nothing(f"{folder.absolute()} is not there yet; the bot makes it")
+    if not folder.is_dir():
+        return bad(f"{folder.absolute()} is no folder")
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return bad(f"{folder.absolute()} cannot be written by this user")
+    return _open_ones([folder])
+
+
+async def data_files(site: Site) -> Seen:
+    """See whether anybody else may read the ledger or its keys."""
+    folder = site.settings.data_dir
+    if not folder.is_dir():
+        return nothing("there is no data folder yet")
+    return _open_ones([*sorted(folder.glob("ledger.db*")), *key_files(folder)])
+
+
+async def disk_room(site: Site) -> Seen:
+    """See how much room is left where the ledger grows."""
+    folder = site.settings.data_dir.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = site.free_bytes(folder)
+    words = f"{free / 2**20:,.0f} MiB are free at {folder}"
+    return fine(words) if free >= ROOM_BYTES else bad(f"{words}; at least {ROOM_BYTES >> 20} are needed")
+
+
+async def sqlite_version(site: Site) -> Seen:
+    """See whether SQLite is new enough, and say which of its faults we work around."""
+    version = ".".join(map(str, site.sqlite_version))
+    if site.sqlite_version < SQLITE_MIN:
+        return bad(f"SQLite {version} is older than {'.'.join(map(str, SQLITE_MIN))}")
+    if site.sqlite_version < SQLITE_SOUND:
+        return fine(
+            f"SQLite {version} can damage a write-ahead log that two programs reset at once; the bot and its commands queue at a "
+            "lock so that they never do. Let no other program write to the ledger"
+        )
+    return fine(f"SQLite {version}")
+
+
+async def pdf(site: Site) -> Seen:
+    """Render a page, in the same child process as the bot does."""
+    del site
+    renderer = PdfRenderer()
+    try:
+        page = await renderer.render(PAGE)
+    except AdapterError as error:
+        return bad(str(error))
+    finally:
+        await asyncio.shield(renderer.close())
+    return fine(f"a page was rendered ({len(page.content):,} bytes)")
+
+
+async def approvers(site: Site) -> Seen:
+    """See whether the policy can be read and every role it may ask for has somebody."""
+    rules = load_rules(site.settings)
+    held = {role for role, people in rules.approvers.items() if people}
+    strange = sorted(set(rules.approvers) - {*LADDER, *ORTHOGONAL})
+    alone = [role for role in (*LADDER, *ORTHOGONAL) if not held & set(sufficient_roles(role))]
+    if strange:
+        return bad(f"no policy asks for {', '.join(strange)}; roles are {', '.join((*LADDER, *ORTHOGONAL))}")
+    return bad(f"nobody may approve what needs {', '.join(alone)}") if alone else fine("every role has somebody who may approve")
+
+
+async def bot(site: Site) -> Seen:
+    """Say whether a bot works on this ledger. To try its lock, even for a moment, could turn a starting bot away."""
+    pid = instance_holder(site.settings.ledger_path)
+    if pid is None:
+        return nothing("no bot ever ran here")
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return nothing(f"no bot is running (the last was process {pid})")
+    except PermissionError:  # it is there, and somebody else's
+        pass
+    return fine(f"process {pid} took the bot's lock last and is alive")
+
+
+def _open_ones(paths: Iterable[Path]) -> Seen:
+    paths = list(paths)
+    found = [f"{path} ({stat.S_IMODE(path.stat().st_mode):o})" for path in paths if path.stat().st_mode & OTHERS]
+    return bad(f"others may use {', '.join(found)}") if found else fine(f"{len(paths)} looked at, for their owner alone")

@@ -1,0 +1,151 @@
+"""How the ledger is doing, read beside whoever works on it: on a connection that cannot write, in one snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ledger import integrity
+from ledger.database import DatabaseError
+from ledger.keyring import load_keyring, require_keys
+from ledger.measures import read_measures
+from ledger.migrations import pending
+from ledger.sqlite_file import APPLICATION_ID, PRAGMAS
+from ledger.sqlite_tx import SqliteTx
+from ledger.verification import verify_within
+from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
+from quotebot.opening import schema_and_statements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ledger.database import Tx
+
+T = TypeVar("T")
+WAL_BYTES_MAX: Final = 256 << 20  # four times what it is cut down to
+EVENTS_MAX: Final = 50_000  # verifying more takes longer than anybody waits for a doctor
+NAMED: Final = 3  # rows that are named; the others are counted
+NO_LEDGER: Final = "there is no ledger yet; the bot makes it"
+
+
+async def schema(site: Site) -> Seen:
+    """See whether the file is a ledger, and of which build."""
+    if not site.settings.ledger_path.exists():
+        return nothing(NO_LEDGER)
+    return await asyncio.to_thread(_schema, site)
+
+
+def _schema(site: Site) -> Seen:
+    migrations, _ = schema_and_statements()
+    try:
+        with _connection(site) as connection:
+            (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if application_id != APPLICATION_ID:
+                return bad("the file is not a Quotebot ledger")
+            missing = pending(connection, migrations)
+    except (DatabaseError, sqlite3.DatabaseError) as error:
+        return bad(str(error))
+    if mode != PRAGMAS["journal_mode"]:
+        return bad(f"its journal mode is {mode} instead of {PRAGMAS['journal_mode']}: commits would not be safe")
+    if missing:
+        return bad(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
+    return fine(f"it is of this build, in journal mode {mode}")
+
+
+async def whole(site: Site) -> Seen:
+    """Let SQLite check every page of the file."""
+    if not site.settings.ledger_path.exists():
+        return nothing(NO_LEDGER)
+    found = await asyncio.to_thread(integrity.problems, site.settings.ledger_path)
+    return bad("; ".join(found[:NAMED])) if found else fine("every page of the file is whole")
+
+
+async def wal(site: Site) -> Seen:
+    """See how large the write-ahead log has become."""
+    path = site.settings.ledger_path
+    log = path.with_name(path.name + "-wal")
+    size = log.stat().st_size if log.exists() else 0
+    words = f"the write-ahead log has {size / 2**20:,.0f} MiB"
+    return bad(f"{words}; it is kept below {WAL_BYTES_MAX >> 20}") if size > WAL_BYTES_MAX else fine(words)
+
+
+async def stuck(site: Site) -> Seen:
+    """Look for unfinished rows that nothing will ever wake."""
+
+    def look(tx: Tx) -> Seen:
+        rows = tx.all("stuck_rows")
+        if not rows:
+            return fine("every unfinished row has something that wakes it")
+        named = ", ".join(f"{row['reference']} ({row['state']})" for row in rows[:NAMED])
+        return bad(f"{len(rows)} rows wait for nothing: {named}")
+
+    return await _read(site, look)
+
+
+async def dead(site: Site) -> Seen:
+    """Count the dead letters that wait for somebody."""
+
+    def look(tx: Tx) -> Seen:
+        letters = read_measures(tx, int(site.now_seconds() * 1000)).dead
+        words = ", ".join(f"{each.count} {each.category}" for each in letters)
+        return bad(f"dead letters: {words}") if letters else fine("no dead letter waits for anybody")
+
+    return await _read(site, look)
+
+
+async def gates(site: Site) -> Seen:
+    """Look for classes of effects that are held."""
+
+    def look(tx: Tx) -> Seen:
+        held = [gate for gate in read_measures(tx, int(site.now_seconds() * 1000)).gates if gate.state == "held"]
+        words = ", ".join(f"{gate.name} ({gate.cause})" for gate in held)
+        return bad(f"held: {words}") if held else fine("no class is held")
+
+    return await _read(site, look)
+
+
+async def audit(site: Site) -> Seen:
+    """Verify the audit, as `quotebot audit verify` does; a long one only there."""
+    folder = site.settings.data_dir
+
+    def look(tx: Tx) -> Seen:
+        try:
+            require_keys(folder)
+            keyring = load_keyring(folder, may_create=False)
+        except DatabaseError as error:
+            return bad(str(error))
+        report = verify_within(tx, keyring, events_max=EVENTS_MAX)
+        if report is None:
+            return nothing(f"it has over {EVENTS_MAX:,} events: quotebot audit verify")
+        if report.finding is not None:
+            return bad(f"{report.finding.table} {report.finding.row}: {report.finding.meaning}")
+        return fine(f"{report.events:,} events are whole")
+
+    return await _read(site, look)
+
+
+async def _read(site: Site, look: Callable[[Tx], Seen]) -> Seen:
+    """Read the ledger in a thread of its own; a ledger of another build has no tables to trust, which is another check's matter."""
+    if not site.settings.ledger_path.exists():
+        return nothing(NO_LEDGER)
+
+    def read() -> Seen:
+        migrations, statements = schema_and_statements()
+        with _connection(site) as connection:
+            if pending(connection, migrations):
+                return nothing("the ledger is of an older build")
+            connection.execute("BEGIN")
+            return look(SqliteTx(connection, statements, None))
+
+    return await asyncio.to_thread(read)
+
+
+@contextlib.contextmanager
+def _connection(site: Site) -> Iterator[sqlite3.Connection]:
+    address = f"{site.settings.ledger_path.absolute().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+        connection.row_factory = sqlite3.Row
+        yield connection

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.quotebot.cli.conftest import Run
+
+
+def test_config_show_hides_secrets_and_says_where_they_came_from(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-planted")
+    for arguments in (("--json",), ()):
+        done = command("config", "show", *arguments, "--set", "seller_name=Acme")
+        assert done.returncode == 0
+        assert "planted" not in done.stdout
+        assert "Acme" in done.stdout
+    row = next(line for line in done.stdout.splitlines() if line.startswith("slack_bot_token"))
+    assert row.split() == ["slack_bot_token", "[redacted]", "environment", "-"]
+
+
+def test_config_show_refuses_what_is_no_assignment(command: Run) -> None:
+    assert command("config", "show", "--set", "seller_name").returncode == 78
+
+
+def test_a_start_names_a_misspelt_assignment_beside_every_missing_token(command: Run) -> None:
+    done = command("run", "--set", "time_zon=UTC")
+    assert done.returncode == 78
+    assert "did you mean time_zone?" in done.stderr
+    assert done.stderr.count("is missing: ") == 2
+
+
+def test_init_writes_a_file_for_its_owner_that_changes_nothing_and_never_writes_it_again(command: Run) -> None:
+    first = command("init", "new")
+    path = Path("new/quotebot.toml")
+    assert (first.returncode, stat.S_IMODE(path.stat().st_mode)) == (0, 0o600)
+    assert tomllib.loads(path.read_text()) == {}
+    manifest = re.search(r"paste this file: (.*)", first.stdout)
+    assert manifest is not None
+    assert "socket_mode_enabled" in Path(manifest[1]).read_text()
+    path.write_text("# mine\n")
+    again = command("init", "new")
+    assert (again.returncode, path.read_text()) == (65, "# mine\n")
+    assert "was not changed" in again.stderr

@@ -1,0 +1,393 @@
+"""Each broken set-up is found by its check, and is well again once the fix is done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable  # noqa: TC003 -- dataclasses read it
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.salesforce_graph import LINE_FIELDS, QUOTE_FIELDS
+from quotebot.cli import root
+from quotebot.doctor.checks import Check, Seen, Site, State, bad, examine, exit_status, fine
+from quotebot.doctor.others import SCOPES, missing_fields
+from quotebot.doctor.table import CHECKS
+from quotebot.sandbox.slack.directory import APPROVERS
+from quotebot.sandbox.world import World
+from quotebot.settings import Settings
+from tests import test_manifest
+from tests.quotebot.parts import tampered
+from tests.rig import bot_in, settings_for
+
+BY_ID = {check.id: check for check in CHECKS}
+
+
+@pytest.fixture(autouse=True)
+def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("QUOTEBOT_", "SLACK_", "SALESFORCE_", "CREDENTIALS_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+async def looked(site: Site, check_id: str) -> tuple[State, str]:
+    (result,) = await examine(site, [BY_ID[check_id]])
+    return result.state, result.words
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A set-up that is broken in one place: how, what finds it in which words, and what its fix says to do."""
+
+    check_id: str
+    state: State
+    words: str
+    harm: Callable[[Site], Site | None]
+    mend: Callable[[Site], Site | None]
+
+
+def ledger(site: Site) -> Path:
+    return site.settings.ledger_path
+
+
+def with_(site: Site, **settings: object) -> Site:
+    return replace(site, settings=site.settings.model_copy(update=settings))
+
+
+def env_file(_: Site) -> None:
+    Path(".env").write_text("SLACK_BOT_TOKEN=xoxb-planted\n")
+    Path(".env").chmod(0o644)
+
+
+def keys(site: Site) -> list[Path]:
+    return sorted(site.settings.data_dir.glob("audit-*.key"))
+
+
+def sql(statement: str) -> Callable[[Site], None]:
+    return lambda site: tampered(ledger(site), statement)
+
+
+def quotebot(*arguments: str) -> Callable[[Site], None]:
+    """Run the command that the fix says, as somebody would at a terminal."""
+
+    def run(site: Site) -> None:
+        os.environ["QUOTEBOT_DATA_DIR"] = str(site.settings.data_dir)
+        try:
+            status = root.run(arguments)
+        finally:
+            del os.environ["QUOTEBOT_DATA_DIR"]
+        assert status == 0
+
+    return run
+
+
+def sparse_wal(site: Site) -> None:
+    with ledger(site).with_name("ledger.db-wal").open("wb") as log:
+        log.truncate(300 << 20)  # a hole: it takes no room
+
+
+def dead_effects(site: Site) -> list[str]:
+    with contextlib.closing(sqlite3.connect(ledger(site))) as file:
+        return [str(row) for (row,) in file.execute("SELECT id FROM effects WHERE state = 'failed' ORDER BY id").fetchall()]
+
+
+def discard_all(site: Site) -> None:
+    for reference in dead_effects(site):
+        quotebot("dead", "discard", reference, "--reason", "the customer went elsewhere")(site)
+
+
+def put_to_sleep(site: Site) -> None:
+    """Make a row wait for one that is done already, which only a defect or a stranger can do."""
+    done = "(SELECT max(id) FROM effects WHERE state = 'delivered' AND id < :id)"
+    statement = f"UPDATE effects SET state = 'pending', finished_at = NULL, after_id = {done} WHERE id = :id"  # noqa: S608 -- ours
+    with contextlib.closing(sqlite3.connect(ledger(site))) as file, file:
+        file.execute(statement, {"id": dead_effects(site)[-1]})
+
+
+def cancel_stuck(site: Site) -> None:
+    """Cancel the row that the check names."""
+    _, words = asyncio.run(looked(site, "ledger.stuck"))
+    (reference,) = re.findall(r"nothing: (\d+) ", words)
+    quotebot("ops", "cancel", reference, "--reason", "stuck")(site)
+
+
+def forge(site: Site) -> None:
+    shutil.copy(ledger(site), "backup.db")
+    tampered(ledger(site), "DROP TRIGGER audit_no_update")
+    tampered(ledger(site), "UPDATE audit_events SET actor = 'nobody' WHERE id = 3")
+
+
+def damage(site: Site) -> None:
+    """Put noise where the pages of tables are, as a dying disk does."""
+    shutil.copy(ledger(site), "backup.db")
+    with ledger(site).open("r+b") as file:
+        for page in range(8, 24):
+            file.seek(page * 4096)
+            file.write(b"\xa5" * 4096)
+
+
+def restore(site: Site) -> None:
+    shutil.copy("backup.db", ledger(site))
+
+
+def lose_key(site: Site) -> None:
+    keys(site)[0].rename("kept.key")
+
+
+def restore_key(site: Site) -> None:
+    Path("kept.key").rename(site.settings.data_dir / "audit-0001.key")
+
+
+STRANGER = "INSERT INTO schema_migrations (component, name, sha256, applied_at) VALUES ('ledger', '9999_new.sql', 'x', 1)"
+LOCAL = [
+    Broken(
+        "settings.tokens",
+        State.ERROR,
+        "SLACK_APP_TOKEN is missing",
+        lambda site: with_(site, slack_app_token=None),
+        lambda site: with_(site, slack_app_token=Settings(_env_file=None, SLACK_APP_TOKEN="xapp-1").slack_app_token),
+    ),
+    Broken("secrets.private", State.ERROR, ".env (644)", env_file, lambda _: Path(".env").chmod(0o600)),
+    Broken(
+        "data.folder",
+        State.ERROR,
+        "(755)",
+        lambda site: site.settings.data_dir.chmod(0o755),
+        lambda site: site.settings.data_dir.chmod(0o700),
+    ),
+    Broken(
+        "data.files", State.ERROR, "ledger.db (640)", lambda site: ledger(site).chmod(0o640), lambda site: ledger(site).chmod(0o600)
+    ),
+    Broken(
+        "data.files",
+        State.ERROR,
+        "audit-0001.key (644)",
+        lambda site: keys(site)[0].chmod(0o644),
+        lambda site: keys(site)[0].chmod(0o600),
+    ),
+    Broken(
+        "disk.room",
+        State.ERROR,
+        "10 MiB are free",
+        lambda site: replace(site, free_bytes=lambda _: 10 << 20),
+        lambda site: replace(site, free_bytes=lambda _: 10 << 30),
+    ),
+    Broken(
+        "sqlite.version",
+        State.ERROR,
+        "SQLite 3.31.1 is older",
+        lambda site: replace(site, sqlite_version=(3, 31, 1)),
+        lambda site: replace(site, sqlite_version=(3, 51, 3)),
+    ),
+    Broken(
+        "ledger.schema", State.ERROR, "newer build", sql(STRANGER), sql("DELETE FROM schema_migrations WHERE name = '9999_new.sql'")
+    ),
+    Broken("ledger.whole", State.ERROR, "", damage, restore),
+    Broken("ledger.wal", State.WARNING, "300 MiB", sparse_wal, lambda site: ledger(site).with_name("ledger.db-wal").unlink()),
+    Broken("ledger.dead", State.WARNING, "dead letters: 2 ", lambda _: None, discard_all),
+    Broken("ledger.stuck", State.ERROR, "1 rows wait for nothing", put_to_sleep, cancel_stuck),
+    Broken("ledger.gates", State.WARNING, "crm", quotebot("pause", "crm", "--reason", "a test"), quotebot("resume", "crm")),
+    Broken(
+        "audit.whole",
+        State.ERROR,
+        "audit_events 3",
+        forge,
+        restore,
+    ),
+    Broken(
+        "audit.whole",
+        State.ERROR,
+        "audit-0001.key is missing",
+        lose_key,
+        restore_key,
+    ),
+    Broken(
+        "people.approvers",
+        State.WARNING,
+        "needs cfo",
+        lambda site: with_(site, approvers={role: people for role, people in APPROVERS.items() if role != "cfo"}),
+        lambda site: with_(site, approvers=APPROVERS),
+    ),
+]
+
+
+@pytest.fixture
+def site(tmp_path: Path, dead_ledger: Path) -> Site:
+    """A well set-up beside the ledger of a stopped bot, which has two dead letters."""
+    shutil.copytree(dead_ledger, tmp_path / "bot", ignore=shutil.ignore_patterns("*.ballast"))
+    given: dict[str, Any] = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
+    return Site(Settings(_env_file=None, data_dir=tmp_path / "bot", approvers=APPROVERS, **given))
+
+
+@pytest.mark.parametrize("broken", LOCAL, ids=lambda broken: f"{broken.check_id}-{broken.words}")
+def test_a_broken_set_up_is_found_and_its_fix_mends_it(site: Site, broken: Broken) -> None:
+    harmed = broken.harm(site) or site
+    state, words = asyncio.run(looked(harmed, broken.check_id))
+    assert (state, broken.words in words) == (broken.state, True), words
+    mended = broken.mend(harmed) or harmed
+    state, words = asyncio.run(looked(mended, broken.check_id))
+    assert state in (State.OK, State.SKIPPED), words
+
+
+def test_looking_changes_nothing(site: Site) -> None:
+    def files() -> dict[str, tuple[int, str]]:
+        return {
+            str(path): (path.stat().st_mode, hashlib.sha256(path.read_bytes()).hexdigest())
+            for path in sorted(site.settings.data_dir.rglob("*"))
+            if path.is_file() and not path.name.endswith(("-wal", "-shm"))  # made by whoever reads
+        }
+
+    before = files()
+    results = asyncio.run(examine(site, [check for check in CHECKS if check.id != "pdf.renders"], offline=True))
+    assert files() == before
+    assert [(each.check.id, each.words) for each in results if each.state is State.UNKNOWN] == []
+
+
+def test_the_bot_s_own_renderer_is_tried(site: Site) -> None:
+    state, words = asyncio.run(looked(site, "pdf.renders"))
+    assert (state, "a page was rendered" in words) == (State.OK, True)
+
+
+def test_a_new_installation_has_nothing_wrong_but_what_it_was_not_given(tmp_path: Path) -> None:
+    new = Site(Settings(_env_file=None, data_dir=tmp_path / "none"))
+    results = asyncio.run(examine(new, [check for check in CHECKS if check.id != "pdf.renders"], offline=True))
+    assert {each.check.id for each in results if each.state not in (State.OK, State.SKIPPED)} == {
+        "settings.tokens",
+        "people.approvers",
+    }
+    assert not (tmp_path / "none").exists()
+
+
+async def test_what_slack_and_salesforce_refuse_is_found_and_mended(tmp_path: Path) -> None:
+    """One world for all of them: each is broken by a setting, or by what that world is."""
+    async with World(tmp_path / "world", scopes=SCOPES - {"files:write"}).serve() as world:
+        good = Site(settings_for(world, tmp_path / "bot"))
+        wrong = Settings(_env_file=None, SLACK_BOT_TOKEN="xoxb-planted", SLACK_APP_TOKEN="xapp-planted")
+        secret = good.settings.model_copy(update={"salesforce_client_secret": wrong.slack_bot_token})
+        table = [
+            ("slack.bot_token", with_(good, slack_bot_token=wrong.slack_bot_token), State.ERROR, "Slack refused it (invalid_auth)"),
+            ("slack.app_token", with_(good, slack_app_token=wrong.slack_app_token), State.ERROR, "Slack refused it (invalid_auth)"),
+            ("slack.scopes", good, State.ERROR, "files:write missing"),
+            ("clock.skew", replace(good, now_seconds=lambda: time.time() + 600), State.WARNING, "ahead of Slack's"),
+            ("clock.skew", replace(good, now_seconds=lambda: time.time() - 600), State.WARNING, "behind Slack's"),
+            ("crm.login", replace(good, settings=secret), State.ERROR, ""),
+            ("crm.login", with_(good, salesforce_instance_url="https://127.0.0.1:1"), State.ERROR, "no connection"),
+        ]
+        for check_id, site, state, words in table:
+            found = await looked(site, check_id)
+            assert (found[0], words in found[1], "planted" in found[1]) == (state, True, False), (check_id, found)
+        nowhere = with_(good, slack_api_url="http://127.0.0.1:1/api/")
+        states = {each.check.id: each.state for each in await examine(nowhere, [each for each in CHECKS if each.online])}
+        assert [check_id for check_id, state in states.items() if state is State.ERROR] == ["slack.reachable"]
+        address, world.slack.url = world.slack.url, "http://127.0.0.1:1"
+        assert (await looked(good, "slack.socket"))[0] is State.ERROR
+        world.slack.url = address
+
+
+async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:
+    checks = [check for check in CHECKS if check.id != "pdf.renders"]
+    async with World(tmp_path / "world", scopes=SCOPES).serve() as world, bot_in(world, tmp_path / "bot"):
+        results = await examine(Site(settings_for(world, tmp_path / "bot")), checks)
+    states = {each.check.id: each.state for each in results}
+    assert {check_id for check_id, state in states.items() if state is not State.OK} == {"secrets.private"}, (
+        results
+    )  # there are none
+
+
+def test_a_field_the_org_does_not_have_is_named() -> None:
+    writable = {"Quote": frozenset(QUOTE_FIELDS), "QuoteLineItem": frozenset(LINE_FIELDS)}
+    assert missing_fields(writable) == []
+    assert missing_fields({**writable, "Quote": frozenset(QUOTE_FIELDS) - {"Quotebot_Key__c"}}) == ["Quote.Quotebot_Key__c"]
+
+
+def test_the_scopes_are_the_manifest_s() -> None:
+    assert SCOPES == test_manifest.SCOPES
+
+
+def check_of(look: Any, severity: State = State.ERROR, status: int = 3, *, is_online: bool = False) -> Check:
+    return Check("a.check", "it", "because", "do", severity, status, look, is_online)
+
+
+async def test_a_check_that_cannot_run_says_so_and_stops_no_other() -> None:
+    site = Site(Settings(_env_file=None, SLACK_BOT_TOKEN="xoxb-planted"))
+
+    async def breaks(_: Site) -> Seen:
+        raise OSError("the disk ate xoxb-planted")
+
+    async def hangs(_: Site) -> Seen:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def works(_: Site) -> Seen:
+        return fine("well")
+
+    broken, hung, well, kept = await examine(
+        site, [check_of(breaks), check_of(hangs), check_of(works), check_of(hangs, is_online=True)], offline=True, seconds_max=0.05
+    )
+    assert (broken.state, broken.words) == (State.UNKNOWN, "it could not be run (OSError: the disk ate [redacted])")
+    assert (hung.state, hung.words) == (State.UNKNOWN, "it could not be finished within 0.05 s")
+    assert (well.state, kept.state) == (State.OK, State.SKIPPED)
+
+
+async def test_the_exit_status_is_that_of_the_gravest_trouble() -> None:
+    async def trouble(_: Site) -> Seen:
+        return bad("broken")
+
+    site = Site(Settings(_env_file=None))
+    graded = ((State.WARNING, 3), (State.ERROR, 78), (State.ERROR, 69))
+    results = await examine(site, [check_of(trouble, *each) for each in graded])
+    assert exit_status(results) == 78
+    assert exit_status(results[:1]) == 3
+    assert exit_status([]) == 0
+
+
+def test_every_check_has_an_id_of_its_own_and_says_why_and_what_to_do() -> None:
+    assert len(BY_ID) == len(CHECKS)
+    assert [check.id for check in CHECKS if not (check.what and check.why and check.fix and check.exit_status)] == []
+
+
+def test_the_command_tells_people_and_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-planted")
+    arguments = ("doctor", "--offline", "--only", "settings", "--only", "disk.room")
+    assert root.run(arguments) == 78
+    told = capsys.readouterr().out
+    assert "SLACK_APP_TOKEN is missing" in told
+    assert "Fix:  Set SLACK_BOT_TOKEN and SLACK_APP_TOKEN" in told
+    assert root.run((*arguments, "--set", "slack_app_token=xapp-planted", "--json")) == 0
+    printed = capsys.readouterr().out
+    states = {each["id"]: each["state"] for each in json.loads(printed)["checks"]}
+    assert states == {"settings.readable": "ok", "settings.tokens": "ok", "disk.room": "ok"}
+    assert "planted" not in told + printed
+    assert root.run(("doctor", "--only", "moon")) == 64
+
+
+@pytest.mark.parametrize(
+    ("line", "mended", "words"),
+    [
+        ("quote_valid_day = 3", "quote_valid_days = 3", "did you mean quote_valid_days?"),
+        ("quote_valid_days = 0", "quote_valid_days = 1", "QUOTEBOT_QUOTE_VALID_DAYS: "),
+        ('salesforce_client_id = "x"', "", "SALESFORCE_INSTANCE_URL, SALESFORCE_CLIENT_SECRET missing"),
+        ("seller_name = Acme", 'seller_name = "Acme"', "is not TOML"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_a_finding_too(
+    capsys: pytest.CaptureFixture[str], line: str, mended: str, words: str
+) -> None:
+    Path("quotebot.toml").write_text(line)
+    assert root.run(("doctor", "--only", "settings.readable", "--json")) == 78
+    (found,) = json.loads(capsys.readouterr().out)["checks"]
+    assert (found["id"], found["state"], words in found["found"]) == ("settings.readable", "error", True)
+    Path("quotebot.toml").write_text(mended)
+    assert root.run(("doctor", "--only", "settings.readable")) == 0
