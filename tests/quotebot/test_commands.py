@@ -219,6 +219,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "78b201fedf67d7366fcf83908d50d0fb2f5add0188f7f141ca76a0b88bf2e7a8",
         "02b438d2f4675380062514b75e505ff5c4337a9c08120332246acf5eed1c2151",
     ),
+    ("quote.propose", 2): (
+        f'{{"quote":{CREATE_4},"remarks":[],"thread_ts":"1700000000.000100","v":2}}',
+        "8f6edc7a8be4efb8ce982834154e295e78077361d33db1ce327642d23950448a",
+        "1ce051e2c80f76bb7263bb71a49ced529cf44e831d3dc1097f7d5e1e7e190758",
+    ),
 }
 # Typed about the head, whatever version that is; the others were clicked, or create something.
 TYPED = frozenset(LIFECYCLE) - {"quote.clone"}
