@@ -43,6 +43,7 @@ _SAID: Final[Mapping[str, str]] = {
     reasons.SIGN: 'the sign "{0}" may change what the numbers mean. Say it without.',
     reasons.EXISTING: "This names a quote that exists. In a message I only propose new quotes.",
 }
+CODES: Final = frozenset(_SAID)
 
 
 def remark(found: Remark) -> str:

@@ -431,6 +431,8 @@ def _see_account(reading: _Reading, index: int, *, guessed: bool) -> int:
     """Take what is named here, and what is named after an "and" or an "or": two names are two readings. Returns where they end."""
     if reading.word(index) == ":":
         index += 1
+    if reading.word(index) == "the" and _capital(reading, index + 1):
+        index += 1
     end = _take_name(reading, index, guessed=guessed)
     while end > index and reading.word(end) in ("and", "or") and _capital(reading, end + 1):
         index, end = end, _take_name(reading, end + 1, guessed=guessed)

@@ -65,13 +65,13 @@ COUNT_LINKS: Final = _words("x of")
 ACCOUNT_SURE: Final = _words("for customer client account company")
 ACCOUNT_LEADS: Final = ACCOUNT_SURE | _words("to quote offer give send")
 ACCOUNT_VERBS: Final = _words("needs need wants want requires require asks asked has would is")
-NAME_LINKS: Final = _words("& of the de van von der du la")
+NAME_LINKS: Final = _words("& of the de van von der du do da la")
 NO_NAMES: Final = _words(
     "a an i we us you me my our your their his her them it this that these those the each every all everyone"
     " please can could need needs want wants quote quotes offer hi hello hey thanks thx customer client account company"
     " january february march april may june july august september october november december"
     " monday tuesday wednesday thursday friday saturday sunday q1 q2 q3 q4 today tomorrow now asap approval review"
-    " free upfront signature confirmation evaluation production testing use starters now"
+    " term terms discount currency total note notes subject budget deal free upfront signature confirmation evaluation production testing use starters now"
 )
 
 FILLERS: Final = _words(
