@@ -71,7 +71,8 @@ NO_NAMES: Final = _words(
     " please can could need needs want wants quote quotes offer hi hello hey thanks thx customer client account company"
     " january february march april may june july august september october november december"
     " monday tuesday wednesday thursday friday saturday sunday q1 q2 q3 q4 today tomorrow now asap approval review"
-    " term terms discount currency total note notes subject budget deal free upfront signature confirmation evaluation production testing use starters now"
+    " term terms discount currency total note notes subject budget deal"
+    " free upfront signature confirmation evaluation production testing use starters now"
 )
 
 FILLERS: Final = _words(
