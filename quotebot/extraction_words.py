@@ -29,6 +29,7 @@ _SAID: Final[Mapping[str, str]] = {
     reasons.ON_ALL: '"{0}" is read as a discount on the whole quote.',
     reasons.UNCLAIMED: '"{0}" was not read.',
     reasons.TERM: "No term was given: it would be {1} months.",
+    reasons.MODEL: "A model read this: compare each line with your words.",
     reasons.NO_ACCOUNT: "Who is it for? Write e.g. `for Acme`.",
     reasons.NO_LINES: "What is in it? Write e.g. `150 pro`.",
     reasons.ACCOUNTS: "Which customer: {0}?",
@@ -41,6 +42,7 @@ _SAID: Final[Mapping[str, str]] = {
     reasons.NUMBER: '"{0}" can be read in more than one way, or in none.',
     reasons.WORD: '"{0}" may change what the numbers mean. Say it without.',
     reasons.SIGN: 'the sign "{0}" may change what the numbers mean. Say it without.',
+    reasons.INVENTED: '"{0}" is not what the message says.',
     reasons.EXISTING: "This names a quote that exists. In a message I only propose new quotes.",
 }
 CODES: Final = frozenset(_SAID)

@@ -521,7 +521,7 @@ def _result(reading: _Reading) -> Extraction:
         term_months=_single(reading, TERMS, reading.terms),
         discount_percent=_single(reading, DISCOUNTS, reading.discounts),
         currency=_single(reading, CURRENCIES, reading.currencies),
-        remarks=_worth_showing(reading.remarks),
+        remarks=worth_showing(reading.remarks),
     )
 
 
@@ -533,7 +533,7 @@ def _single(reading: _Reading, code: str, found: Mapping[_T, str]) -> _T | None:
     return next(iter(found), None)
 
 
-def _worth_showing(remarks: Sequence[Remark]) -> tuple[Remark, ...]:
+def worth_showing(remarks: Sequence[Remark]) -> tuple[Remark, ...]:
     """Keep each remark once, doubts first, and not more than a person reads; a doubt is never among those left out."""
     each = dict.fromkeys(remarks)
     doubts = [remark for remark in each if remark.code in DOUBTS]

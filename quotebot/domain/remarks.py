@@ -17,6 +17,7 @@ MONEY: Final = "money"
 ON_ALL: Final = "on_all"
 UNCLAIMED: Final = "unclaimed"
 TERM: Final = "term"
+MODEL: Final = "model"
 # Doubts: nothing is proposed while there is one.
 NO_ACCOUNT: Final = "no_account"
 NO_LINES: Final = "no_lines"
@@ -31,6 +32,7 @@ NUMBER: Final = "number"
 WORD: Final = "word"
 SIGN: Final = "sign"
 EXISTING: Final = "existing"
+INVENTED: Final = "invented"
 DOUBTS: Final = frozenset(
     {
         NO_ACCOUNT,
@@ -46,6 +48,7 @@ DOUBTS: Final = frozenset(
         WORD,
         SIGN,
         EXISTING,
+        INVENTED,
     }
 )
 
