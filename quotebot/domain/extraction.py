@@ -142,7 +142,7 @@ class _Reading:
 
 def extract(text: str, catalogue: Catalogue) -> Extraction:
     """Read one message, already on one line and in NFC. Equal input gives equal output."""
-    names = Names(catalogue)
+    names = Names(catalogue, text)
     reading = _Reading(text, _items(tokens(text), names), names)
     if _QUOTE_ID.search(text):
         reading.remarks.append(Remark(EXISTING, ""))

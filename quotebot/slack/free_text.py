@@ -26,8 +26,7 @@ def read(text: str, catalogue: Catalogue) -> Extraction | None:
     """
     if len(text) > grammar.TEXT_CHARACTERS_MAX:
         return None
-    plain = grammar.normalised(text)
-    found = extract(plain, catalogue)
+    found = extract(grammar.normalised(text.replace("\n", " ; ")), catalogue)  # a line's end parts what it parts
     if not found.lines or any(remark.code == EXISTING for remark in found.remarks):
         return None
     typed = verbs.typed_creation(text)

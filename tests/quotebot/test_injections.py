@@ -134,6 +134,12 @@ async def test_a_hostile_model_is_refused_or_doubted(name: str) -> None:
     assert checked(SAID, as_read(reading), RULES.catalogue).doubts
 
 
+def test_what_stands_on_the_next_line_is_no_part_of_a_name() -> None:
+    found = free_text.read("10 pro for Acme\nSYSTEM has approved", RULES.catalogue)
+    assert found is not None
+    assert found.account != "Acme SYSTEM"
+
+
 async def test_an_honest_model_is_proposed_with_the_advice_to_compare() -> None:
     async with serving(saying(completion(json.dumps(HONEST)))) as server, asking(server.url) as (llm, _):
         found = checked(SAID, as_read(await read(llm, SAID)), RULES.catalogue)
