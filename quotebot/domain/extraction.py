@@ -422,7 +422,8 @@ def _read_accounts(reading: _Reading) -> None:
             end = _see_account(reading, index + 1, guessed=word not in known.ACCOUNT_SURE)
         elif reading.kind(index - 1) == "break" and _capital(reading, index):
             last = _name_end(reading, index)
-            if reading.word(last) in known.ACCOUNT_VERBS or reading.word(last) == ":":
+            heads = index == 0 and reading.word(last) in known.DASHES
+            if heads or reading.word(last) in known.ACCOUNT_VERBS or reading.word(last) == ":":
                 end = _see_account(reading, index, guessed=True)
         index = max(end, index + 1)
 

@@ -65,6 +65,7 @@ COUNT_LINKS: Final = _words("x of")
 ACCOUNT_SURE: Final = _words("for customer client account company")
 ACCOUNT_LEADS: Final = ACCOUNT_SURE | _words("to quote offer give send")
 ACCOUNT_VERBS: Final = _words("needs need wants want requires require asks asked has would is")
+DASHES: Final = frozenset("-\u2013\u2014")  # "Acme - 10 pro"
 NAME_LINKS: Final = _words("& of the de van von der du do da la")
 NO_NAMES: Final = _words(
     "a an i we us you me my our your their his her them it this that these those the each every all everyone"

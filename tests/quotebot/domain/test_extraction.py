@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from quotebot import extraction_words
 from quotebot.commands import CreateQuote
+from quotebot.domain.catalogue import Catalogue
 from quotebot.domain.extraction import REMARKS_MAX, Extraction, extract
 from quotebot.domain.remarks import DOUBTS, Remark
 from quotebot.slack import grammar
@@ -214,3 +215,21 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None
         return min(taken)
 
     assert seconds(CHARACTERS) < LINEAR * max(seconds(CHARACTERS // GROWTH), LINE_SECONDS)
+
+
+def test_a_message_costs_about_the_same_whether_five_products_are_sold_or_ten_thousand() -> None:
+    sold = CATALOGUE.products["pro"]
+    many = {f"thing-{number}": replace(sold, sku=f"thing-{number}", aliases=()) for number in range(10_000)}
+    large = Catalogue({**many, **CATALOGUE.products}, {**{sku: sku for sku in many}, **CATALOGUE.aliases})
+    text = "Acme needs 150 seats of pro, 20 single-sign-on and 7 thing 77 for two years, 10% off"
+
+    def seconds(catalogue: Catalogue) -> float:
+        taken = []
+        for _ in range(5):
+            begun = time.process_time()
+            extract(text, catalogue)
+            taken.append(time.process_time() - begun)
+        return min(taken)
+
+    assert [line.sku for line in extract(text, large).lines] == ["pro", "sso", "thing-77"]
+    assert seconds(large) < 5 * max(seconds(CATALOGUE), LINE_SECONDS)
