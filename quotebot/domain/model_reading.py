@@ -11,7 +11,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.catalogue import fold
-from quotebot.domain.extraction import LINES_MAX, ExtractedLine, Extraction, extract, worth_showing
+from quotebot.domain.extraction import LINES_MAX, Extraction, extract, worth_showing
+from quotebot.domain.extraction_state import ExtractedLine
 from quotebot.domain.extraction_words import TERM_MONTHS_DEFAULT
 from quotebot.domain.free_text import tokens
 from quotebot.domain.pricing import clipped
