@@ -29,6 +29,7 @@ _SAID: Final[Mapping[str, str]] = {
     reasons.ON_ALL: '"{0}" is read as a discount on the whole quote.',
     reasons.UNCLAIMED: '"{0}" was not read.',
     reasons.TERM: "No term was given: it would be {1} months.",
+    reasons.MORE: "There are {1} more remarks: the message says much that was not read.",
     reasons.MODEL: "A model read this: compare each line with your words.",
     reasons.NO_ACCOUNT: "Who is it for? Write e.g. `for Acme`.",
     reasons.NO_LINES: "What is in it? Write e.g. `150 pro`.",

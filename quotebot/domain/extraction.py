@@ -25,6 +25,7 @@ from quotebot.domain.remarks import (
     DOUBTS,
     EXISTING,
     MONEY,
+    MORE,
     NO_ACCOUNT,
     NO_LINES,
     NUMBER,
@@ -73,6 +74,7 @@ def extract(text: str, catalogue: Catalogue) -> Extraction:
     reading = Reading(text, _items(tokens(text), names), names)
     if _QUOTE_ID.search(text):
         reading.remarks.append(Remark(EXISTING, ""))
+    reading.products = sum(item.kind == "product" for item in reading.items)
     _read_money(reading)
     _read_terms(reading)
     _read_discounts(reading)
@@ -214,10 +216,9 @@ def _see_what_it_is_on(reading: Reading, first: int, last: int) -> None:
     at = first - 1
     while reading.word(at) in ("at", "with", "a", "an") and first - at <= GAP_ITEMS_MAX:
         at -= 1
-    products = sum(item.kind == "product" for item in reading.items[:LINES_MAX])
-    if named and products > 1:
+    if named and reading.products > 1:
         reading.note(NUMBER, first, last)
-    elif reading.kind(at) in ("product", "unit") and products > 1:
+    elif reading.kind(at) in ("product", "unit") and reading.products > 1:
         reading.note(ON_ALL, first, last)
 
 
@@ -266,7 +267,7 @@ def _result(reading: Reading) -> Extraction:
         reading.remarks.append(Remark(TERM, "", str(known.TERM_MONTHS_DEFAULT)))
     return Extraction(
         account=_single(reading, ACCOUNTS, {name: name for name in reading.accounts.values()}),
-        lines=tuple(line for line, _ in reading.lines[:LINES_MAX]),
+        lines=tuple(line for line, _ in reading.lines),
         term_months=_single(reading, TERMS, reading.terms),
         discount_percent=_single(reading, DISCOUNTS, reading.discounts),
         currency=_single(reading, CURRENCIES, reading.currencies),
@@ -283,8 +284,9 @@ def _single(reading: Reading, code: str, found: Mapping[_T, str]) -> _T | None:
 
 
 def worth_showing(remarks: Sequence[Remark]) -> tuple[Remark, ...]:
-    """Keep each remark once, doubts first, and not more than a person reads; a doubt is never among those left out."""
-    each = dict.fromkeys(remarks)
-    doubts = [remark for remark in each if remark.code in DOUBTS]
-    notes = [remark for remark in each if remark.code not in DOUBTS]
-    return (*doubts[:REMARKS_MAX], *notes[: max(0, REMARKS_MAX - len(doubts))])
+    """Keep each remark once, doubts first, and not more than a person reads; the last one counts those that were left out."""
+    each = sorted(dict.fromkeys(remarks), key=lambda remark: remark.code not in DOUBTS)
+    if len(each) <= REMARKS_MAX:
+        return tuple(each)
+    shown = each[: REMARKS_MAX - 1]
+    return (*shown, Remark(MORE, "", str(len(each) - len(shown))))

@@ -46,6 +46,7 @@ class Reading:
     text: str
     items: list[Item]
     names: Names
+    products: int = 0  # how often one is named
     lines: list[tuple[ExtractedLine, str]] = field(default_factory=list)
     accounts: dict[str, str] = field(default_factory=dict)  # folded -> as written
     terms: dict[int, str] = field(default_factory=dict)

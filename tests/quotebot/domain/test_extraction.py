@@ -111,6 +111,13 @@ def test_what_is_inferred_unread_or_in_doubt_is_reported(text: str, remarks: lis
     assert remarks_on(text) == remarks
 
 
+def test_what_does_not_fit_into_the_list_is_counted() -> None:
+    words = " ".join(f"word{letter}" for letter in "abcdefghijklmno")
+    found = extract(f"10 pro for Acme, 12m, {words}", CATALOGUE).remarks
+    assert len(found) == REMARKS_MAX
+    assert found[-1] == Remark("more", "", "4")
+
+
 def test_every_remark_has_its_sentence() -> None:
     said = {code: extraction_words.remark(Remark(code, "<this>", "that")) for code in extraction_words.CODES}
     assert DOUBTS < extraction_words.CODES
