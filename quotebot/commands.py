@@ -23,6 +23,7 @@ from quotebot.approval_commands import (
 )
 from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.price_requests import canonical_request, parse_request
+from quotebot.domain.remarks import Remark
 from quotebot.lifecycle_commands import (
     AcceptQuote,
     CancelQuote,
@@ -110,23 +111,29 @@ class CreateByForm:
 
 @dataclass(frozen=True, slots=True)
 class ProposeQuote:
-    """Show what a quote that was asked for in a message would be, for its author to confirm. It creates nothing by itself."""
+    """Show what a quote that was asked for in a message would be, for its author to confirm. It creates nothing by itself.
+
+    `remarks` say what was inferred where it was read from free text.
+    """
 
     kind: ClassVar[str] = "quote.propose"
-    schema: ClassVar[int] = 1
+    schema: ClassVar[int] = 2
     quote: CreateQuote
     thread_ts: str | None = None
+    remarks: tuple[Remark, ...] = ()
 
     def canonical(self) -> dict[str, object]:
         """Return the JSON-ready form that is stored and hashed; the creation in it keeps its own schema version."""
-        return {"v": self.schema, "quote": self.quote.canonical(), "thread_ts": self.thread_ts}
+        remarks = [[remark.code, remark.excerpt, remark.meaning] for remark in self.remarks]
+        return {"v": self.schema, "quote": self.quote.canonical(), "thread_ts": self.thread_ts, "remarks": remarks}
 
     @classmethod
     def parse(cls, stored: Stored) -> ProposeQuote:
         """Rebuild from the canonical form of this schema version. Raises as `parse_stored` does for the creation in it."""
         quote, thread_ts = parse_stored(CreateQuote.kind, stored["quote"]), stored["thread_ts"]
         assert isinstance(quote, CreateQuote)  # noqa: S101 -- asked for by its kind
-        return cls(quote, None if thread_ts is None else str(thread_ts))
+        remarks = tuple(Remark(*map(str, remark)) for remark in stored["remarks"])
+        return cls(quote, None if thread_ts is None else str(thread_ts), remarks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +296,14 @@ def _delegate_2_from_1(stored: Stored) -> Stored:
     return {**stored, "v": 2, "since": None, "reason": None}
 
 
+def _propose_2_from_1(stored: Stored) -> Stored:
+    """2 says what was inferred from free text, of which 1 knew nothing; it was begun when creations had reached 4."""
+    quote = stored["quote"]
+    while quote["v"] < 4:  # noqa: PLR2004 -- a schema's number
+        quote = UPCASTERS[(CreateQuote.kind, quote["v"])](quote)
+    return {**stored, "v": 2, "quote": quote, "remarks": []}
+
+
 UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
     ("quote.create", 1): _create_2_from_1,
     ("quote.create", 2): _create_3_from_2,
@@ -296,6 +311,7 @@ UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
     ("quote.revise", 1): _revise_2_from_1,
     ("approval.decide", 1): _decide_2_from_1,
     ("approval.delegate", 1): _delegate_2_from_1,
+    ("quote.propose", 1): _propose_2_from_1,
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.keys import effect_key
 from ledger.records import AuditEvent, EffectIntent
-from quotebot import effects, words
+from quotebot import effects, extraction_words, words
 from quotebot.domain import money, people
 from quotebot.domain.people import StandIn
 from quotebot.domain.pricing import Pricing, dated, price
@@ -158,7 +158,8 @@ def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
     if not isinstance(priced, Pricing):
         problems = tuple(words.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", wanted.channel, "not_priceable", words.problem_list(problems))
-    text = words.proposal(wanted.account, priced)
+    notes = extraction_words.beside(command.remarks)
+    text = words.proposal(wanted.account, priced) + (f"\n{notes}" if notes else "")
     offer = {"token": asked.operation_key}
     answer = effects.reply("new", asked.actor, wanted.channel, text, asked.received_at, offer=offer, thread_ts=command.thread_ts)
     return Decision("applied", {"code": PROPOSED, "quote_id": None, "text": text, "offer": offer}, None, (answer,))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from quotebot.commands import CreateQuote, Payload
+    from quotebot.domain.remarks import Remark
     from quotebot.slack.filled import Filled
     from quotebot.surface_commands import DiscardLetter, RetryLetter
 
@@ -143,7 +144,7 @@ def home_command(body: Mapping[str, Any], received_at: int) -> Command:
     )
 
 
-def mention_command(body: Mapping[str, Any], quote: CreateQuote, received_at: int) -> Command:
+def mention_command(body: Mapping[str, Any], quote: CreateQuote, received_at: int, remarks: tuple[Remark, ...] = ()) -> Command:
     """Build the command of a message that asks the bot for a quote: an event, which Slack may deliver again under its id."""
     event = body["event"]
     return Command(
@@ -151,7 +152,7 @@ def mention_command(body: Mapping[str, Any], quote: CreateQuote, received_at: in
         source_request_id=f"{body['team_id']}:{body['event_id']}",
         aggregate_id="new",
         aggregate_version=0,
-        payload=ProposeQuote(quote, event.get("thread_ts")),
+        payload=ProposeQuote(quote, event.get("thread_ts"), remarks),
         actor=event["user"],
         actor_type="user",
         team_id=event.get("user_team") or body["team_id"],

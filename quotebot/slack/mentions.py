@@ -13,7 +13,7 @@ from adapters.failures import AdapterError
 from quotebot import words
 from quotebot.commands import CreateQuote
 from quotebot.lifecycle_commands import CloneQuote
-from quotebot.slack import delegating, grammar, intake, verbs
+from quotebot.slack import delegating, free_text, grammar, intake, verbs
 from quotebot.slack.offers import problem_blocks
 from quotebot.slack.reads import Reads
 
@@ -33,7 +33,7 @@ Blocks = list[dict[str, Any]] | None
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """Reads a message as a command is read. Only explicit words are understood; what they ask for is confirmed by a click."""
+    """Reads a message as a command is read, or else as free text; what it asks for is confirmed by a click."""
 
     surface: Surface
 
@@ -46,11 +46,16 @@ class Mentions:
         text = _MENTIONS.sub("", event.get("text") or "", count=1)
         rules = await self.surface.rules_now()
         asked = verbs.parse(text, event["channel"], rules.catalogue)
+        found = free_text.read(text, rules.catalogue) if isinstance(asked, grammar.GrammarProblem) else None
+        if found is not None and not found.doubts:
+            asked = free_text.creation(found, event["channel"])
         if isinstance(asked, CreateQuote):
-            command = intake.mention_command(body, asked, self.surface.ledger.clock.now_ms())
+            remarks = () if found is None else found.remarks
+            command = intake.mention_command(body, asked, self.surface.ledger.clock.now_ms(), remarks)
             await self.surface.click(ack, context, command)
             return
-        await self._tell(event, *await self._answer(body, text, asked, rules))
+        answer = await self._answer(body, text, asked, rules) if found is None else free_text.asked_back(found)
+        await self._tell(event, *answer)
         await ack()
 
     async def _answer(self, body: Body, text: str, asked: verbs.Meaning, rules: Rules) -> tuple[str, Blocks]:

@@ -219,6 +219,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "b195b596ab068be33653001d93a75b116f5254c8d5d99bec70981c67ac785d69",
         "28fc6b46fe6ee94d53fa120358de4cf193335f92826f718bdb04bb3eb763a87f",
     ),
+    ("quote.propose", 2): (
+        f'{{"quote":{CREATE_4},"remarks":[],"thread_ts":"1700000000.000100","v":2}}',
+        "8f6edc7a8be4efb8ce982834154e295e78077361d33db1ce327642d23950448a",
+        "1ce051e2c80f76bb7263bb71a49ced529cf44e831d3dc1097f7d5e1e7e190758",
+    ),
 }
 # Typed about the head, whatever version that is; the others were clicked, or create something.
 TYPED = frozenset(LIFECYCLE) - {"quote.clone"}

@@ -78,3 +78,39 @@ async def test_talk_that_does_not_mention_the_bot_is_none_of_its_business(deal: 
     await deal.settled()
     assert await kinds(deal) == []
     assert await deal.whispers("U0REP") == []
+
+
+async def test_free_text_is_proposed_with_what_was_inferred_beside_it_and_created_by_a_click_alone(deal: Deal) -> None:
+    await write(deal, "@quotebot Globex needs 150 profesional seats for two years, 10% off, they sign soon")
+    await deal.settled()
+    assert await kinds(deal) == ["quote.propose applied"]
+    (proposal,) = await deal.whispers("U0REP")
+    assert proposal.startswith("I understood a quote for *Globex*, 24 months, 10 % discount:\n• 150 Pro: ")
+    _, _, beside = proposal.partition("Create it?\n")
+    assert beside.splitlines() == [
+        "Please check:",
+        '• "profesional" is read as pro.',
+        '• "Globex" is read as the customer.',
+        '• "sign" was not read.',
+        '• "soon" was not read.',
+    ]
+    assert await deal.cards() == []
+    await deal.click_whisper(CREATE_ANOTHER)
+    await deal.settled()
+    assert f"Quote {FIRST_QUOTE} for Globex: " in (await deal.card())["text"]
+
+
+async def test_free_text_with_a_doubt_is_asked_back_and_its_form_holds_what_was_read(deal: Deal) -> None:
+    await write(deal, "@quotebot 150 pro for Acme with 10% discount, no, make that 12% off")
+    await deal.settled()
+    assert await kinds(deal) == []
+    (question,) = await deal.whispers("U0REP")
+    assert question.splitlines() == [
+        "I read 150 pro, for Acme. Before I can propose it:",
+        '• "no" may change what the numbers mean. Say it without.',
+        "• Which discount: 10% discount / 12% off?",
+        "Nothing was recorded.",
+    ]
+    await deal.click_whisper(FILL_IN)
+    (view,) = (await deal.get("state"))["views"]
+    assert view["view"]["blocks"][0]["element"]["initial_value"] == "Acme"

@@ -1,0 +1,134 @@
+"""Free text as a list of tokens: words, whole and decimal numbers (also written out), percentages, breaks. One pass, linear time.
+
+It decides nothing about meaning. A sign that could hide or change a number (a range's hyphen, "~", digits of other scripts, signs
+that are not seen) becomes an `odd` token, so that what reads the tokens can ask instead of guessing.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Kind = Literal["word", "number", "percent", "money_sign", "break", "odd"]
+
+_TOKEN: Final = re.compile(r"(?P<number>[0-9]+(?:[.,][0-9]+)*)|(?P<word>[^\W\d_]\w*(?:['\u2019][^\W\d_]+)?)|(?P<sign>\S|\n)")
+_WHOLE: Final = re.compile(r"[0-9]{1,15}|[0-9]{1,3}(?:,[0-9]{3}){1,4}")
+_DECIMAL: Final = re.compile(r"[0-9]{1,6}\.[0-9]{1,6}")
+_QUIET: Final = frozenset("*_\"'\u2018\u2019\u201c\u201d`\u00ab\u00bb")  # marks of emphasis and quotation
+_ODD: Final = frozenset("~<>\u00b1\u2248")
+_HYPHENS: Final = frozenset("-\u2010\u2011\u2012\u2013\u2212")
+_MONEY: Final = frozenset("$\u20ac\u00a3\u00a5")
+
+_UNDER_TWENTY: Final = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+)
+_FROM_TWENTY: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
+_UNITS: Final[Mapping[str, int]] = {word: value for value, word in enumerate(_UNDER_TWENTY.split(), start=1)}
+_TENS: Final[Mapping[str, int]] = {word: value * 10 for value, word in enumerate(_FROM_TWENTY.split(), start=2)}
+_SCALES: Final[Mapping[str, int]] = {"dozen": 12, "hundred": 100, "thousand": 1000}
+_NINE: Final = 9
+_HUNDRED: Final = 100
+_THOUSAND: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token. `start` and `end` are offsets in the text; `value` is None for a number that cannot be read one way only."""
+
+    kind: Kind
+    text: str  # case folded
+    start: int
+    end: int
+    value: Decimal | None = None
+
+
+def tokens(text: str) -> list[Token]:
+    """Split a text. Hyphens inside words and marks of emphasis are no tokens."""
+    return list(_with_number_words([token for match in _TOKEN.finditer(text) for token in _token(text, match)]))
+
+
+def number(text: str) -> Decimal | None:
+    """Read "1500", "1,500" or "12.5"; None for what has two readings, like "1.500,00" or "12,5"."""
+    if _WHOLE.fullmatch(text):
+        return Decimal(text.replace(",", ""))
+    return Decimal(text) if _DECIMAL.fullmatch(text) else None
+
+
+def _token(text: str, match: re.Match[str]) -> Iterator[Token]:
+    found, start, end = match[0], match.start(), match.end()
+    if match["number"]:
+        yield Token("number", found, start, end, number(found))
+    elif match["word"]:
+        yield Token("word", found.casefold(), start, end)
+    elif found in _QUIET:
+        return
+    elif found == "%":
+        yield Token("percent", found, start, end)
+    elif found in _MONEY:
+        yield Token("money_sign", found, start, end)
+    elif found == "&":
+        yield Token("word", "&", start, end)
+    elif found == "\u00d7":
+        yield Token("word", "x", start, end)
+    elif found in _HYPHENS:
+        yield from _hyphen(text, found, start, end)
+    elif found in _ODD or (found != "\n" and unicodedata.category(found)[0] in "CN"):
+        yield Token("odd", found, start, end)
+    else:
+        yield Token("break", found, start, end)
+
+
+def _hyphen(text: str, found: str, start: int, end: int) -> Iterator[Token]:
+    """A hyphen joins words, makes a range of two numbers or a negative of one, or stands between two spaces."""
+    before, after = text[start - 1 : start], text[end : end + 1]
+    if after.isdigit() and not before.isalpha():
+        yield Token("odd", found, start, end)
+    elif not before.isalnum() or not after.isalnum():
+        yield Token("break", found, start, end)
+
+
+def _with_number_words(plain: list[Token]) -> Iterator[Token]:
+    """Yield the tokens with each run of number words as one number: "one hundred and fifty" is 150, "a dozen" is 12."""
+    index = 0
+    while index < len(plain):
+        end, value = _number_words(plain, index)
+        if value:
+            words = plain[index:end]
+            yield Token("number", " ".join(word.text for word in words), words[0].start, words[-1].end, Decimal(value))
+            index = end
+        else:
+            yield plain[index]
+            index += 1
+
+
+def _number_words(plain: list[Token], index: int) -> tuple[int, int]:
+    """Return where the number that begins here ends, and its value; 0 when none begins here. What does not fit ends it."""
+    done, current, at = 0, 0, index
+    if plain[at].text == "a" and at + 1 < len(plain) and plain[at + 1].text in _SCALES:
+        current, at = 1, at + 1
+    while at < len(plain):
+        word = plain[at].text
+        joined = current % _HUNDRED == 0 and (current or done)
+        if word == "and" and joined and at + 1 < len(plain) and (plain[at + 1].text in _UNITS or plain[at + 1].text in _TENS):
+            at += 1
+            continue
+        if word in _UNITS and (
+            current % _HUNDRED == 0 or (current % 10 == 0 and current % _HUNDRED > _UNITS["ten"] and _UNITS[word] <= _NINE)
+        ):
+            current += _UNITS[word]
+        elif word in _TENS and current % _HUNDRED == 0:
+            current += _TENS[word]
+        elif word in ("hundred", "dozen") and 0 < current <= _NINE:
+            current *= _SCALES[word]
+        elif word == "thousand" and 0 < current < _THOUSAND and not done:
+            done, current = current * _THOUSAND, 0
+        else:
+            break
+        at += 1
+    return at, done + current

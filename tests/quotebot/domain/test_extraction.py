@@ -1,0 +1,242 @@
+"""Free text read without a model: never silently wrong, whatever it says; linear in its length."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotebot import extraction_words
+from quotebot.commands import CreateQuote
+from quotebot.domain.catalogue import Catalogue
+from quotebot.domain.extraction import REMARKS_MAX, Extraction, extract
+from quotebot.domain.remarks import DOUBTS, Remark
+from quotebot.slack import grammar
+from tests.quotebot.slack.quote_examples import RULESET
+
+CATALOGUE = RULESET.catalogue
+REQUESTS = Path(__file__).parents[2] / "data" / "requests.txt"
+LINE_SECONDS = 0.001
+CHARACTERS = 24_000
+GROWTH = 6
+LINEAR = 2.5 * GROWTH  # measured once on a busy machine; a quadratic reading would take 36 times as long
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    text: str
+    meaning: tuple[Any, ...] | None  # None: it has to be asked back
+
+
+def meaning(found: Extraction) -> tuple[Any, ...]:
+    lines = tuple((line.quantity, line.sku) for line in found.lines)
+    return (found.account, lines, found.term_months, found.discount_percent, found.currency)
+
+
+def labelled(row: str) -> Request:
+    text, account, lines, term, discount, currency = (part.strip() for part in row.split(" | "))
+    if account == "?":
+        return Request(text, None)
+    pairs = [line.split() for line in lines.split(", ")]
+    return Request(
+        text,
+        (
+            account,
+            tuple((int(quantity), sku) for quantity, sku in pairs),
+            None if term == "-" else int(term),
+            None if discount == "-" else Decimal(discount),
+            None if currency == "-" else currency,
+        ),
+    )
+
+
+@cache
+def requests() -> tuple[Request, ...]:
+    rows = REQUESTS.read_text("utf-8").splitlines()
+    return tuple(labelled(row) for row in rows if row and not row.startswith("#"))
+
+
+@pytest.mark.parametrize("request_", requests(), ids=lambda request: request.text)
+def test_a_labelled_request_is_read_as_a_careful_reader_would_or_asked_back(request_: Request) -> None:
+    found = extract(request_.text, CATALOGUE)
+    assert found.doubts or meaning(found) == request_.meaning, found
+
+
+def test_three_quarters_of_the_labelled_requests_are_read_exactly() -> None:
+    exact = sum(not (found := extract(row.text, CATALOGUE)).doubts and meaning(found) == row.meaning for row in requests())
+    assert len(requests()) >= 120
+    assert exact / len(requests()) >= 0.75
+
+
+def remarks_on(text: str) -> list[tuple[str, str, str]]:
+    return [(row.code, row.excerpt, row.meaning) for row in extract(text, CATALOGUE).remarks]
+
+
+@pytest.mark.parametrize(
+    ("text", "remarks"),
+    [
+        ("10 pro for Acme, 12 months", []),
+        ("10 pro for Acme", [("term", "", "12")]),
+        ("10 entreprise for Acme, 12m", [("near_name", "entreprise", "enterprise")]),
+        ("a premium support for Acme, 12m", [("one", "a premium support", "support")]),
+        ("2k pro for Acme, 12m", [("thousands", "2k", "2000")]),
+        ("10 pro for Acme, 12m, 15%", [("percent", "15%", "15")]),
+        ("10 pro for Acme, 12m, discount 15", [("percent", "discount 15", "15")]),
+        ("10 pro for Acme, 12m, $5", [("money", "$5", ""), ("dollars", "$5", "USD")]),
+        ("10 pro to Acme, 12m", [("account", "Acme", "Acme")]),
+        ("10 pro for Acme, 12m, free forever", [("unclaimed", "free", ""), ("unclaimed", "forever", "")]),
+        ("10 pro, 10 sso at 5% off for Acme, 12m", [("on_all", "5% off", "")]),
+        ("10 pro for Acme, 12m, at a discount", [("unclaimed", "discount", "")]),
+        (
+            "Which of the plans, with 50 seats, is pro for Acme, 12m",
+            [("joined", "50 seats, is pro", "50 pro"), ("unclaimed", "Which", "")],
+        ),
+        ("10 gizmos for Acme, 12m", [("unknown_product", "10 gizmos", ""), ("no_lines", "", "")]),
+        ("10 pro for Acme, 12m, 24m", [("terms", "12m / 24m", "")]),
+        ("10 pro for Acme, 12m, USD, EUR", [("currencies", "USD / EUR", "")]),
+        ("10 pro, 5 pro for Acme, 12m", [("twice", "5 pro", "pro")]),
+        ("pro for Acme, 12m", [("no_quantity", "pro", "pro"), ("no_lines", "", "")]),
+        ("10 pro, 12m", [("no_account", "", "")]),
+        ("1\u200b0 pro for Acme, 12m", [("number", "1", ""), ("sign", "\u200b", "")]),
+    ],
+)
+def test_what_is_inferred_unread_or_in_doubt_is_reported(text: str, remarks: list[tuple[str, str, str]]) -> None:
+    assert remarks_on(text) == remarks
+
+
+def test_what_does_not_fit_into_the_list_is_counted() -> None:
+    words = " ".join(f"word{letter}" for letter in "abcdefghijklmno")
+    found = extract(f"10 pro for Acme, 12m, {words}", CATALOGUE).remarks
+    assert len(found) == REMARKS_MAX
+    assert found[-1] == Remark("more", "", "4")
+
+
+def test_every_remark_has_its_sentence() -> None:
+    said = {code: extraction_words.remark(Remark(code, "<this>", "that")) for code in extraction_words.CODES}
+    assert DOUBTS < extraction_words.CODES
+    assert all("<" not in sentence and sentence.endswith((".", "?")) for sentence in said.values())
+
+
+NAMES = st.sampled_from(["Acme", "Globex Corp", "Bank of Oslo", "Bolt Ltd"])
+SKUS = st.lists(st.sampled_from(sorted(CATALOGUE.products)), min_size=1, max_size=4, unique=True)
+QUANTITIES = st.integers(1, 99_999)
+DISCOUNTS = st.none() | st.decimals(0, 100, places=2)
+
+
+@given(NAMES, SKUS, st.data(), st.integers(1, 60), DISCOUNTS, st.sampled_from([None, "EUR", "USD", "JPY"]))
+def test_what_is_written_plainly_is_read_back(
+    account: str, skus: list[str], data: st.DataObject, term: int, discount: Decimal | None, currency: str | None
+) -> None:
+    wanted = tuple((data.draw(QUANTITIES), sku) for sku in skus)
+    text = f"{', '.join(f'{quantity:,} {sku}' for quantity, sku in wanted)} for {account}, {term} months"
+    text += f", {discount}% off" if discount is not None else ""
+    text += f", in {currency}" if currency is not None else ""
+    found = extract(text, CATALOGUE)
+    assert meaning(found) == (account, wanted, term, discount, currency)
+    assert found.remarks == ()
+
+
+@given(NAMES, SKUS, st.data(), st.integers(1, 60), DISCOUNTS)
+def test_what_was_read_is_written_as_the_command_that_means_it(
+    account: str, skus: list[str], data: st.DataObject, term: int, discount: Decimal | None
+) -> None:
+    lines = ", ".join(f"{data.draw(QUANTITIES)} {sku}" for sku in skus)
+    found = extract(f"{lines} for {account}, {term} months" + (f", {discount}% off" if discount is not None else ""), CATALOGUE)
+    command = grammar.parse(f"new {extraction_words.written(found)}", "C0SALES", CATALOGUE)
+    assert isinstance(command, CreateQuote)
+    request = command.request
+    read = tuple((line.quantity, line.sku) for line in request.lines)
+    assert (command.account, read, request.term_months, request.discount_percent) == (
+        *meaning(found)[:3],
+        discount or Decimal(0),
+    )
+
+
+PIECES = [
+    "10",
+    "pro",
+    "for",
+    "Acme",
+    "and",
+    "12 months",
+    "%",
+    "off",
+    "$",
+    "k",
+    "a",
+    "one hundred",
+    "-",
+    ",",
+    "\u202e",
+    "٣",
+    "is",
+    "of",
+    "&",
+]
+
+
+@given(st.text(max_size=300) | st.lists(st.sampled_from(PIECES), max_size=60).map(" ".join))
+def test_any_text_is_read_without_an_error_within_bounds_and_the_same_way_again(text: str) -> None:
+    found = extract(text, CATALOGUE)
+    assert found == extract(text, CATALOGUE)
+    assert len(found.remarks) <= REMARKS_MAX
+    assert all(line.sku in CATALOGUE.products and line.quantity >= 0 for line in found.lines)
+    assert found.account is None or found.account in " ".join(text.split())
+    assert len(extraction_words.question(found)) < 3_000
+    assert all(code in extraction_words.CODES for code in (row.code for row in found.remarks))
+
+
+HOSTILE = {
+    "number words": "one hundred and ",
+    "capitals": "for Acme and ",
+    "links": "for A of of of of of of ",
+    "digits": "1,2.",
+    "unknown products": "10 gizmo gadget ",
+    "near names": "10 entreprize plam ",
+    "percentages": "5% off of the ",
+    "units": "10 seats of x of x seats ",
+    "products": "pro x pro with ",
+    "one word": "a",
+    "hyphens": "a-1-",
+    "money": "$5k ",
+    "signs": "\u202e~",
+}
+
+
+@pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
+    def seconds(characters: int) -> float:
+        text = piece * (characters // len(piece))
+        taken = []
+        for _ in range(2):
+            begun = time.process_time()
+            extract(text, CATALOGUE)
+            taken.append(time.process_time() - begun)
+        return min(taken)
+
+    assert seconds(CHARACTERS) < LINEAR * max(seconds(CHARACTERS // GROWTH), LINE_SECONDS)
+
+
+def test_a_message_costs_about_the_same_whether_five_products_are_sold_or_ten_thousand() -> None:
+    sold = CATALOGUE.products["pro"]
+    many = {f"thing-{number}": replace(sold, sku=f"thing-{number}", aliases=()) for number in range(10_000)}
+    large = Catalogue({**many, **CATALOGUE.products}, {**{sku: sku for sku in many}, **CATALOGUE.aliases})
+    text = "Acme needs 150 seats of pro, 20 single-sign-on and 7 thing 77 for two years, 10% off"
+
+    def seconds(catalogue: Catalogue) -> float:
+        taken = []
+        for _ in range(5):
+            begun = time.process_time()
+            extract(text, catalogue)
+            taken.append(time.process_time() - begun)
+        return min(taken)
+
+    assert [line.sku for line in extract(text, large).lines] == ["pro", "sso", "thing-77"]
+    assert seconds(large) < 5 * max(seconds(CATALOGUE), LINE_SECONDS)
