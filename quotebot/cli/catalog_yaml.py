@@ -1,4 +1,4 @@
-"""Reads a ruleset's document from YAML, with PyYAML where it is installed. Every scalar stays text, so no number becomes a float.
+"""Reads a ruleset's document from YAML. Every scalar stays text, so no number becomes a float.
 
 That also keeps `on:` a key and `NO` a region, which YAML 1.1 would make true and false.
 """
@@ -20,10 +20,8 @@ class YamlError(ValueError):
 
 def read_yaml(text: str) -> tuple[object, dict[Path, int]]:
     """Return the document and the line of each part of it. Raises YamlError."""
-    try:
-        import yaml  # noqa: PLC0415 -- an extra: everything else works without it
-    except ImportError as error:
-        raise YamlError("YAML needs PyYAML, which is not installed (pip install 'quotebot[yaml]')") from error
+    import yaml  # noqa: PLC0415 -- see root.py
+
     lines: dict[Path, int] = {}
     try:
         root = yaml.compose(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
