@@ -23,6 +23,25 @@ settings.register_profile("quotebot", deadline=None, max_examples=60)
 settings.load_profile("quotebot")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let each of several workers begin with its share of the long suites, so that none of them is left for the end.
+
+    pytest-xdist hands out as many equal stretches of the list as there are workers; who is done takes from the others' ends.
+    """
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    suites = Path(__file__).parents[1] / "faults"
+    long = [item for item in items if item.path.is_relative_to(suites)]
+    short = [item for item in items if not item.path.is_relative_to(suites)]
+    stretches, left = [], len(items)
+    for worker in range(workers):
+        mine = long[worker::workers]
+        room = max(0, left // (workers - worker) - len(mine))
+        stretches.append([*mine, *short[:room]])
+        short, left = short[room:], left - len(stretches[-1])
+    items[:] = [*(item for stretch in stretches for item in stretch), *short]
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the collector away from what stays for the whole run: thousands of tests would be looked through again and again."""
     del session
