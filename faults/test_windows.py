@@ -46,6 +46,11 @@ def test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
 
+def test_a_sigkill_leaves_what_was_expected_of_it_and_ends_as_a_death_in_the_laboratorys_process_does() -> None:
+    done = windows("--only", "finalize", "--apart")
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+
+
 MEMBERS: Final = {
     "K0 before reserve": "sql:reserve/insert_operation",
     "K1 after reserve, before ack": "ack:before",

@@ -1,7 +1,8 @@
-"""Every crash window of every story: the bot is SIGKILLed there, starts again, and the end must be the golden run's end.
+"""Every crash window of every story: the bot dies there, starts again, and the end must be the golden run's end.
 
     python -m faults.windows                          every window of every story, and a sample of crashes during recovery
-    python -m faults.windows --only approve --window 37 --deed kill     one of them, with its story told
+    python -m faults.windows --only approve --apart                     each death a SIGKILL of a process of its own
+    python -m faults.windows --only approve --window 37 --deed kill     one of them
 
 Nothing is listed by hand: a run without faults notes every passage of every choke point (each SQL statement, COMMIT before and
 after, outbound request before, served, answered, acknowledgement, file step), and each passage is a window.
@@ -85,6 +86,7 @@ class Asked:
     only: Window | None = None
     recoveries: int | None = RECOVERIES_PER_STORY
     every: bool = False
+    apart: bool = False  # whether each death is a SIGKILL of a process of its own
     seed: int = 1
 
 
@@ -213,6 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--second", type=int)
     parser.add_argument("--recoveries", type=int, default=RECOVERIES_PER_STORY, help="deaths during a recovery, per story")
     parser.add_argument("--every", action="store_true", help="a death at every passage, even where the next leaves the same")
+    parser.add_argument("--apart", action="store_true", help="each death a SIGKILL of a process of its own, as every night")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", action="store_true", help="let the bot's own log be seen")
     parser.add_argument("--points", action="store_true", help="print, as JSON, what the stories pass when nothing goes wrong")
@@ -228,7 +231,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     only = None if options.window is None else Window(options.window, "?", options.deed, options.second)
     nightly = options.budget == "nightly"
-    asked = Asked(only, None if nightly else options.recoveries, options.every or nightly, options.seed)
+    recoveries = None if nightly else options.recoveries
+    asked = Asked(only, recoveries, options.every or nightly, options.apart or nightly, options.seed)
     todo = [story for story in stories if options.resume is None or not kept(options.resume, story.name).exists()]
     wrong = 0
     with Progress(console=Console(stderr=True), disable=not nightly) as progress:
