@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from decimal import Decimal
+from pathlib import Path
 
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, canonical, price
-from quotebot.domain.rulesets import Ruleset, parse_ruleset
+if __name__ == "__main__":  # beside this script a file named ledger.py stands in for the package
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, canonical, price  # noqa: E402 -- after the path
+from quotebot.domain.rulesets import Ruleset, parse_ruleset  # noqa: E402 -- after the path
 
 ROUNDS = 25
 LINES = (40, 400)
