@@ -11,8 +11,8 @@ from pathlib import Path
 if __name__ == "__main__":  # beside this script a file named ledger.py stands in for the package
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, canonical, price  # noqa: E402 -- after the path
-from quotebot.domain.rulesets import Ruleset, parse_ruleset  # noqa: E402 -- after the path
+from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, canonical, price
+from quotebot.domain.rulesets import Ruleset, parse_ruleset
 
 ROUNDS = 25
 LINES = (40, 400)
