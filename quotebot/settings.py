@@ -33,7 +33,7 @@ LEASE_SECONDS_MIN = 90  # longer than the longest call of the retry matrix
 
 HINTS = {
     "SLACK_BOT_TOKEN": "the bot token (xoxb-...): your app's page at api.slack.com/apps, OAuth & Permissions",
-    "SLACK_APP_TOKEN": "the app-level token (xapp-...) with connections:write: Basic Information, App-Level Tokens",
+    "SLACK_APP_TOKEN": "the app-level token (xapp-...) with connections:write: App-Level Tokens on the first page of your app",
 }
 
 SALESFORCE = (
@@ -101,7 +101,7 @@ class Settings(BaseSettings):
     slack_app_token: SecretStr | None = Field(
         None,
         validation_alias=AliasChoices("SLACK_APP_TOKEN", "QUOTEBOT_SLACK_APP_TOKEN"),
-        description="App-level token (xapp-...) with connections:write: Basic Information, App-Level Tokens",
+        description="App-level token (xapp-...) with connections:write: App-Level Tokens on the first page of your app",
     )
     slack_api_url: AnyHttpUrl = Field(
         AnyHttpUrl("https://slack.com/api/"),

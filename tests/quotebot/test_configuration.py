@@ -9,6 +9,7 @@ import pytest
 
 from quotebot.configuration import first_file, groups, reference, shown
 from quotebot.settings import ConfigurationError, Settings, load_settings
+from quotebot.telemetry import redact
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +102,7 @@ def test_everything_that_is_wrong_or_missing_is_named_at_once_with_its_source(mo
         "QUOTEBOT_DRAIN_SECONDS": "(from environment)",
         "the configuration": "SALESFORCE_INSTANCE_URL, SALESFORCE_CLIENT_SECRET missing",
         "SLACK_BOT_TOKEN is not a xoxb-... token": "api.slack.com/apps",
-        "SLACK_APP_TOKEN is missing": "Basic Information",
+        "SLACK_APP_TOKEN is missing": "App-Level Tokens",
     }
     assert [line.partition(": ")[0] for line in lines if line.partition(": ")[0] not in expected] == []
     assert [start for start, words in expected.items() if not any(line.startswith(start) and words in line for line in lines)] == []
@@ -130,3 +131,9 @@ def test_every_setting_is_described_in_one_group() -> None:
 def test_the_reference_page_is_the_one_the_settings_give(checkout: Path) -> None:
     page = (checkout / "docs" / "configuration.md").read_text("utf-8")
     assert page == reference(), "write it again: quotebot config reference > docs/configuration.md"
+
+
+def test_what_is_said_of_a_missing_token_is_not_taken_for_a_secret() -> None:
+    for field in Settings.model_fields.values():
+        assert field.description is not None
+        assert redact(field.description) == field.description
