@@ -75,7 +75,7 @@ class Budget:
 
 # Seeds 1 and 6 do everything that the workload can do.
 BUDGETS: Final = {
-    "change": Budget(seeds=(1, 6), states=15_000, torn=3, every=120),
+    "change": Budget(seeds=(1, 6), states=15_000, torn=5, every=120),
     "nightly": Budget(seeds=tuple(range(1, 1001)), states=500_000, torn=9, every=40),
 }
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DAYS_PER_SEED: Final = 3
-COMMANDS: Final = (3, 4, 6, 8, 10, 12, 25)  # of a day; one of these is drawn
+COMMANDS: Final = (4, 6, 8, 10, 12, 15, 40)  # of a day; one of these is drawn
 DAYS: Final = {"change": 300, "nightly": 10_000}
 BUSY: Final = (60, 120, 200, 300)  # of a day of the long form
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from adapters.policies import RetryOverride
 from faults.lab.steps import (
     MANAGER,
     REP,
@@ -35,6 +34,7 @@ from faults.lab.steps import (
 
 Steps = Callable[[], Sequence[Step]]
 DAYS_20: Final = 20 * 86_400.0  # a quote that nobody touched is stale, and valid for ten days more
+HOUR: Final = 3600.0
 YEAR: Final = 365 * 86_400.0
 DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
@@ -67,14 +67,8 @@ def _submitted() -> list[Step]:
     return [*_created(), Clicks("quote.submit", REP), Settles()]
 
 
-def _few_tries() -> Step:
-    """Salesforce is asked three times, not seven: one retry is like another."""
-    return Configures({"retry": {"crm.create": RetryOverride(retries=2)}})
-
-
 def _dead_crm() -> list[Step]:
     return [
-        _few_tries(),
         *_submitted(),
         Weather("salesforce", "5xx", "composite/graph"),
         Clicks("approval.approve", MANAGER),
@@ -196,7 +190,7 @@ STORIES: Final = (
     Story(
         "outage",
         lambda: [Starts(), Waits(7200), Settles()],
-        lambda: [_few_tries(), *_owed_to_crm(), Weather("salesforce", "5xx", "composite/graph")],
+        lambda: [*_owed_to_crm(), Weather("salesforce", "5xx", "composite/graph")],
     ),
     Story(
         "throttled",
@@ -237,7 +231,9 @@ STORIES: Final = (
             *_day(),
             PutsClock(-YEAR),
             *_day(),
-            PutsClock(YEAR),
+            PutsClock(YEAR - HOUR),
+            *_day(),
+            PutsClock(HOUR),
             *_day(),
         ],
         lambda: [*_created(), Stops(), Waits(DAYS_20)],

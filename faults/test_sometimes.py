@@ -25,9 +25,9 @@ STATES_MIN = 60
 SLOW_MS = 30.0  # on a busy machine; a quiet one needs a tenth
 
 # What every deal without any trouble comes to ...
-PLAIN = {"a quote was approved by a person", "a whole deal was done", "a process stopped as asked"}
-# ... and what depends on how quick Slack was: a card not drawn yet when the next one is owed, what the first ruleset left to seal.
-AS_IT_HAPPENS = {"a card was needless before its first try", "the audit was anchored"}
+PLAIN = {"a quote was approved by a person", "a whole deal was done", "a process stopped as asked", "the audit was anchored"}
+# ... and what depends on how quick Slack was: a card that is not drawn yet when the next one is owed.
+AS_IT_HAPPENS = {"a card was needless before its first try"}
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from faults.lab.cell import Cell
 
-RECOVERIES_PER_STORY: Final = 1  # deaths during a recovery, drawn per change
+RECOVERIES_PER_STORY: Final = 2  # deaths during a recovery, drawn per change
 RECOVERY_PASSAGES: Final = 60  # a start and the first things after it
 TOGETHER: Final = 32  # windows that are played in one fork, each from a twin of the cell
 
