@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
 import subprocess
+import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -143,6 +145,22 @@ def test_packages_that_cannot_be_had_stop_it_with_69_and_the_next_run_tries_agai
 
     lock.write_text("# nothing\n")
     assert run(place, environment, "x")[0] == 0
+
+
+def test_what_uv_cannot_install_is_left_to_pip(place: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    # A uv that knows no index, as where only pip's settings name one.
+    wheel = tmp_path / "uv-0.0.1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as parts:
+        parts.writestr("uv/__main__.py", "import sys; sys.exit('no index')\n")
+        parts.writestr("uv-0.0.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: uv\nVersion: 0.0.1\n")
+        parts.writestr("uv-0.0.1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        parts.writestr("uv-0.0.1.dist-info/RECORD", "")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    lock = place / "requirements-dev.lock"
+    lock.write_text(f"# first\nuv==0.0.1 \\\n    --hash=sha256:{digest}\n")
+    status, out, err = run(place, {**environment, "PIP_FIND_LINKS": str(tmp_path)}, "python", "-c", "import uv; print('there')")
+    lock.write_text("# nothing\n")
+    assert (status, out, "no index" in err) == (0, "there", True), err
 
 
 def test_a_python_that_is_too_old_stops_it_with_78_and_says_what_it_found(
