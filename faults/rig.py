@@ -11,13 +11,14 @@ import os
 import signal
 import sqlite3
 import sys
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from faults.plan import PLAN_VARIABLE, KillPlan
+from faults.zygote import QUOTEBOT, Order, Spawned, shared_zygote
 from quotebot.app import Ports, run_bot
 from quotebot.settings import Settings
 
@@ -223,29 +224,30 @@ async def bot_in(world: World, data_dir: Path, ports: Ports | None = None, **ove
 
 
 class BotProcess:
-    """The real bot as a process of its own against a served world. `log` collects its stderr."""
+    """The real bot as a process of its own against a served world. `log` collects what it says."""
 
     def __init__(self, world: World, data_dir: Path, log: Path, **environment: str) -> None:
         self._world = world
         self._data_dir = data_dir
         self._log = log
         self._environment = environment
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: asyncio.subprocess.Process | Spawned | None = None
+        self._mothers = AsyncExitStack()
 
     async def start(self, plan: KillPlan | None = None, *, under: tuple[str, ...] = ()) -> None:
         """Start it, under a kill plan or as shipped, and wait until it is connected or dead. `under`: a tracer's command."""
-        module = "quotebot" if plan is None else "faults.bot"
         planned = {} if plan is None else {PLAN_VARIABLE: plan.to_text()}
-        with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *under,
-                sys.executable,
-                "-m",
-                module,
-                *(["run"] if plan is None else []),
-                stderr=log,
-                env={**os.environ, **self.environment, **planned},
-            )
+        environment = {**os.environ, **self.environment, **planned}
+        module, *arguments = ["quotebot", "run"] if plan is None else ["faults.bot"]
+        if under or "PYTHONPATH" in self._environment:  # a zygote has imported the product as it is
+            with self._log.open("ab") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *under, sys.executable, "-m", module, *arguments, stderr=log, env=environment
+                )
+        else:
+            mother = await self._mothers.enter_async_context(shared_zygote())
+            main = QUOTEBOT if plan is None else "faults.bot:main"
+            self._process = await mother.spawn(Order(tuple(arguments), environment, str(self._log), main))
         process = self._process
         await eventually(lambda: self._world.socket.connections > 0 or process.returncode is not None, "the bot to connect")
 
@@ -288,7 +290,9 @@ class BotProcess:
         assert self._process is not None
         if self._process.returncode is None:
             self._process.terminate()
-        return await asyncio.wait_for(self._process.wait(), PATIENCE_SECONDS)
+        status = await asyncio.wait_for(self._process.wait(), PATIENCE_SECONDS)
+        await self._mothers.aclose()
+        return status
 
 
 @asynccontextmanager

@@ -1,20 +1,29 @@
 """Starts real `quotebot` processes in a tenth of the time: a small process that has imported everything and forks on request.
 
-`python -m faults.zygote` reads one order a line on stdin (JSON, see `Order`) and writes one line for each start and each end on
-stdout. It has one thread and no event loop, so that a fork is a clean process: an own pid, an own session, the environment and the
-log that were ordered, and then the program's own main, as if it had been started by hand. When stdin ends, all of it ends.
+`python -m faults.zygote SOCKET` listens on a Unix socket. A caller writes one order a line (JSON, see `Order`) and reads one line
+for each start and each end. The zygote has one thread and no event loop, so that a fork is a clean process: an own pid, an own
+session, the environment and the log that were ordered, and then the program's own main, as if it had been started by hand. What a
+caller started ends when the caller goes; when stdin ends, all of it ends.
+
+`zygote()` runs one for the length of a block; `shared_zygote()` is a caller of the one that this process keeps until it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import ctypes
+import functools
 import gc
 import json
 import os
 import select
+import shutil
 import signal
+import socket
+import subprocess
 import sys
+import tempfile
 import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -24,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+    from typing import IO
 
 QUOTEBOT: Final = "quotebot.__main__:main"
 # What a start imports, late ones included: a fork then only runs.
@@ -41,6 +51,7 @@ WARM: Final = (
     "babel.numbers",
     "encodings.idna",
     "aiosqlite",
+    "faults.bot",
 )
 _PR_SET_PDEATHSIG: Final = 1
 _SECONDS_TO_FORK: Final = 30.0
@@ -67,6 +78,19 @@ class Spawned:
     status: int | None = None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, as an asyncio process names it."""
+        return self.status
+
+    def kill(self) -> None:
+        """SIGKILL it."""
+        self.signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """SIGTERM it."""
+        self.signal(signal.SIGTERM)
+
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal; nothing happens when it has ended."""
         if self.status is None:
@@ -86,34 +110,33 @@ class Spawned:
 
 
 class Zygote:
-    """The orders' side of one running zygote."""
+    """A caller's side of a running zygote: one connection, on the loop that made it."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
         self._alive: dict[int, Spawned] = {}
         self._starting: list[tuple[Path, asyncio.Future[Spawned]]] = []
         self._listening = asyncio.create_task(self._listen())
 
     async def spawn(self, order: Order) -> Spawned:
         """Start a process and return it. Raises RuntimeError when the zygote is gone."""
-        if self._listening.done() or self._process.stdin is None:
+        if self._listening.done():
             raise RuntimeError("the zygote has ended; nothing was started")
         started: asyncio.Future[Spawned] = asyncio.get_running_loop().create_future()
         self._starting.append((Path(order.log), started))
-        self._process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
-        await self._process.stdin.drain()
+        self._writer.write(json.dumps(asdict(order)).encode() + b"\n")
+        await self._writer.drain()
         return await asyncio.wait_for(started, _SECONDS_TO_FORK)
 
     async def close(self) -> None:
-        """End it, and with it all that it started and that still lives."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        await self._process.wait()
+        """Go, and end all that was started here and that still lives."""
+        self._writer.write_eof()
         await self._listening
+        self._writer.close()
 
     async def _listen(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 -- asked for at the start
-        async for line in self._process.stdout:
+        async for line in self._reader:
             told = json.loads(line)
             if "status" in told:
                 self._alive.pop(told["pid"]).ended(told["status"])
@@ -132,77 +155,133 @@ class Zygote:
 async def zygote(log: Path) -> AsyncIterator[Zygote]:
     """Run a zygote for the length of the block; `log` gets what it says itself. All its processes end with the block."""
     with log.open("ab") as said:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "faults.zygote"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=said,
-            limit=_LINE_BYTES_MAX,
-        )
-    mother = Zygote(process)
+        running = await asyncio.to_thread(_Running, said)
     try:
-        yield mother
+        async with _caller(running) as caller:
+            yield caller
     finally:
-        await mother.close()
+        await asyncio.to_thread(running.end)
+
+
+@asynccontextmanager
+async def shared_zygote() -> AsyncIterator[Zygote]:
+    """Call the zygote that this process keeps until its end. What was started in the block ends with it."""
+    async with _caller(await asyncio.to_thread(_kept)) as caller:
+        yield caller
+
+
+@asynccontextmanager
+async def _caller(running: _Running) -> AsyncIterator[Zygote]:
+    caller = Zygote(*await asyncio.open_unix_connection(running.place, limit=_LINE_BYTES_MAX))
+    try:
+        yield caller
+    finally:
+        await caller.close()
+
+
+@functools.cache
+def _kept() -> _Running:
+    running = _Running(None)
+    atexit.register(running.end)
+    return running
+
+
+class _Running:
+    """A zygote's process and the place of its socket. It ends when its stdin does, so with this process at the latest."""
+
+    def __init__(self, said: IO[bytes] | None) -> None:
+        self._folder = tempfile.mkdtemp(prefix="zygote-")
+        self.place = str(Path(self._folder) / "calls")
+        command = [sys.executable, "-m", "faults.zygote", self.place]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)  # noqa: S603 -- our own
+        assert self._process.stdout is not None  # noqa: S101 -- asked for
+        if not self._process.stdout.readline():  # it says one line once it listens
+            raise RuntimeError(f"the zygote did not start: it ended with {self._process.wait()}")
+
+    def end(self) -> None:
+        """End it and all that it started."""
+        self._process.communicate()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class _Mother:
     """The zygote itself."""
 
-    def __init__(self) -> None:
-        self._children: set[int] = set()
-        self._wake, waker = os.pipe()
-        os.set_blocking(waker, False)
+    def __init__(self, place: str) -> None:
+        self._children: dict[int, socket.socket] = {}  # by pid: who ordered it
+        self._rests: dict[socket.socket, bytes] = {}  # of each caller: the line it has begun
+        self._door = socket.socket(socket.AF_UNIX)
+        self._door.bind(place)
+        self._door.listen()
+        self._wake, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
         os.set_blocking(self._wake, False)
-        self._waker = waker
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever holds our stdin
 
     def serve(self) -> None:
         """Fork and reap until stdin ends."""
-        rest = b""
         while True:
-            readable, _, _ = select.select([0, self._wake], [], [])
+            ends: list[int | socket.socket] = [0, self._wake, self._door, *self._rests]
+            readable, _, _ = select.select(ends, [], [])
+            if 0 in readable:
+                break
             if self._wake in readable:
                 with suppress(BlockingIOError):
                     os.read(self._wake, 4096)
                 self._reap()
-            if 0 in readable:
-                read = os.read(0, 1 << 16)
-                if not read:
-                    break
-                *lines, rest = (rest + read).split(b"\n")
-                for line in lines:
-                    self._fork(Order(**json.loads(line)))
-        for pid in self._children:
+            if self._door in readable:
+                self._rests[self._door.accept()[0]] = b""
+            for caller in [each for each in self._rests if each in readable]:
+                self._hear(caller)
+        self._end_all(list(self._children))
+
+    def _hear(self, caller: socket.socket) -> None:
+        read = caller.recv(1 << 16)
+        if not read:
+            self._end_all([pid for pid, orderer in self._children.items() if orderer is caller])
+            del self._rests[caller]
+            caller.close()
+            return
+        *lines, self._rests[caller] = (self._rests[caller] + read).split(b"\n")
+        for line in lines:
+            self._fork(Order(**json.loads(line)), caller)
+
+    def _end_all(self, pids: list[int]) -> None:
+        for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        for pid in self._children:
-            os.waitpid(pid, 0)
+        for pid in pids:
+            self._ended(pid, os.waitpid(pid, 0)[1])
 
     def _reap(self) -> None:
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            self._children.discard(pid)
-            _say({"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+            self._ended(pid, status)
 
-    def _fork(self, order: Order) -> None:
+    def _ended(self, pid: int, status: int) -> None:
+        _tell(self._children.pop(pid), {"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+
+    def _fork(self, order: Order, caller: socket.socket) -> None:
         at = time.time()
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             os.close(self._wake)
             os.close(self._waker)
+            self._door.close()
+            for each in self._rests:
+                each.close()
             _become(order)
-        self._children.add(pid)
-        _say({"pid": pid, "at": at})
+        self._children[pid] = caller
+        _tell(caller, {"pid": pid, "at": at})
 
 
-def _say(told: Mapping[str, Any]) -> None:
-    os.write(1, json.dumps(told).encode() + b"\n")
+def _tell(caller: socket.socket, told: Mapping[str, Any]) -> None:
+    with suppress(ConnectionError):  # it went without waiting for the end of what it started
+        caller.sendall(json.dumps(told).encode() + b"\n")
 
 
 def _become(order: Order) -> NoReturn:
@@ -246,7 +325,9 @@ def main() -> None:
         import_module(module)
     gc.collect()
     gc.freeze()  # the forks share these pages instead of copying them at their first collection
-    _Mother().serve()
+    mother = _Mother(sys.argv[1])
+    os.write(1, b"listening\n")
+    mother.serve()
 
 
 if __name__ == "__main__":
