@@ -71,6 +71,7 @@ class Llm:
     """One model at one server. Raises only `AdapterError`.
 
     `on_call` gets a line for every call, whatever came of it; with `keep_text` the line holds both texts, else their hashes alone.
+    `http_client` carries the requests in place of the library's own.
     """
 
     def __init__(
@@ -82,8 +83,11 @@ class Llm:
         on_call: Callable[[Call], None],
         timeout_seconds: float = 30.0,
         keep_text: bool = False,
+        http_client: Any = None,
     ) -> None:
-        self._client: Any = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0, timeout=timeout_seconds)
+        self._client: Any = openai.AsyncOpenAI(
+            base_url=base_url, api_key=api_key, max_retries=0, timeout=timeout_seconds, http_client=http_client
+        )
         self._model = model
         self._on_call = on_call
         self._timeout_seconds = timeout_seconds

@@ -25,8 +25,10 @@ from quotebot.domain.policy import evaluate
 from quotebot.domain.preview import free_discount
 from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
+from quotebot.model_effects import Model, ModelEffects
+from quotebot.reading_work import answer_follows
 from quotebot.slack.cards import Card, OwedEffect, status_card
-from quotebot.slack.offers import offer_blocks
+from quotebot.slack.offers import offer_blocks, problem_blocks
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset
@@ -51,12 +53,13 @@ _LABELS: Final = {effects.RENDER: "The PDF", effects.FILE: "The PDF", effects.CR
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """The outside, as constructed by app.py. Without Salesforce its effects wait as paused."""
+    """The outside, as constructed by app.py. Without Salesforce, or a model, its effects wait as paused."""
 
     slack: SlackApi
     pdf: PdfRenderer
     artefacts: Artefacts
     salesforce: Salesforce | None
+    model: Model | None = None
 
 
 class QuotePerformer:
@@ -73,10 +76,8 @@ class QuotePerformer:
     async def perform(self, effect: Effect) -> Delivered:
         """Do the deed. Raises AdapterError."""
         match effect.effect_class:
-            case effects.POST:
-                return await (self._post(effect) if what_of(effect) is None else self._surface.post(effect))
-            case effects.CARD:
-                return await (self._update_card(effect) if what_of(effect) is None else self._surface.draw(effect))
+            case effects.POST | effects.CARD:
+                return await self._show(effect)
             case effects.REPLY:
                 return await self._reply(effect)
             case effects.RENDER:
@@ -85,8 +86,18 @@ class QuotePerformer:
                 return await self._share(effect)
             case effects.CRM:
                 return await self._create_in_crm(effect)
+            case effects.EXTRACT:
+                ruleset = await self._ledger.database.read(self._active.read)
+                return await ModelEffects(self._ledger, self._adapters.model).extract(effect, ruleset.catalogue)
             case unknown:
                 raise AdapterError(Failure.INTERNAL, "unknown_class", f"This build cannot perform {unknown}.")
+
+    async def _show(self, effect: Effect) -> Delivered:
+        """Post or redraw a message: of a quote's thread, or of the surface beside it."""
+        of_a_quote, posts = what_of(effect) is None, effect.effect_class == effects.POST
+        if of_a_quote:
+            return await (self._post(effect) if posts else self._update_card(effect))
+        return await (self._surface.post(effect) if posts else self._surface.draw(effect))
 
     @property
     def _surface(self) -> SurfaceEffects:
@@ -194,7 +205,7 @@ class QuotePerformer:
         transport = await self._ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
         response_url = transport.get("response_url")
         text, offer = effect.payload["text"], effect.payload.get("offer")
-        blocks = [] if offer is None else offer_blocks(text, offer)
+        blocks = (problem_blocks(text, effect.payload.get("typed")) or []) if offer is None else offer_blocks(text, offer)
         if response_url:
             await self._adapters.slack.respond(response_url, text=text, blocks=blocks)
         else:
@@ -291,6 +302,8 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     """Owe what a settled or replayed effect entails: the upload after the render, the card that shows what is still owed."""
     if what_of(effect) is not None:
         return settled(tx, effect)
+    if effect.effect_class == effects.EXTRACT:
+        return FollowUps(letter_drawn(tx, effect), commands=answer_follows(tx, effect, now_ms))
     if effect.effect_class == effects.POST and effect.state == "delivered" and effect.payload["what"] == "root":
         assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
         store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)

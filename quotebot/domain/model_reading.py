@@ -6,6 +6,7 @@ kept, and one that only the model has must stand in the message.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
@@ -108,10 +109,15 @@ def _lines(text: str, given: Sequence[ModelLine], catalogue: Catalogue, remarks:
             continue
         if product.sku in lines:
             remarks.append(Remark(TWICE, clipped(line.excerpt), product.sku))
-        if not any(name in fold(line.excerpt) for name, sku in catalogue.aliases.items() if sku == product.sku):
+        if not any(_says(line.excerpt, name) for name, sku in catalogue.aliases.items() if sku == product.sku):
             remarks.append(Remark(NEAR_NAME, clipped(line.excerpt), product.sku))
         lines.setdefault(product.sku, ExtractedLine(product.sku, int(line.quantity)))
     return tuple(lines.values())
+
+
+def _says(excerpt: str, name: str) -> bool:
+    """Tell whether a name (folded) stands in the words of the message, and not inside another word."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", fold(excerpt)) is not None
 
 
 def _term(given: str | None, plain: int | None, numbers: set[Decimal], remarks: list[Remark]) -> int | None:
