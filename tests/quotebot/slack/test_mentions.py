@@ -123,11 +123,7 @@ async def test_with_a_model_what_fixed_rules_do_not_read_whole_is_read_by_it_and
     world: World, tmp_path: Path
 ) -> None:
     asked = world.llm.environment(world.url)
-    model: dict[str, Any] = {
-        "llm_base_url": asked["LLM_BASE_URL"],
-        "llm_api_key": asked["LLM_API_KEY"],
-        "llm_model": asked["LLM_MODEL"],
-    }
+    model: dict[str, Any] = {name.removeprefix("QUOTEBOT_").lower(): value for name, value in asked.items()}
     async with bot_in(world, tmp_path / "bot", **model) as deal:
         written = await write(deal, "@quotebot 150 pro for Globex, 2 years, they sign soon")
         await deal.redeliver(mention_of(written), "retry", 2)
