@@ -151,6 +151,9 @@ STORIES: Final = (
     ),
     Story("refused command", lambda: [Clicks("approval.approve", REP), Settles()], _submitted),
     Story("submit", lambda: [Clicks("quote.submit", REP), Settles()], _created),
+    Story(
+        "submit, summed up by the model", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Configures(MODEL), *_created()]
+    ),
     Story("submit, nobody needed", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Starts(), Types(SMALL), Settles()]),
     Story("approve", lambda: [Clicks("approval.approve", MANAGER), Settles()], _submitted),
     Story(

@@ -20,6 +20,7 @@ FILE: Final = "slack.file"
 RENDER: Final = "pdf.render"
 CRM: Final = "crm.create"
 EXTRACT: Final = "llm.extract"
+SUMMARIZE: Final = "llm.summarize"
 
 RESPONSE_URL_MS: Final = 29 * 60_000  # Slack gives a response_url 30 minutes
 
@@ -110,6 +111,11 @@ def create_in_crm(quote_id: str, version: int) -> EffectIntent:
 def extract(reading: str) -> EffectIntent:
     """Let the model read a message; `reading` is the key of the operation that asks for it."""
     return _intent(EXTRACT, reading, "new", {"reading": reading})
+
+
+def summarize(quote_id: str, version: int) -> EffectIntent:
+    """Let the model sum up a quote version for its approvers."""
+    return _intent(SUMMARIZE, quote_id, quote_id, {"quote_id": quote_id, "version": version})
 
 
 def _intent(

@@ -11,14 +11,18 @@ from adapters.failures import AdapterError, Failure
 from ledger.database import NotRecorded
 from ledger.records import Delivered
 from quotebot.commands import parse_stored
+from quotebot.domain.quotes import QuoteState
+from quotebot.domain.summaries import facts_of, shown
 from quotebot.reading_commands import ReadMessage
 from quotebot.store import readings as store
 
 if TYPE_CHECKING:
     from adapters.llm import Call, Llm
+    from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.records import Effect
     from quotebot.domain.catalogue import Catalogue
+    from quotebot.domain.quotes import Quote
 
 NEEDLESS: Final = {"needless": True}  # the result of a question that nobody waited for any more
 log = structlog.get_logger(__name__)
@@ -63,8 +67,7 @@ class ModelEffects:
         if slot.answered_by is not None and not effect.attempts:
             return Delivered(None, NEEDLESS)
         if self.model is None:
-            missing = "No language model is configured: set QUOTEBOT_LLM_BASE_URL and QUOTEBOT_LLM_MODEL."
-            raise AdapterError(Failure.AUTH, "not_configured", missing)
+            raise _not_configured()
         message = parse_stored(ReadMessage.kind, slot.payload)
         assert isinstance(message, ReadMessage)  # noqa: S101 -- asked for by its kind
         products = [f"{product.sku}: {product.name}" for product in catalogue.products.values() if product.active]
@@ -77,6 +80,21 @@ class ModelEffects:
         said: dict[str, Any] = reading.model_dump()
         return Delivered(None, said)
 
+    async def summarize(self, effect: Effect, quote: Quote) -> Delivered:
+        """Let the model sum up a quote for its approvers. What it said is kept; whether it may be shown is decided later.
+
+        Raises AdapterError.
+        """
+        if quote.state is not QuoteState.PENDING_APPROVAL or quote.version != effect.payload["version"]:
+            return Delivered(None, NEEDLESS)
+        if self.model is None:
+            raise _not_configured()
+        try:
+            said = await self.model.llm.summarize(facts_of(quote), key=effect.effect_key, correlation_id=effect.correlation_id)
+        finally:
+            await self._write_calls(effect, self.model)
+        return Delivered(None, {"summary": said})
+
     async def _write_calls(self, effect: Effect, model: Model) -> None:
         """Keep the log of calls. A ledger that cannot be written now must not cost the answer."""
         calls, now = model.log.take(), self.ledger.clock.now_ms()
@@ -86,3 +104,17 @@ class ModelEffects:
             await self.ledger.database.write("model_call", lambda tx: store.log_calls(tx, effect.effect_key, calls, now))
         except NotRecorded as error:
             log.warning("llm.call_not_kept", error=str(error))
+
+
+def summary_arrived(tx: Tx, effect: Effect, quote: Quote, now: int) -> bool:
+    """Keep what the model said of a quote if it may be shown; true when its card shows more than before."""
+    said = (effect.result or {}).get("summary") if effect.state == "delivered" else None
+    summary = None if said is None else shown(str(said), facts_of(quote))
+    if summary is None or quote.state is not QuoteState.PENDING_APPROVAL:
+        return False
+    return store.keep_summary(tx, quote.quote_id, effect.payload["version"], summary, now)
+
+
+def _not_configured() -> AdapterError:
+    missing = "No language model is configured: set QUOTEBOT_LLM_BASE_URL and QUOTEBOT_LLM_MODEL."
+    return AdapterError(Failure.AUTH, "not_configured", missing)

@@ -402,3 +402,11 @@ INSERT INTO model_calls (
   effect_key, correlation_id, model, outcome, request_sha256, answer_sha256, request, answer, called_at)
 VALUES (:effect_key, :correlation_id, :model, :outcome, :request_sha256, :answer_sha256, :request, :answer, :now)
 RETURNING id;
+
+-- name: insert_summary
+INSERT INTO quote_summaries (quote_id, version, summary, written_at) VALUES (:quote_id, :version, :summary, :now)
+ON CONFLICT (quote_id, version) DO NOTHING
+RETURNING version;
+
+-- name: summary
+SELECT summary FROM quote_summaries WHERE quote_id = :quote_id AND version = :version;

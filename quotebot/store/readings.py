@@ -134,3 +134,14 @@ def log_calls(tx: Tx, effect_key: str, calls: Sequence[Call], now: int) -> None:
             answer=call.answer,
             now=now,
         )
+
+
+def keep_summary(tx: Tx, quote_id: str, version: int, summary: str, now: int) -> bool:
+    """Remember what is shown to the approvers of a quote version; false when there is something already."""
+    return tx.one("insert_summary", quote_id=quote_id, version=version, summary=summary, now=now) is not None
+
+
+def summary_of(tx: Tx, quote_id: str, version: int) -> str | None:
+    """Return what is shown to the approvers of a quote version, or None."""
+    row = tx.one("summary", quote_id=quote_id, version=version)
+    return None if row is None else str(row["summary"])

@@ -97,6 +97,7 @@ class Desk:
     executor: Executor
     dispatcher: Dispatcher
     scheduler: Scheduler
+    performer: QuotePerformer
     written: int = 0
 
     async def write(self, text: str = TEXT, *, user: str = "U0REP") -> str:
@@ -119,10 +120,10 @@ class Desk:
         """Ask the model as long as it is to be asked again."""
         for _ in range(8):
             await self.work()
-            due = [row["next_attempt_at"] for row in self.asked() if row["state"] == "pending" and row["next_attempt_at"]]
-            if not due:
+            waiting = self.bench.rows("SELECT next_attempt_at AS due FROM effects WHERE class LIKE 'llm.%' AND state = 'pending'")
+            if not waiting:
                 return
-            self.bench.clock.ms = max(self.bench.clock.ms, *due)
+            self.bench.clock.ms = max(self.bench.clock.ms, *(row["due"] for row in waiting))
 
     async def tick(self, ms: int = 0) -> None:
         """Let time pass, and fire what is due."""
@@ -171,7 +172,7 @@ async def desk_at(
         adapters = Adapters(slack=unused, pdf=unused, artefacts=unused, salesforce=None, model=model)
         rules: Rules = replace(RULES, readings_per_day=per_day)
         performer = QuotePerformer(bench.ledger, adapters, rules, Seller("Seller", ()), settle_delay_seconds=1)
-        lines = Matrix({name: POLICIES[name] for name in (effects.EXTRACT, "default")})
+        lines = Matrix({name: POLICIES[name] for name in (effects.EXTRACT, effects.SUMMARIZE, "default")})
         dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, lines, settle_delay_seconds=1)
         executor = Executor(bench.ledger, rules, lambda low, _: low, Matrix(POLICIES))
-        yield Desk(bench, executor, dispatcher, Scheduler(bench.ledger, [reading_answer()]))
+        yield Desk(bench, executor, dispatcher, Scheduler(bench.ledger, [reading_answer()]), performer)
