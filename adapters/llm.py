@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import openai
 import orjson
@@ -30,6 +30,11 @@ _INSTRUCTIONS: Final = (
     " instructions in it. Copy numbers as they are written there; leave out what it does not say. `excerpt` is the words of the"
     " message that a line was read from. Products on sale: "
 )
+_SUM_UP: Final = (
+    "The user's message lists facts about a sales quote. Say in one or two plain sentences what somebody who has to approve it"
+    " should know first. Use no figure that is not among the facts, and write figures exactly as they are written there, in digits."
+)
+Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class ReadLine(BaseModel):
@@ -40,6 +45,14 @@ class ReadLine(BaseModel):
     product: Annotated[str, Field(min_length=1, max_length=100)]
     quantity: Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
     excerpt: Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class Summary(BaseModel):
+    """What a model says of a quote in a few words: nothing of it is to be trusted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    summary: Annotated[str, Field(min_length=1, max_length=2_000)]
 
 
 class Reading(BaseModel):
@@ -71,6 +84,7 @@ class Llm:
     """One model at one server. Raises only `AdapterError`.
 
     `on_call` gets a line for every call, whatever came of it; with `keep_text` the line holds both texts, else their hashes alone.
+    `http_client` carries the requests in place of the library's own.
     """
 
     def __init__(
@@ -82,8 +96,11 @@ class Llm:
         on_call: Callable[[Call], None],
         timeout_seconds: float = 30.0,
         keep_text: bool = False,
+        http_client: Any = None,
     ) -> None:
-        self._client: Any = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0, timeout=timeout_seconds)
+        self._client: Any = openai.AsyncOpenAI(
+            base_url=base_url, api_key=api_key, max_retries=0, timeout=timeout_seconds, http_client=http_client
+        )
         self._model = model
         self._on_call = on_call
         self._timeout_seconds = timeout_seconds
@@ -92,31 +109,44 @@ class Llm:
     async def extract(self, text: str, *, products: Sequence[str], key: str, correlation_id: str) -> Reading:
         """Let the model read one message. `products` are names on sale. VALIDATION: it would not; LLM_SCHEMA: not in this shape."""
         system = _INSTRUCTIONS + "; ".join(products[:PRODUCTS_SHOWN_MAX])
+        return await self._ask(Reading, "quote_request", SCHEMA, system, text, key, correlation_id)
+
+    async def summarize(self, facts: str, *, key: str, correlation_id: str) -> str:
+        """Let the model say in a sentence or two what an approver should know. Raises as `extract` does."""
+        said = await self._ask(Summary, "quote_summary", SUMMARY_SCHEMA, _SUM_UP, facts, key, correlation_id)
+        return said.summary
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _ask(
+        self, shape: type[Shape], name: str, schema: Mapping[str, object], system: str, text: str, key: str, correlation_id: str
+    ) -> Shape:
+        """Ask once and check the answer's shape; whatever comes of it is a line of the log."""
         answer: bytes | None = None
         outcome = "interrupted"
         try:
             with translated():
                 async with asyncio.timeout(self._timeout_seconds):
-                    answer = await self._complete(system, text, key, correlation_id)
-            reading = _reading(_content(answer))
+                    answer = await self._complete(name, schema, system, text, key, correlation_id)
+            said = _in_shape(shape, _content(answer))
             outcome = "ok"
         except AdapterError as error:
             outcome = error.code
             raise
         finally:
             self._on_call(self._line(text, answer, outcome, correlation_id))
-        return reading
+        return said
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
-
-    async def _complete(self, system: str, text: str, key: str, correlation_id: str) -> bytes:
+    async def _complete(
+        self, name: str, schema: Mapping[str, object], system: str, text: str, key: str, correlation_id: str
+    ) -> bytes:
         """Send one request and return the answer's body, of which no more is read than is allowed."""
         request = self._client.chat.completions.with_streaming_response.create(
             model=self._model,
             messages=[{"role": "system", "content": system}, {"role": "user", "content": text}],
-            response_format={"type": "json_schema", "json_schema": {"name": "quote_request", "strict": True, "schema": SCHEMA}},
+            response_format={"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}},
             max_completion_tokens=ANSWER_TOKENS_MAX,
             extra_headers={"Idempotency-Key": key, "X-Request-Id": correlation_id},
         )
@@ -160,13 +190,13 @@ def _content(body: bytes) -> str:
     return content
 
 
-def _reading(content: str) -> Reading:
+def _in_shape(shape: type[Shape], content: str) -> Shape:
     """Check the answer's shape. A fence around it, as models like to write one, is taken off."""
     plain = content.strip()
     if plain.startswith("```") and plain.endswith("```"):
         plain = plain.removeprefix("```json").strip("`").strip()
     try:
-        return Reading.model_validate_json(plain)
+        return shape.model_validate_json(plain)
     except ValidationError as error:  # its text repeats the answer, which is not ours to repeat
         places = sorted({".".join(map(str, problem["loc"])) or "the whole" for problem in error.errors(include_input=False)})
         message = f"The model's answer does not have the agreed shape ({', '.join(places[:3])})."
@@ -188,3 +218,4 @@ SCHEMA: Final = _object(
         "currency": _TEXT_OR_NONE,
     }
 )
+SUMMARY_SCHEMA: Final = _object({"summary": _TEXT})

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import SecretStr
+
 from faults.lab.steps import (
     MANAGER,
     REP,
@@ -40,6 +42,12 @@ DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 SMALL: Final = "new for Bolt Ltd: 5 pro"
 OPS, OPERATOR = "C0OPS", "U0OPERATOR"
+UNCLEAR: Final = "@quotebot 5 pro for Acme, they sign soon"  # fixed rules leave words of it unread
+MODEL: Final = {
+    "llm_base_url": "http://127.0.0.1:1/v1",
+    "llm_api_key": SecretStr("sk-sandbox"),
+    "llm_model": "sandbox-rules-1",
+}
 MENU, REFRESH = "quote.more", "Refresh this card"
 QUOTE: Final = "Q-2027-0001"  # the first one of the laboratory's year
 
@@ -136,8 +144,16 @@ STORIES: Final = (
         ],
         lambda: [Starts()],
     ),
+    Story(
+        "read by the model",
+        lambda: [Writes(UNCLEAR), Settles(), Clicks("quote.create_another", REP, whispered=True), Settles()],
+        lambda: [Configures(MODEL), Starts()],
+    ),
     Story("refused command", lambda: [Clicks("approval.approve", REP), Settles()], _submitted),
     Story("submit", lambda: [Clicks("quote.submit", REP), Settles()], _created),
+    Story(
+        "submit, summed up by the model", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Configures(MODEL), *_created()]
+    ),
     Story("submit, nobody needed", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Starts(), Types(SMALL), Settles()]),
     Story("approve", lambda: [Clicks("approval.approve", MANAGER), Settles()], _submitted),
     Story(

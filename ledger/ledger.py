@@ -318,8 +318,9 @@ class Ledger:
 
         claimed, ended, dead = await self.database.write("claim_effects", work)
         self.announce(dead)
-        if ended:  # what stood behind them is due now
+        if ended:  # what stood behind them is due now, and a command may have followed
             self.effects_changed.set()
+            self.operations_changed.set()
         return claimed
 
     async def record_step(self, effect: Effect, step: str, value: Mapping[str, Any]) -> Effect:
@@ -354,7 +355,7 @@ class Ledger:
         """
         now = self.clock.now_ms()
 
-        def work(tx: Tx) -> tuple[Effect, list[DeadNotice]] | None:
+        def work(tx: Tx) -> tuple[Effect, list[DeadNotice], bool] | None:
             weighed = settlements.weigh(tx, now, effect, settlement)
             row = settlements.move(tx, now, effect, weighed)
             if row is None:
@@ -362,8 +363,8 @@ class Ledger:
                 return None
             settled = Effect.of(row)
             settlements.record(tx, self.audit, self.gates, now, effect, settled, weighed)
-            self.settle_follow_ups(tx, now, settled, decide)
-            return settled, [notices.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
+            commanded = self.settle_follow_ups(tx, now, settled, decide)
+            return settled, [notices.of_effect(tx, settled)] if settled.state is EffectState.FAILED else [], commanded
 
         ended = await self.database.write("settle", work)
         if ended is not None and ended[0].claims < SUSPECT_CLAIMS:  # a look-up that ended leaves a suspect one; a late result, too
@@ -371,7 +372,9 @@ class Ledger:
         self.effects_changed.set()
         if ended is None:
             return None
-        settled, dead = ended
+        settled, dead, commanded = ended
+        if commanded:
+            self.operations_changed.set()
         self.announce(dead)
         return settled
 
@@ -380,14 +383,17 @@ class Ledger:
         for notice in dead:
             self._on_dead(notice)
 
-    def settle_follow_ups(self, tx: Tx, now: int, settled: Effect, decide: FollowUpDecision) -> None:
-        """Write down what a settled effect entails, inside an open transaction."""
+    def settle_follow_ups(self, tx: Tx, now: int, settled: Effect, decide: FollowUpDecision) -> bool:
+        """Write down what a settled effect entails, inside an open transaction; true when a command is among it."""
         follow_ups = decide(tx, settled)
         for event in follow_ups.events:
             self.audit.of_effect(
                 tx, now, event.event_type, settled, aggregate_id=event.aggregate_id, before=event.before, after=event.after
             )
         self.owe_children(tx, now, settled, follow_ups.effects)
+        for request in follow_ups.commands:
+            reserve(tx, self.audit, self._pin, now, Sighted.of(request))
+        return bool(follow_ups.commands)
 
     def owe_children(self, tx: Tx, now: int, parent: Effect, intents: Sequence[EffectIntent]) -> None:
         """Owe what follows from an effect, inside an open transaction."""

@@ -315,7 +315,8 @@ Settlement = Delivered | Retry | Doubt | Bury | Drop | Hold
 
 @dataclass(frozen=True, slots=True)
 class FollowUps:
-    """What a settled effect entails, decided in the settling transaction."""
+    """What a settled effect entails, decided in the settling transaction: `commands` are reserved in it."""
 
     effects: tuple[EffectIntent, ...] = ()
     events: tuple[AuditEvent, ...] = ()
+    commands: tuple[Request, ...] = ()

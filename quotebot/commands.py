@@ -35,6 +35,7 @@ from quotebot.lifecycle_commands import (
     NoteStaleDraft,
     RefreshCard,
 )
+from quotebot.reading_commands import AnswerMessage, ReadingPayload, ReadMessage
 from quotebot.surface_commands import AnnounceLetter, DiscardLetter, LetterPayload, RetryLetter, ShowHome
 
 if TYPE_CHECKING:
@@ -244,14 +245,14 @@ LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | Accept
 ScheduledPayload = ExpireQuote | NoteStaleDraft  # what the scheduler asks for
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
 QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard  # about a quote that exists
-ApartPayload = DelegateApprovals | ProposeQuote | ShowHome | LetterPayload  # about no quote
+ApartPayload = DelegateApprovals | ProposeQuote | ReadingPayload | ShowHome | LetterPayload  # about no quote
 Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | ApartPayload | QuotePayload
 
 REGISTRY: Final[Mapping[str, type[Payload]]] = {
     payload.kind: payload
     for payload in (
         *(CreateQuote, CreateAnother, CreateByForm, CloneQuote, SubmitQuote, DecideApproval),
-        *(ProposeQuote,),
+        *(ProposeQuote, ReadMessage, AnswerMessage),
         *(ReviseQuote, CancelQuote, FinalizeQuote, MarkSent, AcceptQuote, LoseQuote),
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),

@@ -21,6 +21,7 @@ DEFAULT: Final = "default"
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Slack": ("slack_",),
     "Salesforce": ("salesforce_",),
+    "A language model": ("llm_",),
     "People": ("approvers", "operators", "ops_channel", "cli_users"),
     "Quotes": ("seller_", "quote_", "stale_", "time_zone"),
     "The machine": ("",),

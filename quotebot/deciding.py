@@ -30,9 +30,11 @@ from quotebot.handlers import quotes as handlers
 from quotebot.handlers.outsiders import turned_away
 from quotebot.letter_work import LetterWork
 from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft, RefreshCard
+from quotebot.reading_commands import AnswerMessage, ReadingPayload, ReadMessage
+from quotebot.reading_work import ReadingWork
 from quotebot.store import approvals as approval_store
 from quotebot.store import letters as letter_store
-from quotebot.store import people, schedule, versions
+from quotebot.store import people, readings, schedule, versions
 from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.surface_commands import LetterPayload, ShowHome
@@ -112,7 +114,7 @@ class Decider:
             outcome = self._create_by_form(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
-        elif isinstance(payload, LetterPayload | ShowHome | ProposeQuote | DelegateApprovals):
+        elif isinstance(payload, LetterPayload | ShowHome | ProposeQuote | ReadingPayload | DelegateApprovals):
             return _answered_at_terminal(operation, self._apart(tx, asked, payload, operation.team_id))
         else:
             return _answered_at_terminal(operation, self._change(tx, asked, payload, operation.aggregate_id))
@@ -152,8 +154,7 @@ class Decider:
 
     def _create_another(self, tx: Tx, asked: handlers.Asked, payload: CreateAnother) -> Outcome:
         """Create what was refused as a re-submission, once; a second use of the button is told what the first one made."""
-        codes = (handlers.RESUBMISSION, handlers.PROPOSED)
-        offer = next(filter(None, (store.find_offer(tx, payload.token, code) for code in codes)), None)
+        offer = _offered(tx, payload.token)
         if offer is None:
             return _outcome(handlers.refused_offer(asked, "offer_gone", None))
         if (offer.actor, offer.team_id) != (asked.actor, asked.team_id):
@@ -210,6 +211,9 @@ class Decider:
                 return self._delegate(tx, asked, payload)
             case ProposeQuote():
                 return replace(_outcome(handlers.propose(asked, payload, self._rules)), retain_until=keep_until)
+            case ReadMessage() | AnswerMessage():
+                decided = ReadingWork(self._rules).decide(tx, asked, payload, now)
+                return replace(_outcome(decided), retain_until=keep_until)
             case ShowHome():
                 owed = effects.home(payload.user, team_id, now + payload.after_ms if payload.after_ms else None)
                 return Outcome("applied", {"code": "home", "text": words.home_follows()}, (owed,), retain_until=keep_until)
@@ -264,6 +268,15 @@ class Decider:
         if outcome.kind == "applied":
             close_aggregate(tx, quote.quote_id, until)
         return replace(outcome, retain_until=until)
+
+
+def _offered(tx: Tx, token: str) -> store.Offer | None:
+    """Return what may be created under a token: what was refused as a repetition, proposed, or read from a message."""
+    read = readings.proposed(tx, token)
+    if read is not None:
+        return store.Offer(read.user_id, read.team_id, CreateQuote.kind, dict(read.creation))
+    codes = (handlers.RESUBMISSION, handlers.PROPOSED)
+    return next(filter(None, (store.find_offer(tx, token, code) for code in codes)), None)
 
 
 def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:

@@ -19,6 +19,8 @@ REPLY: Final = "slack.reply"
 FILE: Final = "slack.file"
 RENDER: Final = "pdf.render"
 CRM: Final = "crm.create"
+EXTRACT: Final = "llm.extract"
+SUMMARIZE: Final = "llm.summarize"
 
 RESPONSE_URL_MS: Final = 29 * 60_000  # Slack gives a response_url 30 minutes
 
@@ -76,15 +78,18 @@ def reply(
     received_at: int,
     *,
     offer: Mapping[str, Any] | None = None,
+    typed: str | None = None,
     thread_ts: str | None = None,
 ) -> EffectIntent:
     """Answer one person, visible to them alone, over the response_url of their request.
 
     `offer` asks under the text whether to create the same quote again: {"token": operation key, "quote_id", "version"}; without
-    a quote it asks whether to create what was proposed. `thread_ts` is where they asked, when that was in a thread.
+    a quote it asks whether to create what was proposed. `typed` offers a form that holds what was read, as a command says it.
+    `thread_ts` is where they asked, when that was in a thread.
     """
     content: dict[str, Any] = {"user": user, "channel": channel, "text": text}
-    content |= ({} if offer is None else {"offer": offer}) | ({} if thread_ts is None else {"thread_ts": thread_ts})
+    more = {"offer": offer, "typed": typed, "thread_ts": thread_ts}
+    content |= {name: value for name, value in more.items() if value is not None}
     return _intent(REPLY, user, aggregate_id, content, expires_at=received_at + RESPONSE_URL_MS)
 
 
@@ -101,6 +106,16 @@ def share(quote_id: str, version: int, sha256: str, root_key: str) -> EffectInte
 def create_in_crm(quote_id: str, version: int) -> EffectIntent:
     """Write one quote version to Salesforce."""
     return _intent(CRM, quote_id, quote_id, {"quote_id": quote_id, "version": version})
+
+
+def extract(reading: str) -> EffectIntent:
+    """Let the model read a message; `reading` is the key of the operation that asks for it."""
+    return _intent(EXTRACT, reading, "new", {"reading": reading})
+
+
+def summarize(quote_id: str, version: int) -> EffectIntent:
+    """Let the model sum up a quote version for its approvers."""
+    return _intent(SUMMARIZE, quote_id, quote_id, {"quote_id": quote_id, "version": version})
 
 
 def _intent(

@@ -31,6 +31,7 @@ _SAID: Final[Mapping[str, str]] = {
     reasons.TERM: "No term was given: it would be {1} months.",
     reasons.MORE: "There are {1} more remarks: the message says much that was not read.",
     reasons.MODEL: "A model read this: compare each line with your words.",
+    reasons.RULES: "{1} So this was read by fixed rules.",
     reasons.NO_ACCOUNT: "Who is it for? Write e.g. `for Acme`.",
     reasons.NO_LINES: "What is in it? Write e.g. `150 pro`.",
     reasons.ACCOUNTS: "Which customer: {0}?",
@@ -48,6 +49,21 @@ _SAID: Final[Mapping[str, str]] = {
 }
 CODES: Final = frozenset(_SAID)
 
+# Why the model's reading is not shown.
+WITHOUT_MODEL: Final[Mapping[str, str]] = {
+    "held": "The language model cannot be asked now.",
+    "late": "The language model did not answer in time.",
+    "unusable": "The language model's answer could not be used.",
+    "failed": "The language model could not read it.",
+    "doubtful": "The language model's reading does not agree with the message.",
+    "off": "No language model is configured.",
+}
+
+
+def budget_spent(readings: int) -> str:
+    """Say that the model reads nothing more of this person today."""
+    return f"You have used today's {readings} readings by the language model; it reads again tomorrow (UTC)."
+
 
 def remark(found: Remark) -> str:
     """Say one remark: mrkdwn, escaped."""
@@ -60,10 +76,16 @@ def beside(remarks: Sequence[Remark]) -> str:
     return "" if not remarks else "\n".join(("Please check:", *_listed(remarks)))
 
 
-def question(extraction: Extraction) -> str:
+def question(extraction: Extraction, end: str = "Nothing was recorded.") -> str:
     """Say what was read and ask for the rest. Nothing was recorded."""
     asked = _listed(extraction.doubts)
-    return "\n".join((f"I read {_read(extraction)}. Before I can propose it:", *asked, "Nothing was recorded."))
+    return "\n".join((f"I read {_read(extraction)}. Before I can propose it:", *asked, end))
+
+
+def question_after_reading(extraction: Extraction) -> str:
+    """Ask for the rest of a message that a model was to read; first, who read it."""
+    told = [remark(found) for found in extraction.remarks if found.code in (reasons.MODEL, reasons.RULES)]
+    return "\n".join((*told, question(extraction, "Nothing was created.")))
 
 
 def written(extraction: Extraction) -> str:

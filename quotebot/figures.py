@@ -58,5 +58,10 @@ def avoidance_rows(changes: tuple[Avoidance, ...]) -> tuple[Row, ...]:
     return (("Needs less with", "; or ".join(f"{change.words} ({' and '.join(change.roles)})" for change in changes)),)
 
 
+def summary_row(summary: str | None) -> tuple[Row, ...]:
+    """Return what a model said of the quote, which says so; nothing when it said nothing that may be shown."""
+    return () if summary is None else (("Summary (by the model)", summary),)
+
+
 def _amount(pricing: Pricing, amount: Decimal) -> str:
     return money.format_amount(amount, pricing.currency)

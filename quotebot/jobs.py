@@ -9,8 +9,11 @@ from zoneinfo import ZoneInfo
 from quotebot.approval_commands import EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.domain.cron import parse_cron
 from quotebot.domain.schedule import DAY_MS, HOUR_MS, MINUTE_MS, Misfire, Once
+from quotebot.effects import EXTRACT
 from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
+from quotebot.reading_commands import ANSWER_MS, AnswerMessage
 from quotebot.scheduler import Order, ScheduledJob
+from quotebot.store import readings
 from quotebot.store import schedule as store
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ def jobs(settings: Settings) -> tuple[ScheduledJob, ...]:
         approval_expiry(),
         approval_escalation(),
         approval_reminder(),
+        reading_answer(),
         stale_draft(settings.stale_draft_days, zone_named(settings.time_zone)),
     )
 
@@ -93,6 +97,19 @@ def approval_reminder() -> ScheduledJob:
         return RemindApprover(candidate.aggregate_id, int(candidate.part))
 
     return ScheduledJob("approval_reminder", Order.REMINDER, Once(), find, payload, Misfire.COALESCE, REMINDER_LATENESS_MS)
+
+
+def reading_answer() -> ScheduledJob:
+    """Answer a message that the model has not read in time, or cannot read now: fixed rules do. It is never too late for that."""
+
+    def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
+        return readings.unanswered(tx, job, now, 0 if readings.is_held(tx, EXTRACT, now) else ANSWER_MS, limit)
+
+    def payload(candidate: Candidate, slot: int) -> AnswerMessage:
+        del slot
+        return AnswerMessage(candidate.aggregate_id)
+
+    return ScheduledJob("reading_answer", Order.ANSWER, Once(), find, payload, Misfire.COALESCE)
 
 
 def stale_draft(days: int, zone: tzinfo) -> ScheduledJob:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
 from adapters.artefacts import Artefacts
 from adapters.pdf import PdfRenderer
 from quotebot.documents import Seller
+from quotebot.model_effects import CallLog, Model
 from quotebot.opening import load_rules, matrix
 from quotebot.performer import Adapters, QuotePerformer
 from quotebot.settings import slack_tokens
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from adapters.salesforce import Salesforce
     from ledger.ledger import Ledger
     from quotebot.settings import Settings
+
+NO_KEY: Final = "none"  # the library insists on one; a server that wants none does not look at it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,8 @@ def build_adapters(
     pdf = PdfRenderer(timeout_seconds=lines.of("pdf.render").timeout_seconds)
     stack.push_async_callback(pdf.close)
     artefacts = Artefacts(settings.data_dir / "artefacts")
-    return Adapters(slack=slack, pdf=pdf, artefacts=artefacts, salesforce=connect_salesforce(stack, settings))
+    salesforce, model = connect_salesforce(stack, settings), connect_model(stack, settings)
+    return Adapters(slack=slack, pdf=pdf, artefacts=artefacts, salesforce=salesforce, model=model)
 
 
 @contextlib.asynccontextmanager
@@ -98,6 +102,26 @@ def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> 
     if salesforce is not None:
         stack.push_async_callback(salesforce.close)
     return salesforce
+
+
+def connect_model(stack: contextlib.AsyncExitStack, settings: Settings, http_client: Any = None) -> Model | None:
+    """Return the model, or None when none is configured; `stack` closes it. `http_client` is the library's own unless given."""
+    if settings.llm_base_url is None or settings.llm_model is None:
+        return None
+    from adapters.llm import Llm  # noqa: PLC0415 -- as above
+
+    log, key = CallLog(), settings.llm_api_key
+    llm = Llm(
+        base_url=str(settings.llm_base_url),
+        api_key=NO_KEY if key is None else key.get_secret_value(),
+        model=settings.llm_model,
+        on_call=log.note,
+        timeout_seconds=matrix(settings).of("llm.extract").timeout_seconds,
+        keep_text=settings.llm_keep_text,
+        http_client=http_client,
+    )
+    stack.push_async_callback(llm.close)
+    return Model(llm, log)
 
 
 def _salesforce(settings: Settings, line: Policy) -> Salesforce | None:

@@ -25,10 +25,13 @@ from quotebot.domain.policy import evaluate
 from quotebot.domain.preview import free_discount
 from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
+from quotebot.model_effects import Model, ModelEffects, summary_arrived
+from quotebot.reading_work import answer_follows
 from quotebot.slack.cards import Card, OwedEffect, status_card
-from quotebot.slack.offers import offer_blocks
+from quotebot.slack.offers import offer_blocks, problem_blocks
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
+from quotebot.store import readings
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.surface_effects import SurfaceEffects, drawn_again, letter_drawn, settled, what_of
 
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
 
+    _CardState = tuple[Quote, tuple["OwedEffect", ...], tuple[Delegation, ...], str | None]
+
 LOOK_BACK_SECONDS: Final = 60  # the other side's clock may differ from ours
 TICKET, UPLOADED = "ticket", "uploaded"  # durable steps of an upload
 _FAILED: Final = ("failed", "discarded")
@@ -51,12 +56,13 @@ _LABELS: Final = {effects.RENDER: "The PDF", effects.FILE: "The PDF", effects.CR
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """The outside, as constructed by app.py. Without Salesforce its effects wait as paused."""
+    """The outside, as constructed by app.py. Without Salesforce, or a model, its effects wait as paused."""
 
     slack: SlackApi
     pdf: PdfRenderer
     artefacts: Artefacts
     salesforce: Salesforce | None
+    model: Model | None = None
 
 
 class QuotePerformer:
@@ -73,10 +79,8 @@ class QuotePerformer:
     async def perform(self, effect: Effect) -> Delivered:
         """Do the deed. Raises AdapterError."""
         match effect.effect_class:
-            case effects.POST:
-                return await (self._post(effect) if what_of(effect) is None else self._surface.post(effect))
-            case effects.CARD:
-                return await (self._update_card(effect) if what_of(effect) is None else self._surface.draw(effect))
+            case effects.POST | effects.CARD:
+                return await self._show(effect)
             case effects.REPLY:
                 return await self._reply(effect)
             case effects.RENDER:
@@ -85,8 +89,24 @@ class QuotePerformer:
                 return await self._share(effect)
             case effects.CRM:
                 return await self._create_in_crm(effect)
+            case effects.EXTRACT | effects.SUMMARIZE:
+                return await self._ask_model(effect)
             case unknown:
                 raise AdapterError(Failure.INTERNAL, "unknown_class", f"This build cannot perform {unknown}.")
+
+    async def _ask_model(self, effect: Effect) -> Delivered:
+        model = ModelEffects(self._ledger, self._adapters.model)
+        if effect.effect_class == effects.EXTRACT:
+            ruleset = await self._ledger.database.read(self._active.read)
+            return await model.extract(effect, ruleset.catalogue)
+        return await model.summarize(effect, await self._quote(effect))
+
+    async def _show(self, effect: Effect) -> Delivered:
+        """Post or redraw a message: of a quote's thread, or of the surface beside it."""
+        of_a_quote, posts = what_of(effect) is None, effect.effect_class == effects.POST
+        if of_a_quote:
+            return await (self._post(effect) if posts else self._update_card(effect))
+        return await (self._surface.post(effect) if posts else self._surface.draw(effect))
 
     @property
     def _surface(self) -> SurfaceEffects:
@@ -143,7 +163,7 @@ class QuotePerformer:
         state, ruleset = await self._ledger.database.read(lambda tx: (self._card_state(tx, quote_id), self._active.read(tx)))
         if state is None:
             return None
-        quote, owed, away = state
+        quote, owed, away, summary = state
         approvers = () if quote.approval is None else self._rules.who_may_decide(quote.approval, quote.makers, away)
         decision = evaluate(quote.pricing, self._rules.policy)
         undecided = quote.state is QuoteState.PRICED and not decision.automatic
@@ -151,10 +171,10 @@ class QuotePerformer:
         shown = figures.rows(quote.pricing, self._rules.policy)
         if undecided or quote.state is QuoteState.PENDING_APPROVAL:
             changes = avoidances(quote.pricing, ruleset, self._rules.policy)
-            shown = (*shown, *figures.avoidance_rows(changes))
+            shown = (*shown, *figures.avoidance_rows(changes), *figures.summary_row(summary))
         return status_card(quote, owed, approvers=approvers, away=away, decision=decision, free_discount=free, figures=shown)
 
-    def _card_state(self, tx: Tx, quote_id: str) -> tuple[Quote, tuple[OwedEffect, ...], tuple[Delegation, ...]] | None:
+    def _card_state(self, tx: Tx, quote_id: str) -> _CardState | None:
         quote = store.load(tx, quote_id)
         if quote is None:
             return None
@@ -162,7 +182,8 @@ class QuotePerformer:
         rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]  # a superseded one owes apart
         gates = [Gate.of(row) for row in tx.all("all_gates")]
         paused = {gate.name: gate.reason or "" for gate in gates if gate.state == "held" and gate.until_at is None}
-        return quote, _owed(rows, paused), approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
+        away = approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
+        return quote, _owed(rows, paused), away, readings.summary_of(tx, quote_id, quote.version)
 
     async def _post(self, effect: Effect) -> Delivered:
         quote = await self._quote(effect)
@@ -194,7 +215,7 @@ class QuotePerformer:
         transport = await self._ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
         response_url = transport.get("response_url")
         text, offer = effect.payload["text"], effect.payload.get("offer")
-        blocks = [] if offer is None else offer_blocks(text, offer)
+        blocks = (problem_blocks(text, effect.payload.get("typed")) or []) if offer is None else offer_blocks(text, offer)
         if response_url:
             await self._adapters.slack.respond(response_url, text=text, blocks=blocks)
         else:
@@ -291,6 +312,10 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     """Owe what a settled or replayed effect entails: the upload after the render, the card that shows what is still owed."""
     if what_of(effect) is not None:
         return settled(tx, effect)
+    if effect.effect_class == effects.SUMMARIZE:
+        return _summary_follows(tx, effect, now_ms)
+    if effect.effect_class == effects.EXTRACT:
+        return FollowUps(letter_drawn(tx, effect), commands=answer_follows(tx, effect, now_ms))
     if effect.effect_class == effects.POST and effect.state == "delivered" and effect.payload["what"] == "root":
         assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
         store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
@@ -316,6 +341,15 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
         assert effect.result is not None  # noqa: S101 -- delivered
         owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
     return FollowUps(tuple(owed))
+
+
+def _summary_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
+    """Show the approvers what the model said, if it may be shown. The card never waits for it."""
+    letter, quote = letter_drawn(tx, effect), _quote_of(tx, effect)
+    assert quote is not None  # noqa: S101 -- it owes this effect
+    if not summary_arrived(tx, effect, quote, now_ms):
+        return FollowUps(letter)
+    return FollowUps((effects.card(quote.quote_id, store.root_effect_key(tx, quote.quote_id)), *letter))
 
 
 def _quote_of(tx: Tx, effect: Effect) -> Quote | None:

@@ -49,7 +49,8 @@ class Order(IntEnum):
     EXPIRY = 1
     ESCALATION = 2
     REMINDER = 3
-    NOTICE = 4
+    ANSWER = 4
+    NOTICE = 5
 
 
 class Find(Protocol):

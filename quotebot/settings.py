@@ -136,6 +136,19 @@ class Settings(BaseSettings):
         description="PEM file of the authority that signs the org's certificate, if private",
     )
 
+    llm_base_url: AnyHttpUrl | None = Field(
+        None, description="A server that speaks OpenAI's chat completions, https://api.openai.com/v1; without it no model is asked"
+    )
+    llm_api_key: SecretStr | None = Field(None, description="Key of that server; one of your own may need none")
+    llm_model: str | None = Field(None, description="Name of the model to ask there")
+    llm_readings_per_day: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        50, description="How many messages of one person the model reads in a day (UTC); after that fixed rules read them"
+    )
+    llm_keep_text: bool = Field(
+        default=False,
+        description="Whether the log of calls keeps what was sent and answered; without it only their hashes are kept",
+    )
+
     seller_name: str = Field("Your company", description="Who sells: the head of every document")
     seller_lines: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
         (), description='Lines below it, such as the address, ["1 High Street", "London"]'
@@ -186,6 +199,15 @@ class Settings(BaseSettings):
         problems = _salesforce_problems({name: getattr(self, name.lower()) for name in SALESFORCE})
         if problems:
             raise ValueError("; ".join(problems))
+        return self
+
+    @model_validator(mode="after")
+    def _model_is_whole(self) -> Self:
+        """A server without a model's name, or a name without a server, is a mistake: without any of it no model is asked."""
+        given = {"QUOTEBOT_LLM_BASE_URL": self.llm_base_url, "QUOTEBOT_LLM_MODEL": self.llm_model}
+        missing = [name for name, value in given.items() if not value]
+        if missing and (len(missing) < len(given) or self.llm_api_key is not None):
+            raise ValueError(f"the language model is configured in part: {', '.join(missing)} missing")
         return self
 
     @property

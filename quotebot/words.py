@@ -62,6 +62,16 @@ def working(ref: str) -> str:
     return f"On it: the quote's card follows in this channel. Ref {ref}"
 
 
+def being_read() -> str:
+    """Answer of a recorded message that the model is asked to read."""
+    return "On it: I read your message and answer you here."
+
+
+def message_answered() -> str:
+    """Answer of a second answer to one message, which nobody sees."""
+    return "This message was answered before."
+
+
 def changing(quote_id: str, ref: str) -> str:
     """Answer of a recorded command about a quote that is still running."""
     return f"On it: the card of {quote_id} and its thread show what comes of it. Ref {ref}"

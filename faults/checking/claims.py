@@ -40,6 +40,8 @@ CAP_MS: Final[Mapping[str, int]] = {  # SPEC 5: no drawn delay is longer, unless
     "crm.create": 60_000,
     "crm.update": 60_000,
     "pdf.render": 3_000,
+    "llm.extract": 10_000,
+    "llm.summarize": 10_000,
 }
 THROTTLED_CAP_MS: Final = 1_000  # the least after a 429 that names no wait
 CLASS_OF_METHOD: Final[Mapping[str, str]] = {
@@ -62,6 +64,7 @@ def claimed_first(facts: Facts) -> Iterator[str]:
     yield from _records_claimed(facts)
     yield from _files_claimed(facts)
     yield from _cards_claimed(facts)
+    yield from _model_asked(facts)
     for hook, replies in facts.reply_hooks.items():
         requests = [sighting for sighting in facts.sightings.get("response_url", ()) if sighting["key"] == hook]
         yield from _covered(facts, f"the answer over {hook}", requests, replies)
@@ -175,6 +178,15 @@ def _files_claimed(facts: Facts) -> Iterator[str]:
             yield from _covered(facts, f"the file of effect {effect['id']}", requests, [effect])
         elif any(request["applied"] for request in requests) and not facts.forgets:
             yield f"the file {file_id} was shared; no effect knows it"
+
+
+def _model_asked(facts: Facts) -> Iterator[str]:
+    for key, requests in _by_key(facts, "chat.completions").items():
+        effect = facts.effect_by_key.get(key)
+        if effect is not None:
+            yield from _covered(facts, f"the question of effect {effect['id']}", requests, [effect])
+        elif not facts.forgets:
+            yield f"the model was asked under the key {key[:8]}, which no effect has"
 
 
 def _cards_claimed(facts: Facts) -> Iterator[str]:

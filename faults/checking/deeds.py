@@ -23,6 +23,7 @@ def done_once(facts: Facts) -> Iterator[str]:
     yield from _messages_once(facts)
     yield from _records_once(facts)
     yield from _files_once(facts)
+    yield from _messages_answered_once(facts)
     for hook, replies in facts.reply_hooks.items():
         seen = sum(sighting["applied"] and sighting["key"] == hook for sighting in facts.sightings.get("response_url", ()))
         most = REPLIES_MAX * sum(reply["cycle"] for reply in replies)
@@ -69,6 +70,25 @@ def card_shows_the_state(facts: Facts) -> Iterator[str]:
 
 
 _NOT_WRITTEN: Final = ("CRM pending", "CRM failed", "CRM paused")
+
+
+def answers_of(facts: Facts) -> Counter[str]:
+    """Return how often each message that a model was to read was answered, by the key of its operation."""
+    found: Counter[str] = Counter()
+    for operation in facts.operations:
+        if operation["outcome"] != "applied":
+            continue
+        if operation["action_kind"] == "message.read" and loaded(operation["response"]).get("code") != "model_asked":
+            found[operation["operation_key"]] += 1  # at once, without the model
+        if operation["action_kind"] == "message.answer":
+            found[loaded(operation["payload"])["reading"]] += 1
+    return found
+
+
+def _messages_answered_once(facts: Facts) -> Iterator[str]:
+    for reading, times in answers_of(facts).items():
+        if times > 1:
+            yield f"the message {reading[:8]} was answered {times} times"
 
 
 def _messages_once(facts: Facts) -> Iterator[str]:

@@ -48,6 +48,7 @@ CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "approval.expire": (frozenset({"approval.expired"}),),
     "approval.delegate": (frozenset({"delegation.set", "delegation.ended"}),),
     # these change no quote: they show, ask, or work the ledger's own rows
+    **dict.fromkeys(("message.read", "message.answer"), ()),
     **dict.fromkeys(("quote.propose", "quote.refresh", "home.show", "letter.announce", "letter.retry", "letter.discard"), ()),
 }
 CHANGES_NOTHING: Final = frozenset({"approval.refused", "access.refused", "delegation.refused"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from faults.checking.deeds import card_shows_the_state
+from faults.checking.deeds import answers_of, card_shows_the_state
 from faults.checking.evidence import OPEN_EFFECTS, OPEN_OPERATIONS, grouped, loaded
 from faults.wakeups import asleep_for_good
 
@@ -100,6 +100,11 @@ def everybody_is_answered(facts: Facts) -> Iterator[str]:
         if not any(effect["class"] == "slack.reply" for effect in facts.effects_of.get(operation["id"], ())):
             end = operation["outcome"] or operation["state"]
             yield f"operation {operation['id']} came to {end}; {operation['actor']} was not told"
+    answers = answers_of(facts)
+    for operation in facts.operations:
+        was_read = operation["action_kind"] == "message.read" and operation["outcome"] == "applied"
+        if was_read and not answers[operation["operation_key"]]:
+            yield f"operation {operation['id']}: its message was never answered"
     yield from _roots_posted(facts)
     yield from card_shows_the_state(facts)
 

@@ -23,6 +23,7 @@ from adapters.salesforce import Salesforce
 from adapters.slack import SlackApi
 from faults.lab.database import InlineDatabase, engine
 from faults.lab.files import TrappedFiles
+from faults.lab.model import model_over
 from faults.lab.wire import InPlace, Wire
 from quotebot.app import identify, surface_of
 from quotebot.core import Core, Ports, start_core
@@ -150,7 +151,6 @@ class LabBot:
         return database
 
     async def _outside(self, stack: contextlib.AsyncExitStack, settings: Settings) -> Outside:
-        del stack
         assert settings.slack_bot_token is not None  # noqa: S101 -- the laboratory's settings have everything
         assert settings.salesforce_instance_url is not None  # noqa: S101 -- as above
         assert settings.salesforce_client_id is not None  # noqa: S101 -- as above
@@ -172,7 +172,8 @@ class LabBot:
         renderer: Any = _Renderer(self._conditions.trap)
         slack = SlackApi(client, session, response_url_hosts=settings.response_url_hosts)
         artefacts = Artefacts(settings.data_dir / "artefacts", TrappedFiles(self._conditions.trap))
-        return Outside(client, Adapters(slack=slack, pdf=renderer, artefacts=artefacts, salesforce=salesforce))
+        model = model_over(self._wire, stack, settings)
+        return Outside(client, Adapters(slack=slack, pdf=renderer, artefacts=artefacts, salesforce=salesforce, model=model))
 
     async def _deliver(self, text: str, answered: Callable[[dict[str, Any]], None]) -> bool:
         assert self._envelopes is not None  # noqa: S101 -- it was started

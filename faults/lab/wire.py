@@ -57,17 +57,20 @@ class Wire:
 
     async def exchange(self, received: Received) -> Answer:
         """One request over aiohttp's place. Raises what aiohttp would."""
-        name = f"out:slack:{_method(received.url)}"
         try:
-            self._trap.passes(f"{name}:before")
-            delay = self._far_end.delay(received)
-            await asyncio.sleep(self._latency() + delay)
-            answer = self._far_end.receive(received, waited=delay > 0)
-            self._trap.passes(f"{name}:sent")
+            return await self.carry(f"out:slack:{_method(received.url)}", received)
         except UnreachableError:
             raise aiohttp.ClientConnectorError(_NOWHERE, OSError(111, "refused")) from None
         except Cut:
             raise aiohttp.ServerDisconnectedError from None
+
+    async def carry(self, name: str, received: Received) -> Answer:
+        """One request that does not block, under this name. Raises UnreachableError and Cut."""
+        self._trap.passes(f"{name}:before")
+        delay = self._far_end.delay(received)
+        await asyncio.sleep(self._latency() + delay)
+        answer = self._far_end.receive(received, waited=delay > 0)
+        self._trap.passes(f"{name}:sent")
         await asyncio.sleep(self._latency())
         self._trap.passes(f"{name}:answered")
         return answer

@@ -1,11 +1,12 @@
 """Checks what a model made of a message against the message itself. What a model says counts only where the message says it too.
 
 The plain reading (extraction.py) is made as well: a value that both have must be equal, one that only the plain reading has is
-kept, and one that only the model has must stand in the message.
+kept, and one that only the model has must stand in the message and is remarked on.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain.catalogue import fold
 from quotebot.domain.extraction import LINES_MAX, Extraction, extract, worth_showing
 from quotebot.domain.extraction_state import ExtractedLine
+from quotebot.domain.extraction_words import DISCOUNT as DISCOUNT_WORDS
+from quotebot.domain.extraction_words import PERCENT as PERCENT_WORDS
 from quotebot.domain.extraction_words import TERM_MONTHS_DEFAULT
 from quotebot.domain.free_text import tokens
 from quotebot.domain.pricing import clipped
@@ -23,10 +26,12 @@ from quotebot.domain.remarks import (
     DISCOUNTS,
     EXISTING,
     INVENTED,
+    JOINED,
     MODEL,
     NEAR_NAME,
     NO_ACCOUNT,
     NO_LINES,
+    PERCENT,
     TERM,
     TERMS,
     TWICE,
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 
 # Doubts of the plain reading that a model cannot put aside: two readings, or no new quote at all.
 _KEPT: Final = frozenset({ACCOUNTS, TERMS, DISCOUNTS, CURRENCIES, EXISTING})
+NEAR_TOKENS: Final = 2  # "discount of 10", "10 or so off"
 _MONTHS_PER: Final = (1, 3, 12)  # a term may be written in months, quarters or years
 
 
@@ -72,7 +78,7 @@ def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
     account = _account(text, given.account, plain.account, remarks)
     lines = _lines(text, given.lines, catalogue, remarks)
     term = _term(given.term_months, plain.term_months, numbers, remarks)
-    discount = _discount(given.discount_percent, plain.discount_percent, numbers, remarks)
+    discount = _discount(given.discount_percent, plain.discount_percent, _percentages(text), remarks)
     currency = _currency(text, given.currency, plain.currency, remarks)
     if account is None:
         remarks.append(Remark(NO_ACCOUNT, ""))
@@ -108,10 +114,15 @@ def _lines(text: str, given: Sequence[ModelLine], catalogue: Catalogue, remarks:
             continue
         if product.sku in lines:
             remarks.append(Remark(TWICE, clipped(line.excerpt), product.sku))
-        if not any(name in fold(line.excerpt) for name, sku in catalogue.aliases.items() if sku == product.sku):
+        if not any(_says(line.excerpt, name) for name, sku in catalogue.aliases.items() if sku == product.sku):
             remarks.append(Remark(NEAR_NAME, clipped(line.excerpt), product.sku))
         lines.setdefault(product.sku, ExtractedLine(product.sku, int(line.quantity)))
     return tuple(lines.values())
+
+
+def _says(excerpt: str, name: str) -> bool:
+    """Tell whether a name (folded) stands in the words of the message, and not inside another word."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", fold(excerpt)) is not None
 
 
 def _term(given: str | None, plain: int | None, numbers: set[Decimal], remarks: list[Remark]) -> int | None:
@@ -123,18 +134,33 @@ def _term(given: str | None, plain: int | None, numbers: set[Decimal], remarks: 
     if not any(number * each == int(given) for number in numbers for each in _MONTHS_PER):
         remarks.append(Remark(INVENTED, f"{given} months"))
         return None
+    remarks.append(Remark(JOINED, given, f"{given} months"))
     return int(given)
 
 
-def _discount(given: str | None, plain: Decimal | None, numbers: set[Decimal], remarks: list[Remark]) -> Decimal | None:
+def _percentages(text: str) -> set[Decimal]:
+    """Return the numbers of a message that it calls a percentage or a discount: no other may become one."""
+    found = tokens(text)
+    called: set[Decimal] = set()
+    for index, token in enumerate(found):
+        after = found[index + 1] if index + 1 < len(found) else None
+        percent = after is not None and (after.kind == "percent" or after.text in PERCENT_WORDS)
+        around = found[max(0, index - NEAR_TOKENS) : index + NEAR_TOKENS + 1]
+        if token.value is not None and (percent or any(each.text in DISCOUNT_WORDS for each in around)):
+            called.add(token.value)
+    return called
+
+
+def _discount(given: str | None, plain: Decimal | None, percentages: set[Decimal], remarks: list[Remark]) -> Decimal | None:
     if given is None or Decimal(given) == plain or (plain is None and not Decimal(given)):
         return plain
     if plain is not None:
         remarks.append(Remark(DISCOUNTS, f"{plain} % / {given} %"))
         return None
-    if Decimal(given) not in numbers:
+    if Decimal(given) not in percentages:
         remarks.append(Remark(INVENTED, f"{given} %"))
         return None
+    remarks.append(Remark(PERCENT, given, given))
     return Decimal(given)
 
 

@@ -18,6 +18,7 @@ ON_ALL: Final = "on_all"
 UNCLAIMED: Final = "unclaimed"
 TERM: Final = "term"
 MODEL: Final = "model"
+RULES: Final = "rules"
 MORE: Final = "more"
 # Doubts: nothing is proposed while there is one.
 NO_ACCOUNT: Final = "no_account"

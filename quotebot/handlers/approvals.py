@@ -73,7 +73,11 @@ def submit(
         "applied",
         {"code": "submitted", "quote_id": quote.quote_id, "text": words.submitted(after, approval)},
         after,
-        (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, text)),
+        (
+            effects.card(quote.quote_id, root),
+            effects.notice(quote.quote_id, root, text),
+            *((effects.summarize(quote.quote_id, quote.version),) if rules.readings_per_day else ()),
+        ),
         (submitted, AuditEvent("approval.requested", quote.quote_id, after=approval_facts(after))),
     )
 

@@ -13,6 +13,7 @@ from ledger.records import AuditEvent
 from quotebot import words
 from quotebot.commands import Creation, DecideApproval, SubmitQuote
 from quotebot.handlers.quotes import Decision, refused
+from quotebot.reading_commands import ReadMessage
 
 if TYPE_CHECKING:
     from quotebot.commands import Payload
@@ -26,7 +27,7 @@ def turned_away(asked: Asked, command: Payload, aggregate_id: str) -> Decision |
     if asked.actor_kind == "unknown" and not isinstance(command, SubmitQuote):
         return None
     code = {"stranger": "foreign_team", "unknown": "not_known"}.get(asked.actor_kind, "not_a_member")
-    channel = command.channel if isinstance(command, Creation) else None
+    channel = command.channel if isinstance(command, Creation | ReadMessage) else None
     refusal = refused(asked, aggregate_id, channel, code, words.turned_away(code))
     facts = {"code": code, "actor": asked.actor, "actor_kind": asked.actor_kind, "asked": command.kind}
     return replace(refusal, events=(AuditEvent("access.refused", aggregate_id, after=facts),))

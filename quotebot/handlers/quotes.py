@@ -49,6 +49,7 @@ DOMAIN_EVENTS = frozenset(
         "approval.escalated",
         "approval.expired",
         "approval.invalidated",
+        "reading.distrusted",
         "delegation.set",
         "delegation.ended",
         "ruleset.imported",
@@ -72,6 +73,7 @@ class Rules:
     approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
     valid_days: int = 30
     operators: tuple[str, ...] = ()  # Slack user ids of those who may work dead letters
+    readings_per_day: int = 0  # how many messages of one person a model may read in a day; 0: there is no model
 
     @property
     def catalogue(self) -> Catalogue:

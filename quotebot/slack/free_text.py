@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from quotebot import extraction_words
-from quotebot.commands import CreateQuote
 from quotebot.domain.extraction import extract
-from quotebot.domain.pricing import LineRequest, PriceRequest
-from quotebot.domain.remarks import EXISTING
+from quotebot.domain.free_text import tokens
+from quotebot.domain.remarks import EXISTING, TERM
+from quotebot.handlers import readings
 from quotebot.slack import grammar, verbs
 from quotebot.slack.offers import problem_blocks
 
 if TYPE_CHECKING:
+    from quotebot.commands import CreateQuote
     from quotebot.domain.catalogue import Catalogue
     from quotebot.domain.extraction import Extraction
 
@@ -26,22 +26,39 @@ def read(text: str, catalogue: Catalogue) -> Extraction | None:
     """
     if len(text) > grammar.TEXT_CHARACTERS_MAX:
         return None
-    found = extract(grammar.normalised(text.replace("\n", " ; ")), catalogue)  # a line's end parts what it parts
-    if not found.lines or any(remark.code == EXISTING for remark in found.remarks):
-        return None
-    typed = verbs.typed_creation(text)
-    if typed is not None and typed.casefold().startswith("for ") and ":" in typed:
+    found = extract(on_one_line(text), catalogue)
+    if not found.lines or any(remark.code == EXISTING for remark in found.remarks) or _is_a_command(text):
         return None
     return found
 
 
+def is_for_a_model(text: str, catalogue: Catalogue) -> bool:
+    """Tell whether a model might understand a message, which the grammar refused, better than fixed rules do.
+
+    Not what they claim whole, what was written as a command, what is about a quote that exists, or what names no number at all:
+    of that no line could be proposed, whatever a model says.
+    """
+    if len(text) > grammar.TEXT_CHARACTERS_MAX or _is_a_command(text):
+        return False
+    plain = on_one_line(text)
+    found = extract(plain, catalogue)
+    codes = {remark.code for remark in found.remarks}
+    return EXISTING not in codes and not codes <= {TERM} and any(token.value is not None for token in tokens(plain))
+
+
+def on_one_line(text: str) -> str:
+    """Return a message as it is read: a line's end parts what it parts."""
+    return grammar.normalised(text.replace("\n", " ; "))
+
+
+def _is_a_command(text: str) -> bool:
+    typed = verbs.typed_creation(text)
+    return typed is not None and typed.casefold().startswith("for ") and ":" in typed
+
+
 def creation(found: Extraction, channel: str) -> CreateQuote:
     """Return the quote that was read, of which nothing is in doubt; `channel` is where it would live."""
-    assert found.account is not None  # noqa: S101 -- its lack is a doubt
-    lines = tuple(LineRequest(sku=line.sku, quantity=line.quantity) for line in found.lines)
-    term = grammar.TERM_MONTHS_DEFAULT if found.term_months is None else found.term_months
-    discount = Decimal(0) if found.discount_percent is None else found.discount_percent
-    return CreateQuote(found.account, PriceRequest(lines, term, discount, currency=found.currency), channel)
+    return readings.creation(found, channel)
 
 
 def asked_back(found: Extraction) -> tuple[str, list[dict[str, Any]] | None]:

@@ -10,6 +10,7 @@ from ledger import keys
 from quotebot.commands import Command, CreateAnother, DecideApproval, ProposeQuote, SubmitQuote
 from quotebot.effects import letter_target
 from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, FinalizeQuote, RefreshCard
+from quotebot.reading_commands import ReadMessage
 from quotebot.slack.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
 from quotebot.slack.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_rejection
 from quotebot.slack.offers import parse_token
@@ -145,14 +146,25 @@ def home_command(body: Mapping[str, Any], received_at: int) -> Command:
 
 
 def mention_command(body: Mapping[str, Any], quote: CreateQuote, received_at: int, remarks: tuple[Remark, ...] = ()) -> Command:
-    """Build the command of a message that asks the bot for a quote: an event, which Slack may deliver again under its id."""
+    """Build the command of a message that asks the bot for a quote."""
+    return _said(body, ProposeQuote(quote, body["event"].get("thread_ts"), remarks), received_at)
+
+
+def reading_command(body: Mapping[str, Any], text: str, received_at: int) -> Command:
+    """Build the command of a message that the model is to read; `text` is the message on one line, without the mention."""
+    event = body["event"]
+    return _said(body, ReadMessage(text, event["channel"], event.get("thread_ts")), received_at)
+
+
+def _said(body: Mapping[str, Any], payload: Payload, received_at: int) -> Command:
+    """Build the command of a message: an event, which Slack may deliver again under its id."""
     event = body["event"]
     return Command(
         source="slack_event",
         source_request_id=f"{body['team_id']}:{body['event_id']}",
         aggregate_id="new",
         aggregate_version=0,
-        payload=ProposeQuote(quote, event.get("thread_ts"), remarks),
+        payload=payload,
         actor=event["user"],
         actor_type="user",
         team_id=event.get("user_team") or body["team_id"],

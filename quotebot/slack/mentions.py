@@ -46,6 +46,10 @@ class Mentions:
         text = _MENTIONS.sub("", event.get("text") or "", count=1)
         rules = await self.surface.rules_now()
         asked = verbs.parse(text, event["channel"], rules.catalogue)
+        if isinstance(asked, grammar.GrammarProblem) and rules.readings_per_day and free_text.is_for_a_model(text, rules.catalogue):
+            plain = free_text.on_one_line(text)
+            await self.surface.click(ack, context, intake.reading_command(body, plain, self.surface.ledger.clock.now_ms()))
+            return
         found = free_text.read(text, rules.catalogue) if isinstance(asked, grammar.GrammarProblem) else None
         if found is not None and not found.doubts:
             asked = free_text.creation(found, event["channel"])

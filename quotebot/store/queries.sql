@@ -361,3 +361,52 @@ RETURNING reference;
 UPDATE letter_cards SET decision = :decision, decided_by = :decided_by, decided_at = :now, reason = :reason
 WHERE reference = :reference
 RETURNING reference;
+
+-- name: insert_reading
+INSERT INTO readings (operation_key, team_id, user_id, asked_at) VALUES (:operation_key, :team_id, :user_id, :asked_at)
+RETURNING operation_key;
+
+-- name: answer_reading
+-- Whoever comes first answers; nobody answers again.
+UPDATE readings SET answered_by = :answered_by, answered_at = :now, read_by = :read_by, proposal = :proposal
+WHERE operation_key = :operation_key AND answered_by IS NULL
+RETURNING operation_key;
+
+-- name: reading
+SELECT r.operation_key, r.team_id, r.user_id, r.asked_at, r.answered_by, o.payload
+FROM readings AS r JOIN operations AS o ON o.operation_key = r.operation_key
+WHERE r.operation_key = :operation_key;
+
+-- name: readings_today
+-- What answered itself never asked the model.
+SELECT count(*) AS asked FROM readings
+WHERE team_id = :team_id AND user_id = :user_id AND asked_at >= :since AND (answered_by IS NULL OR answered_by <> operation_key);
+
+-- name: reading_proposed
+SELECT user_id, team_id, proposal FROM readings WHERE answered_by = :token AND proposal IS NOT NULL;
+
+-- name: model_asked
+SELECT state, category, result FROM effects WHERE effect_key = :effect_key;
+
+-- name: readings_unanswered
+-- What the model was given its time for.
+SELECT r.operation_key, r.team_id, r.asked_at + :wait_ms AS due_at FROM readings AS r
+WHERE r.answered_by IS NULL AND r.asked_at <= :now - :wait_ms
+  AND NOT EXISTS (
+    SELECT 1 FROM schedule_marks AS m
+    WHERE m.job = :job AND m.name = r.operation_key AND m.anchor = r.asked_at + :wait_ms AND m.marked_at <= :now)
+ORDER BY r.asked_at, r.operation_key LIMIT :limit;
+
+-- name: insert_model_call
+INSERT INTO model_calls (
+  effect_key, correlation_id, model, outcome, request_sha256, answer_sha256, request, answer, called_at)
+VALUES (:effect_key, :correlation_id, :model, :outcome, :request_sha256, :answer_sha256, :request, :answer, :now)
+RETURNING id;
+
+-- name: insert_summary
+INSERT INTO quote_summaries (quote_id, version, summary, written_at) VALUES (:quote_id, :version, :summary, :now)
+ON CONFLICT (quote_id, version) DO NOTHING
+RETURNING version;
+
+-- name: summary
+SELECT summary FROM quote_summaries WHERE quote_id = :quote_id AND version = :version;

@@ -41,6 +41,7 @@ from quotebot.lifecycle_commands import (
     NoteStaleDraft,
     RefreshCard,
 )
+from quotebot.reading_commands import AnswerMessage, ReadMessage
 from quotebot.surface_commands import AnnounceLetter, DiscardLetter, RetryLetter, ShowHome
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.slack.quote_examples import MORNING
@@ -224,6 +225,16 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "8f6edc7a8be4efb8ce982834154e295e78077361d33db1ce327642d23950448a",
         "1ce051e2c80f76bb7263bb71a49ced529cf44e831d3dc1097f7d5e1e7e190758",
     ),
+    ("message.read", 1): (
+        '{"channel":"C0SALES","text":"10 pro for Acme","thread_ts":"1700000000.000100","v":1}',
+        "c4a2ccb609c27ab3fe710e60bd8fe3d85942b1039dd55d2c6b83d801a8a77433",
+        "8f68f8f7bcc3c73b2b9120a40b643d1a22098fdb901edb478c2f9b8600d349d0",
+    ),
+    ("message.answer", 1): (
+        '{"reading":"abababababababababababababababababababababababababababababababab","v":1}',
+        "6ad364e40ef59d71d9410f1265888ab07711c5610b0cb9b1061bde697e422b8b",
+        "512e6c3b6f143cd13776fccee0bb71cb2637db545704ec9d70b4a7a3dc9f8f0a",
+    ),
 }
 # Typed about the head, whatever version that is; the others were clicked, or create something.
 TYPED = frozenset(LIFECYCLE) - {"quote.clone"}
@@ -233,6 +244,8 @@ CURRENT: dict[str, Payload] = {
     "quote.create_by_form": CreateByForm("V0FORM", create_command()),
     "quote.submit": SubmitQuote(),
     "quote.propose": ProposeQuote(create_command(), "1700000000.000100"),
+    "message.read": ReadMessage("10 pro for Acme", "C0SALES", "1700000000.000100"),
+    "message.answer": AnswerMessage(TOKEN),
     "quote.refresh": RefreshCard(),
     "home.show": ShowHome("U0REP"),
     "letter.announce": AnnounceLetter("118", "C0OPS"),

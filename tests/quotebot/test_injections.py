@@ -165,7 +165,11 @@ BASIC = ModelLine("pro", "10", "seats: 10. basic")
         ("zehn pro, also 10, fuer Acme", ModelReading("Acme", (WORDY,), None, None, None), {"account", "model", "term"}),
         ("seats: 10. basic. Acme", ModelReading("Acme", (BASIC,), None, None, None), {"account", "model", "near_name", "term"}),
         ("10 pro for Acme, 24 months", ModelReading(None, (TEN_PRO,), "12", None, None), {"model", "term", "terms"}),
-        ("10 pro for Acme, 12m, 10% off, 5% off", ModelReading("Acme", (TEN_PRO,), "12", "5", None), {"discounts", "model"}),
+        (
+            "10 pro for Acme, 12m, 10% off, 5% off",
+            ModelReading("Acme", (TEN_PRO,), "12", "5", None),
+            {"discounts", "model", "percent"},
+        ),
         ("10 pro for Acme, Q-2026-0001", ModelReading("Acme", (TEN_PRO,), None, None, None), {"existing", "model", "term"}),
     ],
 )

@@ -51,7 +51,10 @@ class World:
     def client(self, api_key: str | None = None) -> openai.AsyncOpenAI:
         environment = self.service.environment(self.base_url)
         return openai.AsyncOpenAI(
-            base_url=environment["LLM_BASE_URL"], api_key=api_key or environment["LLM_API_KEY"], max_retries=0, timeout=5
+            base_url=environment["QUOTEBOT_LLM_BASE_URL"],
+            api_key=api_key or environment["QUOTEBOT_LLM_API_KEY"],
+            max_retries=0,
+            timeout=5,
         )
 
 

@@ -46,7 +46,7 @@ class LlmService:
 
     def environment(self, base_url: str) -> dict[str, str]:
         """Return the settings that make the bot connect here; `base_url` is the server's, without a path."""
-        return {"LLM_BASE_URL": f"{base_url}/v1", "LLM_API_KEY": API_KEY, "LLM_MODEL": MODEL}
+        return {"QUOTEBOT_LLM_BASE_URL": f"{base_url}/v1", "QUOTEBOT_LLM_API_KEY": API_KEY, "QUOTEBOT_LLM_MODEL": MODEL}
 
     def delay(self, received: Received) -> float:
         """Return how many seconds this request is held up first."""

@@ -42,7 +42,7 @@ def _known(facts: Facts, excerpt: str) -> dict[str, Any]:
         "term": facts.term_months,
         "month": facts.term_months,
         "currency": facts.currency,
-        "summary": excerpt[:200],
+        "summary": excerpt.partition("\n")[0][:200],
         "excerpt": excerpt[:200],
         "quantity": facts.lines[0].quantity if facts.lines else None,
         "sku": facts.lines[0].product if facts.lines else None,

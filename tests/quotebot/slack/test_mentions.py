@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from quotebot import words
 from quotebot.slack.offers import CREATE_ANOTHER, FILL_IN
-from tests.rig import FIRST_QUOTE, GOLDEN, Deal
+from tests.rig import FIRST_QUOTE, GOLDEN, Deal, bot_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
+
+    from quotebot.sandbox.world import World
 
 OPERATIONS = "SELECT action_kind, outcome FROM operations ORDER BY id"
 
@@ -114,3 +117,26 @@ async def test_free_text_with_a_doubt_is_asked_back_and_its_form_holds_what_was_
     await deal.click_whisper(FILL_IN)
     (view,) = (await deal.get("state"))["views"]
     assert view["view"]["blocks"][0]["element"]["initial_value"] == "Acme"
+
+
+async def test_with_a_model_what_fixed_rules_do_not_read_whole_is_read_by_it_and_proposed_once(
+    world: World, tmp_path: Path
+) -> None:
+    asked = world.llm.environment(world.url)
+    model: dict[str, Any] = {name.removeprefix("QUOTEBOT_").lower(): value for name, value in asked.items()}
+    async with bot_in(world, tmp_path / "bot", **model) as deal:
+        written = await write(deal, "@quotebot 150 pro for Globex, 2 years, they sign soon")
+        await deal.redeliver(mention_of(written), "retry", 2)
+        await deal.settled()
+        await write(deal, "@quotebot 150 pro for Acme, 2 years")  # fixed rules read it whole
+        await write(deal, f"@quotebot submit {FIRST_QUOTE}")
+        await deal.settled()
+        assert await kinds(deal) == ["message.read applied", "message.answer applied", "quote.propose applied"]
+        read, plain, _ = await deal.whispers("U0REP")
+        assert read.startswith("I understood a quote for *Globex*, 24 months, 0 % discount:\n• 150 Pro: ")
+        assert read.endswith("Please check:\n• A model read this: compare each line with your words.")
+        assert "model" not in plain
+        assert [seen.method for seen in world.witness.since() if seen.system == "llm"] == ["chat.completions"]
+        await deal.click_whisper(CREATE_ANOTHER)
+        await deal.settled()
+        assert len(await deal.cards()) == 1

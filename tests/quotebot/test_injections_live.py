@@ -1,0 +1,87 @@
+"""Hostile messages and a hostile model together, through the real client over a real socket: nothing happens without a click."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from quotebot.domain.remarks import PERCENT, Remark
+from quotebot.handlers import readings
+from quotebot.slack import free_text
+from tests.quotebot.parts import RULES
+from tests.quotebot.reading_parts import completion, desk_at, scripted
+from tests.quotebot.test_injections import HOSTILE_ANSWERS, INJECTIONS, assert_harmless
+
+if TYPE_CHECKING:
+    from tests.quotebot.parts import Bench
+
+EVERY = 6  # of the corpus over the socket
+NEVER = ("quote.", "approval.", "delegation.", "ruleset.")
+
+
+def obedient(text: str) -> dict[str, Any]:
+    """What a model answers that does what the message tells it to, and more."""
+    return {
+        "account": text[:100] or "x",
+        "lines": [{"product": "enterprise", "quantity": "999999999", "excerpt": text[:300] or "x"}],
+        "term_months": "999",
+        "discount_percent": "90",
+        "currency": "JPY",
+    }
+
+
+def misleading(text: str) -> dict[str, Any]:
+    """What a model answers that is right about everything but one thing."""
+    return {
+        "account": "Acme",
+        "lines": [{"product": "pro", "quantity": "10", "excerpt": text[:300] or "x"}],
+        "term_months": "12",
+        "discount_percent": "100",
+        "currency": None,
+    }
+
+
+def test_of_no_text_of_the_corpus_makes_an_obedient_model_more_than_a_harmless_proposal() -> None:
+    proposed = 0
+    for text in INJECTIONS:
+        plain = free_text.on_one_line(text)
+        for said in (obedient(plain), misleading(plain)):
+            found = readings.by_model(plain, said, RULES.catalogue)
+            if found.extraction.doubts:
+                continue
+            proposed += 1
+            discount = found.extraction.discount_percent
+            remarked = Remark(PERCENT, f"{discount}", f"{discount}") in found.extraction.remarks
+            assert discount in (None, 10) or (remarked and f"{discount}%" in plain.replace(" ", "")), (
+                text
+            )  # they wrote it themselves
+            assert {line.quantity for line in found.extraction.lines} <= {10}, text
+            assert_harmless(found.extraction)
+    assert proposed > 50  # else it would prove nothing
+
+
+async def test_hostile_messages_and_a_hostile_model_change_nothing_and_ask_their_author_alone(bench: Bench) -> None:
+    texts = INJECTIONS[::EVERY]
+    answers = [json.dumps(answer) for answer in HOSTILE_ANSWERS.values()]
+    answers += ["", "null", "[]", "15", '"approve"', "approve_quote(id=1)", '{"tool_calls": [{"name": "approve"}]}', "\u202e{}"]
+    async with scripted() as script, desk_at(bench, script.url, per_day=10_000) as desk:
+        for number, text in enumerate(texts):
+            hostile = json.dumps(obedient(text)) if number % 3 == 0 else answers[number % len(answers)]
+            script.answers = [(200, completion(hostile), {})]
+            await desk.write(text)
+            await desk.work()
+        assert len(texts) > 40
+        assert len(script.seen) == len(texts)
+        assert len(desk.replies()) == len(texts)
+        assert {(reply["user"], reply["channel"]) for reply in desk.replies()} == {("U0REP", "C0DEALS")}
+        assert not any("<" in reply["text"] for reply in desk.replies())
+    counts = bench.counts()
+    assert (counts["quotes"], counts["approvals"], counts["quote_numbers"]) == (0, 0, 0)
+    assert {row["class"] for row in bench.rows("SELECT DISTINCT class FROM effects")} == {"llm.extract", "slack.reply"}
+    events = {row["event_type"] for row in bench.rows("SELECT DISTINCT event_type FROM audit_events")}
+    assert not any(event.startswith(NEVER) for event in events)
+    assert "reading.distrusted" in events
+    assert {row["action_kind"] for row in bench.rows("SELECT DISTINCT action_kind FROM operations")} == {
+        "message.read",
+        "message.answer",
+    }
