@@ -14,6 +14,7 @@ from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_BAD_REQUEST = 400
 DEFAULT = "UNABLE_TO_LOCK_ROW"
 _RECORD_FIELD = "Name"  # the field that a refusal names, where it names one
 _RULE = "A rule of this org does not allow it"
@@ -89,9 +90,9 @@ def of_a_record(code: str) -> bool:
 
 
 def refusal(code: str) -> SalesforceRefusalError:
-    """Return the refusal with that code; one of CODES that is not a login's."""
+    """Return the refusal with that code; one nobody knows here is a whole request's, with status 400."""
     if code in _OF_RECORDS:
         status, message, names_field = _OF_RECORDS[code]
         return SalesforceRefusalError(status, code, message, (_RECORD_FIELD,) if names_field else ())
-    status, message = _OF_REQUESTS[code]
+    status, message = _OF_REQUESTS.get(code, (_BAD_REQUEST, "The request was refused"))
     return SalesforceRefusalError(status, _SAID_AS.get(code, code), message)

@@ -295,9 +295,10 @@ def _by_one_of(condition: Condition | None, names: frozenset[str]) -> bool:
 
 
 def _pattern(like: str) -> re.Pattern[str]:
-    """Return what LIKE means: % is any text, _ one character, case does not matter."""
+    """Return what LIKE means: % is any text, _ one character, either itself after a backslash; case does not matter."""
     parts = {"%": ".*", "_": "."}
-    return re.compile("".join(parts.get(character, re.escape(character)) for character in like), re.IGNORECASE | re.DOTALL)
+    pieces = re.findall(r"\\[%_]|.", like, re.DOTALL)
+    return re.compile("".join(parts.get(piece, re.escape(piece[-1])) for piece in pieces), re.IGNORECASE | re.DOTALL)
 
 
 def _comparable(value: object) -> Decimal | str | bool | None:

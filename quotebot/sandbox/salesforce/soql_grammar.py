@@ -50,7 +50,9 @@ _TOKEN = re.compile(
 _DATE_WORDS = re.compile(
     r"YESTERDAY|TODAY|TOMORROW|(LAST|THIS|NEXT)_(WEEK|MONTH|QUARTER|YEAR)|LAST_90_DAYS|NEXT_90_DAYS|(LAST|NEXT)_N_(DAYS|WEEKS|MONTHS|YEARS)"
 )
-_ESCAPES: Mapping[str, str] = MappingProxyType({"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"})
+_ESCAPES: Mapping[str, str] = MappingProxyType(
+    {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "%": "\\%", "_": "\\_"}  # the last two are for LIKE to read
+)
 _RESERVED = frozenset(
     {
         *("AND", "ASC", "DESC", "FROM", "IN", "LIKE", "LIMIT", "NOT", "NULL"),
