@@ -153,6 +153,7 @@ class Control:
                 seconds=body.optional_number("seconds"),
                 retry_after=body.optional_count("retry_after"),
                 delay=body.number("delay", 5.0),
+                code=body.optional_text("code"),
             )
         except ValueError as error:
             raise GestureError(400, str(error)) from None

@@ -26,14 +26,14 @@ async def _sleep(seconds: float) -> bool:
 
 def serving(
     stand_in: StandIn, *, hold: Callable[[float], Awaitable[bool]] = _sleep, reset: bool = False
-) -> Callable[[web.Request], Awaitable[web.Response]]:
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """Return a handler that lets `stand_in` answer.
 
     `hold` waits out a delay and tells whether the request is still worth an answer. A cut connection is closed; with `reset` the
     peer gets a TCP reset.
     """
 
-    async def handle(request: web.Request) -> web.Response:
+    async def handle(request: web.Request) -> web.StreamResponse:
         received = await read(request)
         seconds = stand_in.delay(received)
         if seconds > 0 and not await hold(seconds):
@@ -42,7 +42,7 @@ def serving(
             answer = stand_in.receive(received, waited=seconds > 0)
         except Cut:
             return _cut(request, reset=reset)
-        return _response(answer)
+        return await _dripped(request, answer, hold) if answer.drip_seconds > 0 else _response(answer)
 
     return handle
 
@@ -56,6 +56,22 @@ async def read(request: web.Request) -> Received:
 
 def _response(answer: Answer) -> web.Response:
     return web.Response(status=answer.status, headers=answer.headers, body=answer.body or None)
+
+
+async def _dripped(request: web.Request, answer: Answer, hold: Callable[[float], Awaitable[bool]]) -> web.StreamResponse:
+    """Answer byte by byte, until the client has had enough."""
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response.content_length = len(answer.body)
+    try:
+        await response.prepare(request)
+        for place in range(len(answer.body)):
+            if not await hold(answer.drip_seconds):
+                return _cut(request, reset=False)
+            await response.write(answer.body[place : place + 1])
+        await response.write_eof()
+    except ConnectionError:
+        return _cut(request, reset=False)
+    return response
 
 
 def _cut(request: web.Request, *, reset: bool) -> web.Response:

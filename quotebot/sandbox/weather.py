@@ -18,6 +18,8 @@ Effect = Literal[
     "reset_before",  # cut the connection before applying
     "reset_after",  # apply, then cut the connection without an answer
     "malformed",  # apply, then answer something unreadable
+    "drip",  # apply, then answer one byte every `delay` seconds
+    "refused",  # refuse with an error code of the service's own
     "auth_expired",  # refuse as an expired or revoked credential
     "drop_ack",  # socket: behave as if the ack never arrived
     "refuse_ticket",  # socket: refuse the WebSocket ticket
@@ -39,7 +41,8 @@ class Fault:
     times: int | None = None
     until: float | None = None
     retry_after: int | None = None  # seconds, for 429
-    delay: float = 5.0  # seconds, for slow
+    delay: float = 5.0  # seconds, for slow and drip
+    code: str | None = None  # for refused; None is the service's most ordinary one
     hits: int = field(default=0)
 
     def matches(self, target: str, method: str, now: float) -> bool:
@@ -80,6 +83,7 @@ class Weather:
         seconds: float | None = None,
         retry_after: int | None = None,
         delay: float = 5.0,
+        code: str | None = None,
     ) -> Fault:
         """Arm one fault; without `times` and `seconds` it hits once. Raises ValueError on an unknown target or effect."""
         if target not in get_args(Target):
@@ -95,6 +99,7 @@ class Weather:
             until=None if seconds is None else self._monotonic() + seconds,
             retry_after=retry_after,
             delay=delay,
+            code=code,
         )
         self._faults.append(fault)
         self._announce()

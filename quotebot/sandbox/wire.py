@@ -73,11 +73,12 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response."""
+    """A response. With `drip_seconds` its body comes a byte at a time, each after that many seconds."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    drip_seconds: float = 0.0
 
 
 class Cut(Exception):  # noqa: N818 -- not an error of ours: the connection is cut without an answer

@@ -2,7 +2,7 @@
 
 import { createRequire } from "node:module";
 
-const { App, LogLevel } = createRequire(`${process.env.BOLT_FOLDER}/index.js`)("@slack/bolt");
+const { App, LogLevel } = createRequire(`${process.env.NODE_FOLDER}/index.js`)("@slack/bolt");
 const tell = (what, more = {}) => process.stdout.write(`${JSON.stringify({ what, ...more })}\n`);
 const plain = (text) => ({ type: "plain_text", text });
 

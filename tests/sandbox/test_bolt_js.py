@@ -1,21 +1,15 @@
-"""The stand-in and a client of another language: @slack/bolt on Node, unmodified. For development machines that have it.
-
-npm install @slack/bolt@5 --prefix somewhere
-QUOTEBOT_BOLT_JS=somewhere ./run test tests/sandbox/test_bolt_js.py
-"""
+"""The stand-in and a client of another language: @slack/bolt 5 on Node, unmodified. For development machines that have it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import shutil
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.sandbox.conftest import eventually
+from tests.sandbox.node_parts import FOLDER, needs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,12 +18,8 @@ if TYPE_CHECKING:
     from quotebot.sandbox.world import World
     from tests.sandbox.conftest import Hand
 
-FOLDER = os.environ.get("QUOTEBOT_BOLT_JS", "")
 SECONDS = 30.0
-
-pytestmark = pytest.mark.skipif(
-    not (FOLDER and shutil.which("node")), reason="QUOTEBOT_BOLT_JS names no folder with @slack/bolt, or there is no node"
-)
+pytestmark = needs("@slack/bolt")
 
 
 class Node:
@@ -51,7 +41,7 @@ async def bolt(world: World, checkout: Path) -> AsyncIterator[Node]:
     own = {name: value for name, value in world.environment().items() if name.startswith("SLACK_")}
     process = await asyncio.create_subprocess_exec(
         *("node", str(checkout / "tests" / "node" / "bolt.mjs")),
-        env={"PATH": os.environ["PATH"], "BOLT_FOLDER": FOLDER, **own},
+        env={"PATH": os.environ["PATH"], "NODE_FOLDER": str(FOLDER), **own},
         stdout=asyncio.subprocess.PIPE,
     )
     try:

@@ -221,7 +221,7 @@ async def test_a_plain_http_client_can_log_in_with_credentials_in_the_body(world
         assert token["instance_url"] == world.service.plain_url
         async with client.post("/services/oauth2/token", data={**form, "client_secret": "wrong"}) as answer:
             assert (answer.status, (await answer.json())["error"]) == (400, "invalid_client")
-        async with client.post("/services/oauth2/token", data={"grant_type": "password"}) as answer:
+        async with client.post("/services/oauth2/token", data={"grant_type": "implicit"}) as answer:
             assert (await answer.json())["error"] == "unsupported_grant_type"
         async with client.get("/services/data/") as answer:
             assert "65.0" in {version["version"] for version in await answer.json()}

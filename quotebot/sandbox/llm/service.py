@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -25,7 +26,7 @@ API_KEY = "sk-sandbox"
 MODEL = "sandbox-rules-1"
 _FINGERPRINT = "fixed-rules-not-a-model"
 _METHOD = "chat.completions"
-_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "auth_expired"})
+_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "drip", "refused", "auth_expired"})
 _BROKEN = '{"account": 42, "lines": "all of them", "term_months": '  # cut short and of the wrong types
 _WORD_CHARACTERS = 4  # a token is about that long
 
@@ -75,7 +76,7 @@ class LlmService:
             self._record(received, applied=applied, status=None)
             raise Cut
         self._record(received, applied=applied, status=answer.status)
-        return answer
+        return replace(answer, drip_seconds=fault.delay) if fault is not None and effect == "drip" else answer
 
     def _answer(self, received: Received, *, broken: bool) -> Answer:
         if not _authorised(received):
@@ -152,6 +153,8 @@ def _refused_by(fault: Fault) -> Answer | None:
         return _error(429, "Rate limit reached.", "requests", "rate_limit_exceeded", headers)
     if fault.effect == "5xx":
         return _error(503, "The server is overloaded.", "server_error", "server_error")
+    if fault.effect == "refused":
+        return _error(400, "The request was refused.", "invalid_request_error", fault.code or "server_error")
     return _key_refused() if fault.effect == "auth_expired" else None
 
 

@@ -1,7 +1,8 @@
-"""Several requests in one: `composite` (up to 25) and `composite/graph` (up to 500 nodes, all-or-nothing per graph)."""
+"""Several requests in one: `composite` (up to 25) and `composite/graph` (500 nodes in 75 graphs, all-or-nothing per graph)."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
     from quotebot.sandbox.salesforce.org import Org
 
 GRAPH_NODES_MAX = 500
+GRAPHS_MAX = 75
+GRAPH_DEPTH_MAX = 15
+NODE_KINDS_MAX = 15  # an API version and an object make a kind
+GRAPH_FAILURES_MAX = 14
 COMPOSITE_MAX = 25
+COMPOSITE_QUERIES_MAX = 5
 _GRAPH_VERSION_MIN = 50.0
 _REFERENCE = re.compile(r"@\{(\w+)\.([\w.\[\]]+)\}")
 _BAD_REQUEST = 400
@@ -70,13 +76,16 @@ class CompositeApi:
             raise SalesforceRefusalError(404, "NOT_FOUND", "The requested resource does not exist")
         graphs = _list(call.body, "graphs")
         nodes = [_list(graph, "compositeRequest") for graph in graphs]
-        if sum(map(len, nodes)) > GRAPH_NODES_MAX:
-            message = f"The maximum number of nodes in a composite graph request is {GRAPH_NODES_MAX}"
-            raise SalesforceRefusalError(_BAD_REQUEST, "LIMIT_EXCEEDED", message)
+        _check_graphs(nodes)
         answers: list[dict[str, object]] = []
         applied = False
+        failures = 0
         for graph, requests in zip(graphs, nodes, strict=True):
-            results, succeeded = self._all_or_nothing(requests)
+            if failures > GRAPH_FAILURES_MAX:
+                results, succeeded = [Reply(_HALTED.status, _HALTED.body())] * len(requests), False
+            else:
+                results, succeeded = self._all_or_nothing(requests)
+            failures += not succeeded
             applied = applied or (succeeded and any(result.applied for result in results))
             answers.append(
                 {
@@ -92,6 +101,12 @@ class CompositeApi:
         requests = _list(call.body, "compositeRequest")
         if len(requests) > COMPOSITE_MAX:
             message = f"The maximum number of subrequests in a composite request is {COMPOSITE_MAX}"
+            raise SalesforceRefusalError(_BAD_REQUEST, "LIMIT_EXCEEDED", message)
+        queries = sum(
+            re.search(r"/(query|queryAll|composite/sobjects)\b", str(request.get("url"))) is not None for request in requests
+        )
+        if queries > COMPOSITE_QUERIES_MAX:
+            message = f"The maximum number of queries and collections in a composite request is {COMPOSITE_QUERIES_MAX}"
             raise SalesforceRefusalError(_BAD_REQUEST, "LIMIT_EXCEEDED", message)
         if isinstance(call.body, dict) and call.body.get("allOrNone") is True:
             results, _ = self._all_or_nothing(requests)
@@ -135,6 +150,30 @@ class CompositeApi:
         reply = self._rest.serve(Call.parse(method.upper(), run.filled(url), run.filled(request.get("body"))))
         run.answers[reference] = reply
         return reply
+
+
+def _check_graphs(nodes: list[list[dict[str, Any]]]) -> None:
+    """Refuse more than the documented numbers of graphs, nodes, kinds of nodes, and nodes that hang on each other."""
+    kinds = {tuple(str(node.get("url")).lower().split("/")[3:6:2]) for requests in nodes for node in requests}
+    depth = max(map(_depth, nodes), default=0)
+    for what, number, limit in (
+        ("graphs", len(nodes), GRAPHS_MAX),
+        ("nodes", sum(map(len, nodes)), GRAPH_NODES_MAX),
+        ("different nodes", len(kinds), NODE_KINDS_MAX),
+        ("levels of nodes", depth, GRAPH_DEPTH_MAX),
+    ):
+        if number > limit:
+            message = f"The maximum number of {what} in a composite graph request is {limit}"
+            raise SalesforceRefusalError(_BAD_REQUEST, "LIMIT_EXCEEDED", message)
+
+
+def _depth(requests: list[dict[str, Any]]) -> int:
+    """Return the length of the longest chain of nodes that refer to an earlier one."""
+    depths: dict[str, int] = {}
+    for request in requests:
+        used = {match[1] for match in _REFERENCE.finditer(json.dumps([request.get("url"), request.get("body")], default=str))}
+        depths[str(request.get("referenceId"))] = 1 + max((depths.get(name, 0) for name in used), default=0)
+    return max(depths.values(), default=0)
 
 
 def _list(body: object, name: str) -> list[dict[str, Any]]:

@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from quotebot.sandbox.salesforce import files
+from quotebot.sandbox.salesforce.dates import written
 from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
 from quotebot.sandbox.salesforce.ids import LONG_LENGTH, SHORT_LENGTH, long_form, record_id
+from quotebot.sandbox.salesforce.rules import Rules, refused
 from quotebot.sandbox.salesforce.schema import SCHEMA, Field, SObject
 from quotebot.sandbox.salesforce.values import stored_form
 
@@ -21,6 +24,20 @@ Record = dict[str, object]
 _BAD_REQUEST = 400
 _NOT_FOUND = 404
 _AUTO_NUMBERS = {"Quote": "QuoteNumber", "QuoteLineItem": "LineNumber"}
+_LINK = "ContentDocumentLink"
+_USERS = ("Integration", "Rep", "Manager", "Deal desk", "VP of sales", "CFO", "Legal", "Operator")
+_EMAIL_DOMAIN = "quotebot-sandbox.example"  # the addresses their Slack has for the same people
+RUNNING_USER = record_id("005", 1)  # the integration user, as whom the API writes
+ORG_ID = record_id("00D", 1)
+
+
+class MatchesError(Exception):
+    """An external id that several records of `sobject` share."""
+
+    def __init__(self, sobject: str, ids: tuple[str, ...]) -> None:
+        super().__init__(sobject, ids)
+        self.sobject = sobject
+        self.ids = ids
 
 
 class Org:
@@ -34,6 +51,13 @@ class Org:
         self._graveyard: set[str] = set()
         self._numbers = {name: itertools.count(1) for name in self._tables}
         self._undo: list[tuple[str, str, Record | None]] | None = None
+        self.rules = Rules()
+        for name in _USERS:
+            self._add_user(name)
+
+    def today(self) -> dt.date:
+        """Return the org's date, in UTC."""
+        return dt.datetime.fromtimestamp(self._now(), dt.UTC).date()
 
     def sobject(self, name: str) -> SObject:
         """Return the object's schema. Raises NOT_FOUND."""
@@ -44,7 +68,10 @@ class Org:
 
     def create(self, sobject: SObject, values: Mapping[str, object]) -> str:
         """Insert one record and return its id. Raises the refusal Salesforce would answer."""
+        if sobject.name == "ContentDocument":
+            raise refused("INVALID_TYPE_FOR_OPERATION", f"entity type {sobject.name} does not support create")
         record = self._checked(sobject, values, creating=True)
+        self.rules.check_rows(sobject.name, None, record, sobject.references)
         missing = [field.name for field in sobject.required if record.get(field.name) is None]
         if missing:
             raise SalesforceRefusalError(
@@ -53,11 +80,20 @@ class Org:
         for field in sobject.defaulted:
             if record.get(field.name) is None:
                 record[field.name] = field.default
+        if "ownerid" in sobject.fields and record.get("OwnerId") is None:
+            record["OwnerId"] = RUNNING_USER
+        self.rules.check_record(sobject.name, record)
+        self._refuse_look_alikes(sobject, record, None)
+        if sobject.name == "ContentVersion":
+            return self._publish(sobject, record)
+        return self._insert(sobject, record)
+
+    def _insert(self, sobject: SObject, record: Record) -> str:
         number = next(self._numbers[sobject.name])
         new_id = record_id(sobject.prefix, number)
         if sobject.name in _AUTO_NUMBERS:
             record[_AUTO_NUMBERS[sobject.name]] = f"{number:08d}"
-        now = _datetime(self._now())
+        now = self._timestamp()
         record.update(Id=new_id, IsDeleted=False, CreatedDate=now, LastModifiedDate=now, SystemModstamp=now)
         self._refuse_duplicates(sobject, record, new_id)
         self._put(sobject, new_id, record)
@@ -67,22 +103,35 @@ class Org:
         """Change one record. Raises NOT_FOUND, ENTITY_IS_DELETED or what the values deserve."""
         current = self._alive(sobject, record_id_)
         changes = self._checked(sobject, values, creating=False)
+        self.rules.check_rows(sobject.name, record_id_, {**_masters(sobject, current), **changes}, sobject.references)
         emptied = [name for name, value in changes.items() if value is None and not sobject.fields[name.lower()].nillable]
         if emptied:
             raise SalesforceRefusalError(
                 _BAD_REQUEST, "REQUIRED_FIELD_MISSING", f"Required fields are missing: [{', '.join(emptied)}]", tuple(emptied)
             )
-        now = _datetime(self._now())
+        now = self._timestamp()
         record = {**current, **changes, "LastModifiedDate": now, "SystemModstamp": now}
+        self.rules.check_record(sobject.name, record)
+        self._refuse_look_alikes(sobject, record, record_id_)
         self._refuse_duplicates(sobject, record, record_id_)
         self._put(sobject, record_id_, record)
 
     def delete(self, sobject: SObject, record_id_: str) -> None:
         """Delete one record and what hangs on it."""
-        self._alive(sobject, record_id_)
+        current = self._alive(sobject, record_id_)
+        if sobject.name in ("ContentVersion", "User"):
+            raise refused("INVALID_TYPE_FOR_OPERATION", f"entity type {sobject.name} does not support delete")
+        self.rules.check_rows(sobject.name, record_id_, _masters(sobject, current), sobject.references)
         for child_id, child_name in tuple(self._children.get(record_id_, {}).items()):
             self._put(SCHEMA[child_name.lower()], child_id, None)
         self._put(sobject, record_id_, None)
+
+    def named_by(self, raw_id: str) -> str:
+        """Return the name of the object an id belongs to. Raises MALFORMED_ID."""
+        for sobject in SCHEMA.values():
+            if raw_id.startswith(sobject.prefix):
+                return sobject.name
+        raise refused("MALFORMED_ID", f"malformed id {raw_id}")
 
     def resolve(self, sobject: SObject, raw_id: str) -> str:
         """Return the long form of an id taken from a URL. Raises MALFORMED_ID or NOT_FOUND."""
@@ -94,13 +143,22 @@ class Org:
         raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
 
     def find(self, sobject: SObject, field_name: str, value: str) -> str | None:
-        """Return the id of the record that holds `value` in an external-id field; case does not matter."""
+        """Return the id of the record that holds `value` in an external-id field; case does not matter.
+
+        Raises NOT_FOUND for another field, MatchesError when several records hold the value.
+        """
         field = sobject.field(field_name)
         if field is None or not field.external_id:
             raise SalesforceRefusalError(
                 _NOT_FOUND, "NOT_FOUND", f"Provided external ID field does not exist or is not accessible: {field_name}"
             )
-        return self._unique.get((sobject.name, field.name, value.lower()))
+        if field.unique:
+            return self._unique.get((sobject.name, field.name, value.lower()))
+        table = self._tables[sobject.name]
+        found = [key for key, record in table.items() if str(record.get(field.name) or "").lower() == value.lower()]
+        if len(found) > 1:
+            raise MatchesError(sobject.name, tuple(found))
+        return found[0] if found else None
 
     def read(self, sobject: SObject, record_id_: str) -> Record:
         """Return every field of one record, computed ones included. Raises NOT_FOUND."""
@@ -108,6 +166,13 @@ class Org:
         if record is None:
             raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
         return self._view(sobject, record)
+
+    def file(self, sobject: SObject, record_id_: str) -> bytes:
+        """Return the bytes of a version of a file. Raises NOT_FOUND."""
+        content = self._tables[sobject.name].get(record_id_, {}).get("VersionData")
+        if not isinstance(content, bytes):
+            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+        return content
 
     def all(self, sobject: SObject) -> Iterator[Record]:
         """Yield every record in order of creation."""
@@ -160,10 +225,57 @@ class Org:
             self._refuse_dangling(field, record[field.name])
         return record
 
-    def _refuse_dangling(self, field: Field, value: object) -> None:
-        if field.reference_to is None or value is None:
+    def _publish(self, sobject: SObject, version: Record) -> str:
+        """Insert a version of a file, with the document it begins or continues and the link that was asked for."""
+        content, title = version["VersionData"], version.get("Title")
+        if not isinstance(content, bytes):
+            raise TypeError("a file is bytes")
+        version.update(files.described(content, str(version["PathOnClient"]), None if title is None else str(title)))
+        document_id, document = version.get("ContentDocumentId"), SCHEMA["contentdocument"]
+        earlier = [] if document_id is None else [row for row in self.all(sobject) if row["ContentDocumentId"] == document_id]
+        version.update(VersionNumber=str(len(earlier) + 1), IsLatest=True)
+        for row in earlier:
+            self._put(sobject, str(row["Id"]), {**self._tables[sobject.name][str(row["Id"])], "IsLatest": False})
+        version_id = self._insert(sobject, version)
+        fields = files.document_of(version, version_id)
+        if document_id is None:
+            document_id = self._insert(document, fields)
+            self._put(sobject, version_id, {**version, "ContentDocumentId": document_id})
+        else:
+            self._put(document, str(document_id), {**self._tables[document.name][str(document_id)], **fields})
+        place = version.get("FirstPublishLocationId")
+        if place is not None:
+            share = {"LinkedEntityId": place, "ShareType": "V", "Visibility": "AllUsers"}
+            self._insert(SCHEMA[_LINK.lower()], {"ContentDocumentId": document_id, **share})
+        return version_id
+
+    def _add_user(self, name: str) -> None:
+        address = f"{name.lower().removesuffix(' of sales').replace(' ', '-')}@{_EMAIL_DOMAIN}"
+        self._insert(SCHEMA["user"], {"Name": name, "Username": address, "Email": address, "IsActive": True})
+
+    def _timestamp(self) -> str:
+        return written(dt.datetime.fromtimestamp(self._now(), dt.UTC))
+
+    def _refuse_look_alikes(self, sobject: SObject, record: Record, own_id: str | None) -> None:
+        """Apply a duplicate rule, which is not the uniqueness of a key."""
+        name = self.rules.duplicate_fields.get(sobject.name)
+        if name is None:
             return
-        target = SCHEMA[field.reference_to.lower()]
+        value = str(record.get(name)).lower()
+        for other_id, other in self._tables[sobject.name].items():
+            if other_id != own_id and str(other.get(name)).lower() == value:
+                raise refused("DUPLICATES_DETECTED", "Use one of these records?")
+
+    def _target(self, field: Field, value: object) -> SObject | None:
+        """Return the object a reference leads to, which its id says when it may lead anywhere."""
+        if not field.polymorphic:
+            return None if field.reference_to is None else SCHEMA[field.reference_to.lower()]
+        return next((sobject for sobject in SCHEMA.values() if str(value).startswith(sobject.prefix)), SCHEMA["user"])
+
+    def _refuse_dangling(self, field: Field, value: object) -> None:
+        target = None if value is None else self._target(field, value)
+        if target is None:
+            return
         if not str(value).startswith(target.prefix):
             raise SalesforceRefusalError(
                 _BAD_REQUEST, "MALFORMED_ID", f"{field.name}: id value of incorrect type: {value}", (field.name,)
@@ -211,10 +323,13 @@ class Org:
 
     def _view(self, sobject: SObject, record: Record) -> Record:
         view = {field.name: record.get(field.name) for field in sobject.fields.values()}
+        if sobject.name == "ContentVersion":
+            view["VersionData"] = f"/services/data/v65.0/sobjects/{sobject.name}/{record['Id']}/VersionData"
         if sobject.name == "QuoteLineItem":
             view.update(_line_totals(record))
         if sobject.name == "Quote":
-            lines = [_line_totals(self._tables[name][child]) for child, name in self._children.get(str(record["Id"]), {}).items()]
+            children = self._children.get(str(record["Id"]), {})
+            lines = [_line_totals(self._tables[name][child]) for child, name in children.items() if name == "QuoteLineItem"]
             view["LineItemCount"] = len(lines)
             total = sum((line["TotalPrice"] for line in lines), Decimal(0))
             view["Subtotal"] = sum((line["Subtotal"] for line in lines), Decimal(0))
@@ -236,6 +351,8 @@ def _decimal(value: object) -> Decimal:
 
 
 def _unique_keys(sobject: SObject, record: Record) -> list[tuple[str, str, str]]:
+    if sobject.name == _LINK:
+        return [(_LINK, "LinkedEntityId", f"{record['ContentDocumentId']} {record['LinkedEntityId']}")]
     return [
         (sobject.name, field.name, str(record[field.name]).lower())
         for field in sobject.unique
@@ -247,6 +364,6 @@ def _parents(sobject: SObject, record: Record) -> list[str]:
     return [str(record[field.name]) for field in sobject.masters if record.get(field.name)]
 
 
-def _datetime(seconds: float) -> str:
-    moment = dt.datetime.fromtimestamp(seconds, dt.UTC).replace(tzinfo=None)
-    return f"{moment.isoformat(timespec='milliseconds')}+0000"
+def _masters(sobject: SObject, record: Record) -> Record:
+    """Return the references to what a record hangs on: writing it locks them too."""
+    return {field.name: record.get(field.name) for field in sobject.masters}

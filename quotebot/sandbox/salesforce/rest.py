@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from quotebot.sandbox.salesforce import soql
 from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
+from quotebot.sandbox.salesforce.ids import record_id as cursor_id
+from quotebot.sandbox.salesforce.org import MatchesError
 from quotebot.sandbox.salesforce.schema import SCHEMA, SObject
 
 if TYPE_CHECKING:
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
     from quotebot.sandbox.salesforce.org import Org, Record
 
 DAILY_LIMIT = 100_000
+BATCH_MAX = 2_000  # records of a query in one answer
+_BATCH_MIN = 200
+_BATCH_WISH = re.compile(r"batchSize\s*=\s*(\d+)", re.IGNORECASE)
+_MULTIPLE_CHOICES = 300
 _WRITES = frozenset({"POST", "PATCH", "DELETE"})
 _NOT_FOUND = 404
 _BAD_REQUEST = 400
@@ -25,7 +32,10 @@ _BAD_REQUEST = 400
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer: `body` is JSON-ready apart from Decimals, None for no content; `applied` tells whether a write was committed."""
+    """One answer: `body` is JSON-ready apart from Decimals, bytes for a file, None for no content.
+
+    `applied` tells whether a write was committed.
+    """
 
     status: int
     body: object = None
@@ -42,9 +52,10 @@ class Call:
     params: Mapping[str, str]
     body: object
     version: str  # "v65.0"
+    options: str = ""  # the header Sforce-Query-Options
 
     @classmethod
-    def parse(cls, method: str, url: str, body: object) -> Call:
+    def parse(cls, method: str, url: str, body: object, options: str = "") -> Call:
         """Read a URL such as /services/data/v65.0/sobjects/Quote?fields=Id. Raises NOT_FOUND for any other place."""
         parts = urlsplit(url)
         segments = [unquote(segment) if "%" in segment else segment for segment in parts.path.split("/") if segment]
@@ -53,7 +64,7 @@ class Call:
         params = dict(parse_qsl(parts.query, keep_blank_values=True)) if parts.query else {}
         if params.get("_HttpMethod") and method == "POST":
             method = params["_HttpMethod"].upper()
-        return cls(method, tuple(segments[3:]), params, body, segments[2])
+        return cls(method, tuple(segments[3:]), params, body, segments[2], options)
 
     def name(self) -> str:
         """Return the call's name for faults and the witness: composite/graph, query, sobjects/Quote, sobjects/Quote/describe."""
@@ -62,6 +73,14 @@ class Call:
             name = f"sobjects/{sobject.name if sobject else self.path[1]}"
             return f"{name}/describe" if self.path[2:3] == ("describe",) else name
         return "/".join(self.path[:2])
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """A query that is told in batches of `size` rows."""
+
+    rows: list[Record]
+    size: int
 
 
 def to_json(body: object) -> bytes:
@@ -85,24 +104,40 @@ class RestApi:
 
     def __init__(self, org: Org) -> None:
         self._org = org
+        self._cursors: dict[str, _Cursor] = {}
         self.served = 0  # calls against the daily limit
+        self.allowance = DAILY_LIMIT
 
-    def serve(self, call: Call) -> Reply:  # noqa: PLR0911 -- one return per resource
+    def serve(self, call: Call) -> Reply:
         """Answer one call other than the composite ones."""
+        return self._about_all(call) or self._of_one(call)
+
+    def _about_all(self, call: Call) -> Reply | None:  # noqa: PLR0911 -- one return per resource
+        """Answer what is about the org, about queries or about objects."""
         match (call.method, call.path):
             case ("GET", ("sobjects",)):
-                sobjects = [sobject.summary() for sobject in SCHEMA.values()]
+                sobjects = [sobject.summary(call.version) for sobject in SCHEMA.values()]
                 return Reply(200, {"encoding": "UTF-8", "maxBatchSize": 200, "sobjects": sobjects})
             case ("GET", ("limits",)):
-                return Reply(200, {"DailyApiRequests": {"Max": DAILY_LIMIT, "Remaining": DAILY_LIMIT - self.served}})
+                return Reply(200, {"DailyApiRequests": {"Max": self.allowance, "Remaining": self.allowance - self.served}})
             case ("GET", ("query" | "queryAll",)):
                 return self._query(call)
+            case ("GET", ("query" | "queryAll", locator)):
+                return self._more(call, locator)
             case ("GET", ("sobjects", name, "describe")):
                 return Reply(200, self._org.sobject(name).describe())
             case ("GET", ("sobjects", name)):
                 return Reply(200, {"objectDescribe": self._org.sobject(name).summary(), "recentItems": []})
+        return None
+
+    def _of_one(self, call: Call) -> Reply:
+        """Answer what is about one record."""
+        match (call.method, call.path):
             case ("POST", ("sobjects", name)):
                 return self._create(call, self._org.sobject(name))
+            case ("GET", ("sobjects", name, raw_id, "VersionData")):
+                sobject = self._org.sobject(name)
+                return Reply(200, self._org.file(sobject, self._org.resolve(sobject, raw_id)))
             case (_, ("sobjects", name, raw_id)):
                 sobject = self._org.sobject(name)
                 return self._by_id(call, sobject, self._org.resolve(sobject, raw_id))
@@ -114,9 +149,31 @@ class RestApi:
                 raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
 
     def _query(self, call: Call) -> Reply:
-        sobject, records = soql.query(self._org, call.params.get("q", ""))
-        rows = [{"attributes": {"type": sobject.name}, **record} for record in records]
-        return Reply(200, {"totalSize": len(rows), "done": True, "records": rows})
+        text = call.params.get("q", "")
+        sobject, records = soql.query(self._org, text)
+        if soql.counts(text):
+            return Reply(200, {"totalSize": len(records), "done": True, "records": []})
+        place = f"/services/data/{call.version}/sobjects"
+        rows: list[Record] = [{"attributes": _attributes(place, sobject.name, record), **record} for record in records]
+        wish = _BATCH_WISH.search(call.options)
+        size = BATCH_MAX if wish is None else min(max(int(wish[1]), _BATCH_MIN), BATCH_MAX)
+        if len(rows) <= size:
+            return Reply(200, {"totalSize": len(rows), "done": True, "records": rows})
+        cursor = cursor_id("01g", len(self._cursors) + 1)
+        self._cursors[cursor] = _Cursor(rows, size)
+        return self._more(call, f"{cursor}-0")
+
+    def _more(self, call: Call, locator: str) -> Reply:
+        """Answer one batch of a long query: a locator is the cursor and where the batch begins."""
+        name, _, place = locator.rpartition("-")
+        cursor = self._cursors.get(name)
+        if cursor is None or not place.isdecimal() or int(place) >= len(cursor.rows):
+            raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_QUERY_LOCATOR", "invalid query locator")
+        end = int(place) + cursor.size
+        done = end >= len(cursor.rows)
+        following = {} if done else {"nextRecordsUrl": f"/services/data/{call.version}/query/{name}-{end}"}
+        rows = cursor.rows[int(place) : end]
+        return Reply(200, {"totalSize": len(cursor.rows), "done": done, **following, "records": rows})
 
     def _create(self, call: Call, sobject: SObject) -> Reply:
         new_id = self._org.create(sobject, _record_body(call))
@@ -137,7 +194,11 @@ class RestApi:
     def _by_external_id(self, call: Call, sobject: SObject, field_name: str, value: str) -> Reply:
         if field_name.lower() == "id":
             return self._by_id(call, sobject, self._org.resolve(sobject, value))
-        found = self._org.find(sobject, field_name, value)
+        try:
+            found = self._org.find(sobject, field_name, value)
+        except MatchesError as matches:
+            place = f"/services/data/{call.version}/sobjects/{matches.sobject}"
+            return Reply(_MULTIPLE_CHOICES, [f"{place}/{match}" for match in matches.ids])
         if call.method in ("PATCH", "POST"):
             return self._upsert(call, sobject, field_name, value, found)
         if found is None:
@@ -170,6 +231,11 @@ class RestApi:
                 raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_FIELD", message)
             selected[field_.name] = record[field_.name]
         return selected
+
+
+def _attributes(place: str, name: str, record: Record) -> Record:
+    """Return what a row says of itself; the address only when the query selected the id."""
+    return {"type": name, "url": f"{place}/{name}/{record['Id']}"} if "Id" in record else {"type": name}
 
 
 def _record_body(call: Call) -> dict[str, object]:

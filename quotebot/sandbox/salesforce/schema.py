@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. `length` is in characters; `precision` counts all digits of a number and `scale` those after the point."""
+    """One field. `length` is in characters; `precision` counts all digits of a number and `scale` those after the point.
+
+    A `polymorphic` reference may lead to any object; a file's bytes are a `base64` field.
+    """
 
     name: str
-    type: str = "string"  # string textarea picklist id reference boolean int double currency percent date datetime
+    type: str = "string"  # string textarea picklist id reference boolean int double currency percent date datetime base64
     length: int = 0
     precision: int = 0
     scale: int = 0
@@ -32,6 +35,17 @@ class Field:
     reference_to: str | None = None
     cascade: bool = False  # a master-detail reference: the record dies with its parent
     default: object = None
+    polymorphic: bool = False
+
+    @property
+    def custom(self) -> bool:
+        """Whether an admin has added the field."""
+        return self.name.endswith("__c")
+
+    @property
+    def relationship(self) -> str:
+        """The name under which a query reaches what the field refers to: Account for AccountId, Parent__r for Parent__c."""
+        return f"{self.name.removesuffix('__c')}__r" if self.custom else self.name.removesuffix("Id")
 
     def describe(self) -> dict[str, object]:
         """Return the field as `describe` tells it (the properties clients look at)."""
@@ -49,13 +63,17 @@ class Field:
             "unique": self.unique,
             "externalId": self.external_id,
             "idLookup": self.external_id or self.name == "Id",
-            "custom": self.name.endswith("__c"),
+            "custom": self.custom,
+            "calculated": False,
+            "filterable": self.type not in ("textarea", "base64"),
+            "sortable": self.type not in ("textarea", "base64"),
             "caseSensitive": False,
             "restrictedPicklist": self.type == "picklist",
             "picklistValues": [
                 {"active": True, "defaultValue": value == self.default, "label": value, "value": value} for value in self.picklist
             ],
             "referenceTo": [self.reference_to] if self.reference_to else [],
+            "relationshipName": self.relationship if self.reference_to else None,
         }
 
 
@@ -70,30 +88,43 @@ class SObject:
     defaulted: tuple[Field, ...]
     unique: tuple[Field, ...]
     masters: tuple[Field, ...]  # references to the record it dies with
+    references: frozenset[str]
 
     def field(self, name: str) -> Field | None:
         """Return the field of that name; names do not care about case."""
         return self.fields.get(name.lower())
 
-    def summary(self) -> dict[str, object]:
+    def summary(self, version: str = "v65.0") -> dict[str, object]:
         """Return the object as the list of all objects tells it."""
+        place = f"/services/data/{version}/sobjects/{self.name}"
         return {
             "name": self.name,
             "label": self.name,
             "keyPrefix": self.prefix,
             "custom": False,
-            "createable": True,
+            "createable": self.name not in _MADE_BY_THE_PLATFORM,
             "updateable": True,
-            "deletable": True,
+            "deletable": self.name not in _NEVER_DELETED,
             "queryable": True,
-            "urls": {"sobject": f"/services/data/v65.0/sobjects/{self.name}"},
+            "urls": {"sobject": place, "describe": f"{place}/describe", "rowTemplate": f"{place}/{{ID}}"},
         }
 
     def describe(self) -> dict[str, object]:
         """Return the full description."""
-        return {**self.summary(), "fields": [field.describe() for field in self.fields.values()]}
+        children = [
+            {"childSObject": child.name, "field": link.name, "relationshipName": name, "cascadeDelete": link.cascade}
+            for name, child, link in children_of(self)
+        ]
+        return {
+            **self.summary(),
+            "fields": [field.describe() for field in self.fields.values()],
+            "childRelationships": children,
+            "recordTypeInfos": [],
+        }
 
 
+_MADE_BY_THE_PLATFORM = frozenset({"ContentDocument"})
+_NEVER_DELETED = frozenset({"ContentVersion", "User"})
 _CURRENCIES = ("USD", "EUR", "GBP", "CHF", "JPY", "SEK", "NOK", "DKK", "CAD", "AUD", "INR", "BRL", "SGD", "KWD")
 _SYSTEM = (
     Field("Id", "id", 18, createable=False, updateable=False, nillable=False),
@@ -118,6 +149,9 @@ def _reference(name: str, to: str, *, nillable: bool = True, updateable: bool = 
     return Field(name, "reference", 18, reference_to=to, nillable=nillable, updateable=updateable, cascade=cascade)
 
 
+_OWNER = Field("OwnerId", "reference", 18, reference_to="User")
+
+
 def _sobject(name: str, prefix: str, *fields: Field) -> SObject:
     every = (*_SYSTEM, *fields)
     return SObject(
@@ -128,6 +162,7 @@ def _sobject(name: str, prefix: str, *fields: Field) -> SObject:
         defaulted=tuple(field for field in every if field.default is not None),
         unique=tuple(field for field in every if field.unique),
         masters=tuple(field for field in every if field.cascade),
+        references=frozenset(field.name for field in every if field.type == "reference" and field.name != "OwnerId"),
     )
 
 
@@ -152,6 +187,8 @@ _OBJECTS = (
         Field("Phone", "string", 40),
         Field("Website", "string", 255),
         Field("Description", "textarea", 32_000),
+        Field("Erp_Number__c", "string", 40, external_id=True),  # not unique: two records may share it
+        _OWNER,
         _KEY,
     ),
     _sobject(
@@ -165,6 +202,7 @@ _OBJECTS = (
         _reference("Pricebook2Id", "Pricebook2"),
         _reference("SyncedQuoteId", "Quote"),
         Field("Description", "textarea", 32_000),
+        _OWNER,
         _KEY,
     ),
     _sobject(
@@ -210,6 +248,7 @@ _OBJECTS = (
         _computed("TotalPrice"),
         _computed("GrandTotal"),
         _computed("LineItemCount", "int"),
+        _OWNER,
         _KEY,
         Field("Quotebot_Hash__c", "string", 128),
         Field("Quotebot_Version__c", "double", precision=10, scale=0),
@@ -236,6 +275,66 @@ _OBJECTS = (
         Field("Quotebot_Months__c", "double", precision=4, scale=0),
         Field("Quotebot_Position__c", "double", precision=4, scale=0),
     ),
+    _sobject(
+        "User",
+        "005",
+        Field("Name", "string", 121, nillable=False),
+        Field("Username", "string", 80, nillable=False, unique=True),
+        Field("Email", "string", 128, nillable=False),
+        Field("IsActive", "boolean", default=False),
+    ),
+    _sobject(
+        "ContentDocument",
+        "069",
+        Field("Title", "string", 255, nillable=False),
+        Field("Description", "textarea", 1_000),
+        _reference("LatestPublishedVersionId", "ContentVersion", updateable=False),
+        Field("FileExtension", "string", 40, createable=False, updateable=False),
+        Field("FileType", "string", 20, createable=False, updateable=False),
+        Field("ContentSize", "int", precision=10, createable=False, updateable=False),
+        _OWNER,
+    ),
+    _sobject(
+        "ContentVersion",
+        "068",
+        Field("Title", "string", 255),
+        Field("PathOnClient", "string", 500, nillable=False, updateable=False),
+        Field("VersionData", "base64", nillable=False, updateable=False),
+        _reference("ContentDocumentId", "ContentDocument", updateable=False, cascade=True),
+        Field("FirstPublishLocationId", "reference", 18, updateable=False, polymorphic=True),
+        Field("ReasonForChange", "string", 1_000),
+        Field("Description", "textarea", 1_000),
+        Field("VersionNumber", "string", 20, createable=False, updateable=False),
+        Field("IsLatest", "boolean", createable=False, updateable=False),
+        Field("FileExtension", "string", 40, createable=False, updateable=False),
+        Field("FileType", "string", 20, createable=False, updateable=False),
+        Field("ContentSize", "int", precision=10, createable=False, updateable=False),
+        Field("Checksum", "string", 50, createable=False, updateable=False),
+        _OWNER,
+        _KEY,
+    ),
+    _sobject(
+        "ContentDocumentLink",
+        "06A",
+        _reference("ContentDocumentId", "ContentDocument", nillable=False, updateable=False, cascade=True),
+        Field("LinkedEntityId", "reference", 18, nillable=False, updateable=False, polymorphic=True, cascade=True),
+        Field("ShareType", "picklist", 40, picklist=("V", "C", "I"), default="V"),
+        Field("Visibility", "picklist", 40, picklist=("AllUsers", "InternalUsers", "SharedUsers"), default="AllUsers"),
+    ),
 )
 
 SCHEMA: Mapping[str, SObject] = MappingProxyType({sobject.name.lower(): sobject for sobject in _OBJECTS})
+
+
+def children_of(parent: SObject) -> list[tuple[str, SObject, Field]]:
+    """Return what refers to an object: the relationship's name (QuoteLineItems), the object, its reference."""
+    return [
+        (_plural(child.name), child, link)
+        for child in SCHEMA.values()
+        for link in child.fields.values()
+        if link.reference_to == parent.name and link.name == f"{parent.name}Id"
+    ]
+
+
+def _plural(name: str) -> str:
+    return f"{name.removesuffix('y')}ies" if name.endswith("y") else f"{name}s"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -13,20 +14,25 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from quotebot.sandbox.chance import Tokens
+from quotebot.sandbox.salesforce.collections import CollectionsApi
 from quotebot.sandbox.salesforce.composite import CompositeApi
 from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
-from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET, Login, refused
+from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET, TOKEN_PATH, Login, refused
 from quotebot.sandbox.salesforce.org import Org
-from quotebot.sandbox.salesforce.rest import DAILY_LIMIT, Call, Reply, RestApi, json_ready, to_json
+from quotebot.sandbox.salesforce.refusals import DEFAULT, OF_LOGINS, of_a_record, refusal
+from quotebot.sandbox.salesforce.rest import Call, Reply, RestApi, json_ready, to_json
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.salesforce.tls import make_server_context
+from quotebot.sandbox.salesforce.tunnel import Tunnel
 from quotebot.sandbox.serving import serving
+from quotebot.sandbox.slack.forms import multipart
 from quotebot.sandbox.wire import Answer, Cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from quotebot.sandbox.salesforce.rules import Rules
     from quotebot.sandbox.weather import Fault, Weather
     from quotebot.sandbox.wire import Received
     from quotebot.sandbox.witness import Witness
@@ -38,13 +44,14 @@ _FAREWELL_TURNS = 5  # turns of the event loop a cut TLS connection takes to let
 _KEY_FIELD = "Quotebot_Key__c"
 _NAMES_REMEMBERED = 256
 _KEY_IN_BODY = re.compile(rb'"' + _KEY_FIELD.encode() + rb'"\s*:\s*"([^"\\]*)"')
-_TOKEN_PATH = "/services/oauth2/token"
 _VERSIONS = [
     {"label": f"API {number}.0", "url": f"/services/data/v{number}.0", "version": f"{number}.0"} for number in range(46, 68)
 ]
 _VERSION_NAMES = frozenset(f"v{version['version']}" for version in _VERSIONS)
 _MAINTENANCE = b"<!DOCTYPE html><html><head><title>We are down for maintenance</title></head><body>Sorry!</body></html>"
-_API_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "auth_expired"})
+_RETIRED = re.compile(r"/services/data/v(?:[7-9]|[12]\d|30)\.0(?:/|$)")
+_READS = frozenset({"GET", "HEAD"})
+_API_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "drip", "refused", "auth_expired"})
 _LOGIN_EFFECTS = _API_EFFECTS - {"auth_expired"}  # an expired session does not stop a new login
 
 
@@ -68,15 +75,26 @@ class SalesforceService:
         self._org = Org(now)
         self._rest = RestApi(self._org)
         self._composite = CompositeApi(self._org, self._rest)
+        self._collections = CollectionsApi(self._org, self._rest)
+        self._tunnel = Tunnel()
         self._login = Login(now, Tokens() if tokens is None else tokens)
         self._stopping = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self.url = ""
         self.plain_url = ""
+        self.proxy_url = ""
         self.ca_file = ""
 
+    @property
+    def rules(self) -> Rules:
+        """What else the org does to a write: its admin's rules, its locks."""
+        return self._org.rules
+
     async def start(self) -> None:
-        """Make the certificates, then serve: `url` over TLS, `plain_url` without. Raises RuntimeError without a data folder."""
+        """Make the certificates, then serve: `url` over TLS, `plain_url` without, `proxy_url` for *.salesforce.com.
+
+        Raises RuntimeError without a data folder.
+        """
         if self._data_dir is None:
             raise RuntimeError("an org without a folder has no place for its certificate, so it cannot be served")
         context, ca_file = await asyncio.to_thread(make_server_context, self._data_dir)
@@ -89,7 +107,17 @@ class SalesforceService:
         await web.TCPSite(runner, _LOOPBACK, 0).start()
         self.url = f"https://{_LOOPBACK}:{runner.addresses[0][1]}"
         self.plain_url = f"http://{_LOOPBACK}:{runner.addresses[1][1]}"
+        await self._tunnel.start(runner.addresses[0][1])
+        self.proxy_url = self._tunnel.url
         self.ca_file = str(ca_file)
+
+    def upload_certificate(self, pem: bytes) -> None:
+        """Let clients log in with assertions signed by this RSA certificate's or public key's owner. Raises ValueError."""
+        self._login.upload_certificate(pem)
+
+    def limit_requests(self, allowance: int) -> None:
+        """Set how many requests a day the org takes."""
+        self._rest.allowance = allowance
 
     async def stop(self) -> None:
         """Stop serving; requests held by a `slow` fault are dropped unanswered."""
@@ -97,6 +125,7 @@ class SalesforceService:
         runner, self._runner = self._runner, None
         if runner is None:
             return
+        await self._tunnel.stop()
         if runner.server is not None:
             for connection in runner.server.connections:
                 if connection.transport is not None:
@@ -131,9 +160,10 @@ class SalesforceService:
         if effect == "reset_before":
             self._record(received, method, applied=False, status=None)
             raise Cut
-        reply = self._refused_by(fault) if fault is not None else None
+        reply = self._refused_by(fault, received) if fault is not None else None
         if reply is None:
             reply = self._served(received)
+        self._org.rules.refuse_next = None
         if effect == "reset_after":
             self._record(received, method, applied=reply.applied, status=None)
             raise Cut
@@ -141,7 +171,8 @@ class SalesforceService:
             self._record(received, method, applied=reply.applied, status=200)
             return Answer(200, {"Content-Type": "text/html"}, _MAINTENANCE)
         self._record(received, method, applied=reply.applied, status=reply.status)
-        return self._answer(reply)
+        answer = self._answer(reply)
+        return replace(answer, drip_seconds=fault.delay) if fault is not None and effect == "drip" else answer
 
     def _effects(self, method: str) -> frozenset[str]:
         """Return what may strike a call of the method."""
@@ -159,7 +190,9 @@ class SalesforceService:
             return True
         return False
 
-    def _refused_by(self, fault: Fault) -> Reply | None:
+    def _refused_by(self, fault: Fault, received: Received) -> Reply | None:
+        if fault.effect == "refused":
+            return self._refused_with(fault.code or DEFAULT, received)
         if fault.effect == "429":
             error = SalesforceRefusalError(429, "REQUEST_LIMIT_EXCEEDED", "TotalRequests Limit exceeded.")
             return Reply(429, error.body(), headers={"Retry-After": str(1 if fault.retry_after is None else fault.retry_after)})
@@ -172,29 +205,46 @@ class SalesforceService:
         self._login.expire_all()
         return _session_expired()
 
+    def _refused_with(self, code: str, received: Received) -> Reply | None:
+        """Refuse with an error code; None when it is for the org to say, where the request writes a record."""
+        if code in OF_LOGINS:
+            status, description = OF_LOGINS[code]
+            return refused(code, description, status)
+        found = refusal(code)
+        if of_a_record(code) and received.verb not in _READS:
+            self._org.rules.refuse_next = found
+            return None
+        return Reply(found.status, found.body())
+
     def _served(self, received: Received) -> Reply:
-        path = received.path
-        authorization = received.header("Authorization")
-        if path == _TOKEN_PATH and received.verb == "POST":
-            return self._login.token(received.body.decode("utf-8", "replace"), authorization, received.origin)
-        if path.rstrip("/") == "/services/data":
+        login = self._login.serve(received)
+        if login is not None:
+            return login
+        if received.path.rstrip("/") == "/services/data":
             return Reply(200, list(_VERSIONS))
-        if not self._login.accepts(authorization):
+        if not self._login.accepts(received.header("Authorization")):
             return _session_expired()
+        if self._rest.served >= self._rest.allowance:
+            error = refusal("REQUEST_LIMIT_EXCEEDED")
+            return Reply(error.status, error.body())
         self._rest.served += 1
         try:
             return self._resource(received)
-        except SalesforceRefusalError as refusal:
-            return Reply(refusal.status, refusal.body())
+        except SalesforceRefusalError as error:
+            return Reply(error.status, error.body())
 
     def _resource(self, received: Received) -> Reply:
-        call = Call.parse(received.verb, received.target, _body(received.body))
+        if _RETIRED.match(received.path):
+            raise refusal("UNSUPPORTED_API_VERSION")
+        call = Call.parse(received.verb, received.target, _body(received), received.header("Sforce-Query-Options"))
         if call.version not in _VERSION_NAMES:
             raise SalesforceRefusalError(404, "NOT_FOUND", "The requested resource does not exist")
         if call.method == "POST" and call.path == ("composite", "graph"):
             return self._composite.graph(call)
         if call.method == "POST" and call.path == ("composite",):
             return self._composite.composite(call)
+        if call.path[0] == "composite":
+            return self._collections.serve(call)
         return self._rest.serve(call)
 
     def _record(self, received: Received, method: str, *, applied: bool, status: int | None) -> None:
@@ -203,9 +253,11 @@ class SalesforceService:
         self._witness.record("salesforce", method, key=_key(received), applied=applied, status=status, request=seen)
 
     def _answer(self, reply: Reply) -> Answer:
-        headers = {"Sforce-Limit-Info": f"api-usage={self._rest.served}/{DAILY_LIMIT}", **reply.headers}
+        headers = {"Sforce-Limit-Info": f"api-usage={self._rest.served}/{self._rest.allowance}", **reply.headers}
         if reply.body is None:
             return Answer(reply.status, headers)
+        if isinstance(reply.body, bytes):
+            return Answer(reply.status, {"Content-Type": "application/octetstream", **headers}, reply.body)
         return Answer(reply.status, {"Content-Type": "application/json", **headers}, to_json(reply.body))
 
 
@@ -219,7 +271,7 @@ def _method_name(received: Received) -> str:
 
 @lru_cache(maxsize=_NAMES_REMEMBERED)
 def _named(verb: str, path: str, target: str) -> str:
-    if path == _TOKEN_PATH:
+    if path == TOKEN_PATH:
         return "oauth2/token"
     try:
         return Call.parse(verb, target, None).name()
@@ -227,13 +279,36 @@ def _named(verb: str, path: str, target: str) -> str:
         return path.strip("/")
 
 
-def _body(raw: bytes) -> object:
-    if not raw.strip():
-        return None
+def _body(received: Received) -> object:
+    """Read a body: JSON, or JSON and a file side by side."""
+    if received.content_type == "multipart/form-data":
+        return _with_file(received)
+    return _json(received.body) if received.body.strip() else None
+
+
+def _json(raw: bytes | str) -> object:
     try:
         return json.loads(raw, parse_float=Decimal)
     except (ValueError, RecursionError) as error:
         raise SalesforceRefusalError(400, "JSON_PARSER_ERROR", "The request body is not JSON") from error
+
+
+def _with_file(received: Received) -> object:
+    """Read a multipart body: the part named entity_... holds the fields, one with a file name that field's bytes."""
+    try:
+        parts = multipart(received.header("Content-Type"), received.body)
+    except ValueError as error:
+        raise SalesforceRefusalError(400, "INVALID_MULTIPART_REQUEST", f"The multipart body cannot be read: {error}") from error
+    body: dict[str, object] = {}
+    for part in parts:
+        if part.filename is not None:
+            body[part.name] = part.content
+            continue
+        fields = _json(part.content)
+        if not isinstance(fields, dict):
+            raise SalesforceRefusalError(400, "JSON_PARSER_ERROR", f"The part {part.name} is not one JSON object")
+        body.update(fields)
+    return body
 
 
 def _key(received: Received) -> str | None:

@@ -1,179 +1,304 @@
-"""A small part of SOQL: SELECT fields FROM object [WHERE field op literal [AND ...]] [ORDER BY field [ASC|DESC]] [LIMIT n]."""
+"""Queries run against the org: which objects and fields they name, which records they find, in which order and shape."""
 
 from __future__ import annotations
 
+import operator
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from quotebot.sandbox.salesforce import dates
 from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
-from quotebot.sandbox.salesforce.schema import SCHEMA, Field, SObject
+from quotebot.sandbox.salesforce.schema import SCHEMA, Field, SObject, children_of
+from quotebot.sandbox.salesforce.soql_grammar import parse, pointing_at
+from quotebot.sandbox.salesforce.soql_tree import (
+    Comparison,
+    Condition,
+    Count,
+    Fields,
+    Junction,
+    Membership,
+    Moment,
+    Not,
+    Order,
+    Path,
+    Query,
+    Value,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from quotebot.sandbox.salesforce.org import Org, Record
+    from quotebot.sandbox.salesforce.soql_tree import Selected
 
-_TOKEN = re.compile(r"\s*(?:('(?:[^'\\]|\\.)*')|([A-Za-z_][\w.]*)|(-?\d+(?:[\d.:TZ+-]*\d|Z)?)|(!=|<=|>=|[=<>(),]))")
-_OPERATORS: Mapping[str, Callable[[Decimal | str, Decimal | str], bool]] = MappingProxyType(
-    {
-        "<": lambda left, right: left < right,  # type: ignore[operator] # both sides have the field's type
-        ">": lambda left, right: left > right,  # type: ignore[operator] # both sides have the field's type
-        "<=": lambda left, right: left <= right,  # type: ignore[operator] # both sides have the field's type
-        ">=": lambda left, right: left >= right,  # type: ignore[operator] # both sides have the field's type
-    }
+_COMPARE: Mapping[str, Callable[[Decimal | str, Decimal | str], bool]] = MappingProxyType(
+    {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 )
 _NUMBERS = frozenset({"int", "double", "currency", "percent"})
+_MOMENTS = frozenset({"date", "datetime"})
+_NOT_FILTERED = frozenset({"textarea", "base64"})
+_FIELDS_LIMIT = 200
+_OFFSET_MAX = 2000
+_PARENTS_MAX = 5
 _BAD_REQUEST = 400
-
-
-@dataclass(frozen=True, slots=True)
-class _Condition:
-    field: Field
-    operator: str
-    values: tuple[object, ...]
-
-    def holds(self, record: Record) -> bool:
-        have = _comparable(record[self.field.name])
-        wanted = tuple(_comparable(value) for value in self.values)
-        if self.operator in ("=", "IN"):
-            return have in wanted
-        if self.operator == "!=":
-            return have not in wanted
-        bound = wanted[0]
-        if isinstance(have, str) and isinstance(bound, str):
-            return _OPERATORS[self.operator](have, bound)
-        if isinstance(have, Decimal) and isinstance(bound, Decimal):
-            return _OPERATORS[self.operator](have, bound)
-        return False
+_LINK = "ContentDocumentLink"
+_LINK_FILTERS = frozenset({"contentdocumentid", "linkedentityid", "id"})
+_CUSTOM_HINT = (
+    "If you are attempting to use a custom {0}, be sure to append the '__c' after the {0} name. "
+    "Please reference your WSDL or the describe call for the appropriate names."
+)
 
 
 def query(org: Org, text: str) -> tuple[SObject, list[Record]]:
-    """Run one query; the records hold only the selected fields. Raises MALFORMED_QUERY, INVALID_TYPE or INVALID_FIELD."""
-    return _Parser(_tokens(text)).run(org)
+    """Run one query. Raises MALFORMED_QUERY, INVALID_TYPE or INVALID_FIELD.
+
+    A record holds the selected fields; a parent is a record within it, children are a list, both under the relationship's name
+    and with an `attributes` that names their type. COUNT() gives as many empty records as there are.
+    """
+    return _Run(org, text).records(parse(text), None)
 
 
-class _Parser:
-    """One pass over the tokens."""
+class _Run:
+    """One query: the org, and the text its messages point into."""
 
-    def __init__(self, tokens: list[str]) -> None:
-        self._tokens = tokens
-        self._at = 0
+    def __init__(self, org: Org, text: str) -> None:
+        self._org = org
+        self._text = text
 
-    def run(self, org: Org) -> tuple[SObject, list[Record]]:
-        self._expect("SELECT")
-        names = [self._next()]
-        while self._accept(","):
-            names.append(self._next())
-        self._expect("FROM")
-        sobject = _sobject(self._next())
-        fields = [_field(sobject, name) for name in names]
-        conditions = self._conditions(sobject)
-        records = [record for record in org.all(sobject) if all(condition.holds(record) for condition in conditions)]
-        records = self._ordered(sobject, records)
-        if self._accept("LIMIT"):
-            records = records[: self._whole_number()]
-        if self._at != len(self._tokens):
-            raise _malformed(f"unexpected token: {self._tokens[self._at]}")
-        return sobject, [{field.name: record[field.name] for field in fields} for record in records]
+    def records(self, asked: Query, parent: tuple[SObject, str] | None) -> tuple[SObject, list[Record]]:
+        """Return the object and its records; of `parent` (object, id) those below it."""
+        sobject, link = self._source(asked, parent)
+        selected = [item for part in asked.selected for item in self._expanded(asked, sobject, part)]
+        if asked.where is not None:
+            self._check(sobject, asked.where)
+        self._check_rules(asked, sobject, parent)
+        found: Iterable[Record] = self._org.all(sobject)
+        if parent is not None and link is not None:
+            found = (record for record in found if record[link.name] == parent[1])
+        if asked.where is not None:
+            where = asked.where
+            found = (record for record in found if self._holds(sobject, where, record))
+        ordered = self._ordered(sobject, asked.order, list(found))[asked.offset or 0 :]
+        chosen = ordered if asked.limit is None else ordered[: asked.limit]
+        return sobject, [self._shaped(sobject, selected, record) for record in chosen]
 
-    def _conditions(self, sobject: SObject) -> list[_Condition]:
-        conditions: list[_Condition] = []
-        if not self._accept("WHERE"):
-            return conditions
-        while True:
-            field = _field(sobject, self._next())
-            operator = self._next().upper()
-            if operator == "IN":
-                values = self._list()
-            elif operator in ("=", "!=", *_OPERATORS):
-                values = (_literal(self._next()),)
-            else:
-                raise _malformed(f"unexpected token: {operator}")
-            _check_types(field, values)
-            conditions.append(_Condition(field, operator, values))
-            if not self._accept("AND"):
-                return conditions
+    def _source(self, asked: Query, parent: tuple[SObject, str] | None) -> tuple[SObject, Field | None]:
+        if parent is None:
+            found = SCHEMA.get(asked.sobject.lower())
+            if found is None:
+                words = f"sObject type '{asked.sobject}' is not supported. {_CUSTOM_HINT.format('object')}"
+                raise _refused("INVALID_TYPE", pointing_at(self._text, asked.at, words))
+            return found, None
+        for name, child, link in children_of(parent[0]):
+            if name.lower() == asked.sobject.lower():
+                return child, link
+        words = (
+            f"Didn't understand relationship '{asked.sobject}' in FROM part of query call. {_CUSTOM_HINT.format('relationship')}"
+        )
+        raise _refused("INVALID_TYPE", pointing_at(self._text, asked.at, words))
 
-    def _list(self) -> tuple[object, ...]:
-        self._expect("(")
-        values = [_literal(self._next())]
-        while self._accept(","):
-            values.append(_literal(self._next()))
-        self._expect(")")
-        return tuple(values)
+    def _expanded(self, asked: Query, sobject: SObject, part: Selected) -> list[Selected]:
+        """Return what a part selects, with its names as the schema spells them."""
+        if isinstance(part, Fields):
+            if asked.limit is None or asked.limit > _FIELDS_LIMIT:
+                raise _refused("MALFORMED_QUERY", f"The SOQL FIELDS function must have a LIMIT of at most {_FIELDS_LIMIT}")
+            fields = sobject.fields.values()
+            return [Path((field.name,)) for field in fields if part.group in ("ALL", "CUSTOM" if field.custom else "STANDARD")]
+        if not isinstance(part, Path):
+            return [part]
+        self._field(sobject, part)
+        names, at = [], sobject
+        for name in part.names[:-1]:
+            link, at = _parent(at, name) or _unreachable()
+            names.append(link.relationship)
+        last = at.field(part.names[-1])
+        return [Path((*names, last.name if last is not None else part.names[-1]), part.at)]
 
-    def _ordered(self, sobject: SObject, records: list[Record]) -> list[Record]:
-        if not self._accept("ORDER"):
-            return records
-        self._expect("BY")
-        field = _field(sobject, self._next())
-        descending = self._accept("DESC")
-        if not descending:
-            self._accept("ASC")
-        empty = [record for record in records if record[field.name] is None]
-        full = [record for record in records if record[field.name] is not None]
-        full.sort(key=lambda record: _sort_key(record[field.name]), reverse=descending)
-        return full + empty if descending else empty + full
+    def _field(self, sobject: SObject, path: Path) -> Field:
+        """Return the field at the end of a path. Raises INVALID_FIELD."""
+        at = sobject
+        if len(path.names) > _PARENTS_MAX + 1:
+            raise _refused("MALFORMED_QUERY", f"a relationship may be followed over at most {_PARENTS_MAX} parents")
+        for name in path.names[:-1]:
+            found = _parent(at, name)
+            if found is None:
+                words = f"Didn't understand relationship '{name}' in field path. {_CUSTOM_HINT.format('relationship')}"
+                raise _refused("INVALID_FIELD", pointing_at(self._text, path.at, words))
+            at = found[1]
+        field = at.field(path.names[-1])
+        if field is None:
+            words = f"No such column '{path.names[-1]}' on entity '{at.name}'. {_CUSTOM_HINT.format('field')}"
+            raise _refused("INVALID_FIELD", pointing_at(self._text, path.at, words))
+        return field
 
-    def _whole_number(self) -> int:
-        token = self._next()
-        if not token.isdecimal():
-            raise _malformed(f"unexpected token: {token}")
-        return int(token)
+    def _check(self, sobject: SObject, condition: Condition) -> None:
+        if isinstance(condition, Not):
+            self._check(sobject, condition.condition)
+        elif isinstance(condition, Junction):
+            for part in condition.conditions:
+                self._check(sobject, part)
+        else:
+            field = self._field(sobject, condition.path)
+            values = condition.values if isinstance(condition, Membership) else (condition.value,)
+            for value in values:
+                self._check_filter(field, value, condition.path)
 
-    def _next(self) -> str:
-        if self._at >= len(self._tokens):
-            raise _malformed("unexpected end of query")
-        self._at += 1
-        return self._tokens[self._at - 1]
+    def _check_filter(self, field: Field, value: Value, path: Path) -> None:
+        if field.type in _NOT_FILTERED:
+            words = f"field '{field.name}' can not be filtered in a query call"
+            raise _refused("INVALID_FIELD", pointing_at(self._text, path.at, words))
+        if value is not None and not _fits(field, value):
+            enclosed = "should be enclosed in quotes" if isinstance(value, Decimal) else "should not be enclosed in quotes"
+            words = f"value of filter criterion for field '{field.name}' must be of type {field.type} and {enclosed}"
+            raise _refused("INVALID_FIELD", pointing_at(self._text, path.at, words))
 
-    def _accept(self, word: str) -> bool:
-        if self._at < len(self._tokens) and self._tokens[self._at].upper() == word:
-            self._at += 1
-            return True
+    def _check_rules(self, asked: Query, sobject: SObject, parent: tuple[SObject, str] | None) -> None:
+        for key in asked.order:
+            self._field(sobject, key.path)
+        if asked.offset is not None and asked.offset > _OFFSET_MAX:
+            raise _refused("NUMBER_OUTSIDE_VALID_RANGE", f"Maximum SOQL offset allowed is {_OFFSET_MAX}")
+        if sobject.name == _LINK and parent is None and not _by_one_of(asked.where, _LINK_FILTERS):
+            raise _refused(
+                "MALFORMED_QUERY",
+                f"Implementation restriction: {_LINK} requires a filter by a single Id on ContentDocumentId or LinkedEntityId "
+                "using the equals operator or multiple Id's using the IN operator.",
+            )
+
+    def _holds(self, sobject: SObject, condition: Condition, record: Record) -> bool:
+        if isinstance(condition, Not):
+            return not self._holds(sobject, condition.condition, record)
+        if isinstance(condition, Junction):
+            together = all if condition.word == "AND" else any
+            return together(self._holds(sobject, part, record) for part in condition.conditions)
+        field = self._field(sobject, condition.path)
+        have = self._reached(sobject, condition.path, record)
+        if isinstance(condition, Membership):
+            return any(self._equal(field, have, value) for value in condition.values) != condition.negated
+        if condition.operator in ("=", "!="):
+            return self._equal(field, have, condition.value) == (condition.operator == "=")
+        if condition.operator == "LIKE":
+            return have is not None and _pattern(str(condition.value)).fullmatch(str(have)) is not None
+        return self._compares(field, condition, have)
+
+    def _compares(self, field: Field, condition: Comparison, have: object) -> bool:
+        wanted: object = condition.value
+        if isinstance(wanted, Moment):
+            first, last = self._stretch(field, wanted)
+            wanted = first if condition.operator in ("<", ">=") else last
+        left, right = _comparable(have), _comparable(wanted)
+        if isinstance(left, Decimal) and isinstance(right, Decimal):
+            return _COMPARE[condition.operator](left, right)
+        if isinstance(left, str) and isinstance(right, str):
+            return _COMPARE[condition.operator](left, right)
         return False
 
-    def _expect(self, word: str) -> None:
-        if not self._accept(word):
-            found = self._tokens[self._at] if self._at < len(self._tokens) else "<EOF>"
-            raise _malformed(f"unexpected token: {found}, expected {word}")
+    def _equal(self, field: Field, have: object, wanted: Value) -> bool:
+        if isinstance(wanted, Moment):
+            first, last = self._stretch(field, wanted)
+            return have is not None and first <= str(have) <= last
+        return _comparable(have) == _comparable(wanted)
+
+    def _stretch(self, field: Field, moment: Moment) -> tuple[str, str]:
+        """Return the first and last value of the field's own form that a date or a datetime stands for."""
+        return dates.stretch(moment.text, whole_days=field.type == "date", today=self._org.today())
+
+    def _reached(self, sobject: SObject, path: Path, record: Record) -> object:
+        found = self._owner(sobject, path.names[:-1], record)
+        if found is None:
+            return None
+        at, holder = found
+        field = at.field(path.names[-1])
+        return None if field is None else holder[field.name]
+
+    def _owner(self, sobject: SObject, names: tuple[str, ...], record: Record) -> tuple[SObject, Record] | None:
+        """Follow relationships up from a record; None where a reference is empty."""
+        at, holder = sobject, record
+        for name in names:
+            link, at = _parent(at, name) or _unreachable()
+            if holder[link.name] is None:
+                return None
+            holder = self._org.read(at, str(holder[link.name]))
+        return at, holder
+
+    def _ordered(self, sobject: SObject, order: tuple[Order, ...], records: list[Record]) -> list[Record]:
+        for key in reversed(order):
+            values = [(self._reached(sobject, key.path, record), record) for record in records]
+            empty = [record for value, record in values if value is None]
+            full = [(_sort_key(value), record) for value, record in values if value is not None]
+            full.sort(key=lambda pair: pair[0], reverse=key.descending)
+            rest = [record for _, record in full]
+            records = rest + empty if key.nulls == "LAST" else empty + rest
+        return records
+
+    def _shaped(self, sobject: SObject, selected: list[Selected], record: Record) -> Record:
+        shaped: Record = {}
+        for part in selected:
+            if isinstance(part, Path):
+                self._put(shaped, sobject, part, record)
+            elif isinstance(part, Query):
+                child, rows = self.records(part, (sobject, str(record["Id"])))
+                name = next(name for name, _, _ in children_of(sobject) if name.lower() == part.sobject.lower())
+                typed = [{"attributes": {"type": child.name}, **row} for row in rows]
+                shaped[name] = {"totalSize": len(typed), "done": True, "records": typed} if typed else None
+        return shaped
+
+    def _put(self, shaped: Record, sobject: SObject, path: Path, record: Record) -> None:
+        holder = shaped
+        for depth, name in enumerate(path.names[:-1], start=1):
+            owner = self._owner(sobject, path.names[:depth], record)
+            if owner is None:
+                holder[name] = None
+                return
+            inner = holder.setdefault(name, {"attributes": {"type": owner[0].name}})
+            if not isinstance(inner, dict):
+                return
+            holder = inner
+        holder[path.names[-1]] = self._reached(sobject, path, record)
 
 
-def _tokens(text: str) -> list[str]:
-    tokens: list[str] = []
-    at = 0
-    stripped = text.rstrip()
-    while at < len(stripped):
-        match = _TOKEN.match(stripped, at)
-        if match is None:
-            raise _malformed(f"unexpected character at position {at}")
-        tokens.append(match.group().strip())
-        at = match.end()
-    return tokens
+def counts(text: str) -> bool:
+    """Tell whether a query selects COUNT() only. Raises MALFORMED_QUERY."""
+    return parse(text).selected == (Count(),)
 
 
-def _literal(token: str) -> object:
-    if token.startswith("'"):
-        return re.sub(r"\\(.)", r"\1", token[1:-1])
-    words = {"null": None, "true": True, "false": False}
-    if token.lower() in words:
-        return words[token.lower()]
-    try:
-        return Decimal(token)
-    except ArithmeticError:
-        return token  # an unquoted date or datetime
+def _parent(sobject: SObject, relationship: str) -> tuple[Field, SObject] | None:
+    """Return the reference behind a relationship's name, and the object it leads to."""
+    for field in sobject.fields.values():
+        if field.reference_to is not None and field.relationship.lower() == relationship.lower():
+            return field, SCHEMA[field.reference_to.lower()]
+    return None
 
 
-def _check_types(field: Field, values: tuple[object, ...]) -> None:
-    wants_number = field.type in _NUMBERS
-    for value in values:
-        if value is not None and isinstance(value, Decimal) != wants_number:
-            raise SalesforceRefusalError(
-                _BAD_REQUEST, "INVALID_FIELD", f"filter value of incorrect type for field '{field.name}' of type {field.type}"
-            )
+def _unreachable() -> tuple[Field, SObject]:
+    raise AssertionError("the path was checked before")
+
+
+def _fits(field: Field, value: Value) -> bool:
+    if field.type in _NUMBERS:
+        return isinstance(value, Decimal) and not isinstance(value, bool)
+    if field.type == "boolean":
+        return isinstance(value, bool)
+    if field.type in _MOMENTS:
+        return isinstance(value, Moment)
+    return isinstance(value, str)
+
+
+def _by_one_of(condition: Condition | None, names: frozenset[str]) -> bool:
+    if isinstance(condition, Junction):
+        parts = [_by_one_of(part, names) for part in condition.conditions]
+        return any(parts) if condition.word == "AND" else all(parts)
+    if isinstance(condition, Comparison):
+        return condition.operator == "=" and condition.path.names[-1].lower() in names
+    return isinstance(condition, Membership) and not condition.negated and condition.path.names[-1].lower() in names
+
+
+def _pattern(like: str) -> re.Pattern[str]:
+    """Return what LIKE means: % is any text, _ one character, either itself after a backslash; case does not matter."""
+    parts = {"%": ".*", "_": "."}
+    pieces = re.findall(r"\\[%_]|.", like, re.DOTALL)
+    return re.compile("".join(parts.get(piece, re.escape(piece[-1])) for piece in pieces), re.IGNORECASE | re.DOTALL)
 
 
 def _comparable(value: object) -> Decimal | str | bool | None:
@@ -188,19 +313,5 @@ def _sort_key(value: object) -> tuple[Decimal, str]:
     return (Decimal(number), "") if isinstance(number, bool | Decimal) else (Decimal(0), str(number))
 
 
-def _sobject(name: str) -> SObject:
-    found = SCHEMA.get(name.lower())
-    if found is None:
-        raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_TYPE", f"sObject type '{name}' is not supported.")
-    return found
-
-
-def _field(sobject: SObject, name: str) -> Field:
-    found = sobject.field(name)
-    if found is None:
-        raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_FIELD", f"No such column '{name}' on entity '{sobject.name}'.")
-    return found
-
-
-def _malformed(message: str) -> SalesforceRefusalError:
-    return SalesforceRefusalError(_BAD_REQUEST, "MALFORMED_QUERY", message)
+def _refused(code: str, message: str) -> SalesforceRefusalError:
+    return SalesforceRefusalError(_BAD_REQUEST, code, message)

@@ -1,4 +1,7 @@
-"""A throw-away certificate authority and one server certificate for the loopback address."""
+"""A throw-away certificate authority and one server certificate for the loopback address and Salesforce's host names.
+
+Nobody trusts the authority but a client that is given its file; the names serve clients that come through the tunnel.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,11 @@ if TYPE_CHECKING:
 
 _PRIVATE = 0o600
 _VALID = dt.timedelta(days=30)
+_HOSTS = ("localhost", "*.my.salesforce.com", "*.salesforce.com")
 
 
 def make_server_context(directory: Path) -> tuple[ssl.SSLContext, Path]:
-    """Make a fresh authority and a certificate for 127.0.0.1 and localhost; return the server's context and the authority's PEM.
+    """Make a fresh authority and a certificate for the server's names; return the server's context and the authority's PEM.
 
     The files (ca.pem, server.pem) are readable by their owner only; the authority's own key is never written.
     """
@@ -65,7 +69,8 @@ def _ca_certificate(key: EllipticCurvePrivateKey) -> x509.Certificate:
 
 
 def _leaf_certificate(key: EllipticCurvePrivateKey, ca: x509.Certificate, ca_key: EllipticCurvePrivateKey) -> x509.Certificate:
-    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    hosts = (x509.DNSName(host) for host in _HOSTS)
+    names = x509.SubjectAlternativeName([*hosts, x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     return (
         _builder(_name("localhost"), ca.subject, key)
         .add_extension(names, critical=False)

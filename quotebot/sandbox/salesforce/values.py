@@ -1,10 +1,12 @@
 """Whether a value fits a field, and in which form it is stored.
 
-Numbers are stored as int or Decimal, rounded half up to the field's scale; everything else as it came.
+Numbers are stored as int or Decimal, rounded half up to the field's scale, files as bytes; everything else as it came.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import datetime as dt
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import TYPE_CHECKING
@@ -28,6 +30,8 @@ def stored_form(field: Field, value: object) -> object:  # noqa: PLR0911 -- one 
         return value if isinstance(value, bool) else _refuse_json("boolean", value)
     if field.type in _NUMBERS:
         return _number(field, value)
+    if field.type == "base64":
+        return _bytes(field, value)
     if not isinstance(value, str):
         return _refuse_json("string", value)
     if field.type == "date":
@@ -63,6 +67,17 @@ def _number(field: Field, value: object) -> object:
         f"{field.name}: value outside of valid range on numeric field: {value}",
         (field.name,),
     )
+
+
+def _bytes(field: Field, value: object) -> bytes:
+    """Read a file: base64 text in JSON, or the bytes of a part of a multipart body."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        return base64.b64decode(str(value), validate=True)
+    except binascii.Error:
+        message = f"{field.name}: value not of required type: {str(value)[:40]}"
+        raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_BASE64_ENCODING", message, (field.name,)) from None
 
 
 def _date(value: str) -> object:

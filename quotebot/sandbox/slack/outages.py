@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from quotebot.sandbox.wire import Answer, Cut, json_answer, text_answer
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from quotebot.sandbox.weather import Fault, Weather
     from quotebot.sandbox.witness import Witness
 
-HTTP_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "auth_expired"})
+HTTP_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "drip", "refused", "auth_expired"})
 _MALFORMED = Answer(200, {"Content-Type": "application/json; charset=utf-8"}, b'{"ok": tr')
 
 
@@ -55,6 +55,8 @@ class Outages:
         self._witness.record("slack", method, key=served.key, applied=served.applied, status=seen, request=raw)
         if effect == "reset_after":
             raise Cut
+        if fault is not None and effect == "drip":
+            return replace(served.answer, drip_seconds=fault.delay)
         return _MALFORMED if effect == "malformed" else served.answer
 
 
@@ -68,6 +70,9 @@ def _refusal(fault: Fault) -> tuple[Answer, int | str] | None:
         return ratelimited(1 if fault.retry_after is None else fault.retry_after), 429
     if fault.effect == "5xx":
         return text_answer("upstream connect error", 503), 503
+    if fault.effect == "refused":
+        code = fault.code or "internal_error"
+        return json_answer({"ok": False, "error": code}), code
     if fault.effect == "auth_expired":
         return json_answer({"ok": False, "error": "invalid_auth"}), "invalid_auth"
     return None
