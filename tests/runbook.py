@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from quotebot.sandbox.chance import Tokens
+
 T = TypeVar("T")
 SECONDS: Final = 60.0
 STOPPED: Final = 3  # what systemctl says of a unit that is not active
@@ -86,8 +88,11 @@ def missing(line: Line, printed: str, ours: Callable[[str], str]) -> list[str]:
 class Live:
     """The sandbox, its bot, and the hands of whoever uses and operates it."""
 
-    def __init__(self, folder: Path, environment: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, folder: Path, environment: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str], tokens: Tokens | None = None
+    ) -> None:
         self.folder = folder
+        self._tokens = tokens
         self.data = folder / "data"
         self._environment, self._capture = environment, capture
         self._loop = asyncio.new_event_loop()
@@ -116,6 +121,10 @@ class Live:
             self._loop.call_soon_threadsafe(self._loop.stop)
             thread.join()
             self._loop.close()
+
+    def hooks(self) -> list[str]:
+        """Return the path of every response_url that Slack gave out."""
+        return list(self._world.slack.passes._response_urls)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something on the world's thread and return what came of it."""
@@ -161,7 +170,7 @@ class Live:
 
     async def _open(self) -> contextlib.AsyncExitStack:
         stack = contextlib.AsyncExitStack()
-        self._world = await stack.enter_async_context(World(self.folder / "world", scopes=SCOPES).serve())
+        self._world = await stack.enter_async_context(World(self.folder / "world", scopes=SCOPES, tokens=self._tokens).serve())
         session = await stack.enter_async_context(aiohttp.ClientSession())
         self.deal = Deal(self._world.url, self.data, session)
         for name in [name for name in os.environ if name.startswith(("QUOTEBOT_", "SLACK_", "SALESFORCE_"))]:

@@ -160,7 +160,9 @@ BEFORE: Final[dict[tuple[str, int], Callable[[Live], None]]] = {
 
 def run_block(live: Live, block: Block) -> list[str]:
     """Run one block; return what came out otherwise than the page says."""
-    BEFORE.get((block.heading, block.number), lambda _: None)(live)
+    happens = BEFORE.get((block.heading, block.number))
+    if happens is not None:
+        happens(live)
     wrong = []
     for line in block.lines:
         status, printed = live.run(line.command)
