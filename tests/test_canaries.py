@@ -1,4 +1,4 @@
-"""Twelve canaries through a whole life in bad weather, with everything an operator can look at: none of them gets out."""
+"""Twelve canaries through a whole life in bad weather, with everything an operator can look at: none of them gets out, no file is open to others."""
 
 from __future__ import annotations
 
@@ -127,6 +127,8 @@ def test_none_of_twelve_canaries_gets_out(live: Live, chance: Remembered, caplog
         "libraries' log": caplog.text.encode(),
         **{n: d for n, d in files_under(live.folder).items() if not n.startswith("world")},
     }
+    open_to_others = [path.name for path in [live.data, *live.data.rglob("*")] if path.stat().st_mode & 0o077]
+    assert open_to_others == []
     assert len(birds) == 12
     assert [bird.name for bird in birds if not bird.texts] == []
     assert hits(birds, places) == []
