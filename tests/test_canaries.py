@@ -1,4 +1,4 @@
-"""Twelve canaries through a whole life in bad weather, with everything an operator can look at: none of them gets out, no file is open to others."""
+"""Twelve canaries through a whole life in bad weather, and all that operators can look at: none gets out."""
 
 from __future__ import annotations
 
