@@ -54,6 +54,7 @@ PLACES: Final = {
     "quotebot/doctor/checks.py": ("clock", "how long a check may take, and the machine's clock beside Slack's: what is checked"),
     "quotebot/doctor/others.py": ("outbound", "whether the others can be reached: what is checked"),
     "quotebot/doctor/records.py": ("database", "connections that cannot write, to look at the file and its pragmas"),
+    "quotebot/supervision.py": ("outbound", "a socket of this machine: words for the service manager, which nothing depends on"),
     "quotebot/cli/config.py": ("files", "quotebot.toml, written where an operator asked for it"),
     "quotebot/cli/audit.py": ("files", "a proof bundle, written where an operator asked for it"),
     "quotebot/cli/catalog.py": ("chance", "a fresh request id"),

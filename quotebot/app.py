@@ -18,6 +18,7 @@ from quotebot.slack.envelopes import Ack, Envelopes, bolt_app, send_ack
 from quotebot.slack.listeners import Surface
 from quotebot.slack.socket import SocketReceiver, TokenRefusedError
 from quotebot.store.rulesets import ActiveRuleset
+from quotebot.supervision import Supervisor
 
 if TYPE_CHECKING:
     from adapters.slack import Identity, SlackApi
@@ -31,19 +32,30 @@ log = structlog.get_logger(__name__)
 
 
 async def run_bot(
-    settings: Settings, stop: asyncio.Event, ports: Ports | None = None, *, standby: bool = False, ack: Ack = send_ack
+    settings: Settings,
+    stop: asyncio.Event,
+    ports: Ports | None = None,
+    *,
+    standby: bool = False,
+    ack: Ack = send_ack,
+    supervisor: Supervisor | None = None,
 ) -> None:
     """Run until `stop` is set: recover, start the workers, open the socket last; drain in the opposite order.
 
-    `standby`: while another bot is active, wait for its end. `ack` is the door every acknowledgement leaves by.
+    `standby`: while another bot is active, wait for its end. `ack` is the door every acknowledgement leaves by. `supervisor` is
+    told when the bot works: once it delivers, whether or not Slack can be reached.
     Raises ConfigurationError, LedgerInUseError or DatabaseError before anything was done.
     """
     ports = ports or Ports()
+    supervisor = supervisor or Supervisor()
     _, app_token = slack_tokens(settings)
-    async with contextlib.AsyncExitStack() as stack:
+    async with supervisor.alive(), contextlib.AsyncExitStack() as stack:
+        if standby:  # to wait is what was asked for
+            supervisor.tell(READY=1, STATUS="Waiting for the active bot to end")
         if not await stack.enter_async_context(instance_lock(settings, stop if standby else None)):
             return
         core = await start_core(stack, settings, ports, stop)
+        supervisor.tell(READY=1, STATUS="Connecting to Slack")
         vitals = Vitals(core.ledger, core.metrics, core.workers.tasks)
         if settings.health_port is not None:
             port = await serve_health(stack, settings.health_port, vitals)
@@ -71,8 +83,10 @@ async def run_bot(
         await core.workers.until(stop, connecting)
         if connecting.done():
             _connected(connecting)
+            supervisor.tell(STATUS="Connected to Slack")
             await core.workers.until(stop)
         log.info("bot.stopping")
+        supervisor.tell(STOPPING=1, STATUS="Finishing what is under way")
 
 
 def surface_of(core: Core, settings: Settings) -> Surface:

@@ -20,7 +20,7 @@ from tests.rig import read_ledger
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCUMENTS: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 OPERATING: Final = ROOT / "docs" / "operating.md"
-OF_THE_SCRIPT: Final = frozenset({"test", "bench", "python"})  # what `./run` does itself
+OF_THE_SCRIPT: Final = frozenset({"test", "bench", "python", "wheel", "canaries"})  # what `./run` does itself
 ENDLESS: Final = frozenset({"run", "sandbox"})  # looked up in their --help only
 # what has to be so before a command makes sense, as commands of their own
 BEFORE: Final = {

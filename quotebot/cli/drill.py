@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
-from pathlib import Path
 from typing import Annotated, Final
 
 from cyclopts import Parameter
+
+from quotebot.cli.children import with_our_code
 
 PLAYER: Final = "faults.drill"
 KILLED: Final = 128  # and the signal's number, as shells say it
@@ -31,7 +31,7 @@ async def drill(*names: str, json_output: Annotated[bool, Parameter(name="--json
     from quotebot.cli.signals import stop_on_signals  # noqa: PLC0415 -- see root.py
 
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", PLAYER, *names, *(["--json"] if json_output else []), env=_environment()
+        sys.executable, "-P", "-m", PLAYER, *names, *(["--json"] if json_output else []), env=with_our_code()
     )
     asked, ended = asyncio.create_task(stop_on_signals().wait()), asyncio.create_task(process.wait())
     await asyncio.wait([asked, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -41,9 +41,3 @@ async def drill(*names: str, json_output: Annotated[bool, Parameter(name="--json
             process.terminate()  # it ends its own bot and world first
     status = await ended
     return status if status >= 0 else KILLED - status
-
-
-def _environment() -> dict[str, str]:
-    """Return an environment in which the player is found from wherever one stands."""
-    code = str(Path(__file__).resolve().parent.parent.parent)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))}

@@ -17,6 +17,7 @@ from quotebot import __version__
 from quotebot.cli import (
     audit,
     catalog,
+    completion,
     config,
     dead,
     doctor,
@@ -62,6 +63,7 @@ app.command(audit.app)
 app.command(metrics.metrics)
 app.command(ledger.app)
 app.command(drill.drill)
+app.command(completion.completion)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path  # noqa: TC003 -- cyclopts reads the annotations
 from typing import Annotated
@@ -30,13 +31,14 @@ async def run(
     from quotebot.cli.config import assignments  # noqa: PLC0415 -- see root.py
     from quotebot.cli.signals import stop_on_signals  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings, slack_tokens  # noqa: PLC0415 -- see root.py
+    from quotebot.supervision import Supervisor  # noqa: PLC0415 -- see root.py
     from quotebot.telemetry import configure_logs  # noqa: PLC0415 -- see root.py
 
     settings = load_settings(assignments(set_), for_slack=True)
     secret = settings.salesforce_client_secret
     secrets = (*slack_tokens(settings), *(() if secret is None else (secret.get_secret_value(),)))
     configure_logs(json_lines=not sys.stderr.isatty(), secrets=secrets)
-    await run_bot(settings, stop_on_signals(), standby=standby)
+    await run_bot(settings, stop_on_signals(), standby=standby, supervisor=Supervisor.of(os.environ))
     return exits.OK
 
 

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from quotebot.cli import exits
+from quotebot.cli.children import OURSELVES, our_name, with_our_code
 from quotebot.cli.signals import stop_on_signals
 from quotebot.sandbox.backstage import Staff
 from quotebot.sandbox.console import Console
@@ -61,15 +62,15 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
         print(f"Sandbox ready: {world.url} (without a bot)", flush=True)
         await stop.wait()
         return exits.OK
-    bot = (sys.executable, "-m", "quotebot")
+    environment = {**with_our_code(), **environment}
     keeper = Keeper(
-        (*bot, "run"),
+        (*OURSELVES, "run"),
         environment,
         is_connected=lambda: world.socket.connections > 0,
         changed=world.slack.changes.bump,
         complain=exits.complain,
     )
-    console = Console(bot, environment)
+    console = Console(OURSELVES, environment)
     world.backstage.staff = Staff(keeper, console, LedgerFeed(console))
     await keeper.start()
     try:
@@ -78,7 +79,7 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
             exits.complain(f"The bot ended with status {keeper.exit_status} before it connected. The sandbox stops.")
             return exits.UNEXPECTED
         print(f"Sandbox ready: {world.url}", flush=True)
-        exits.complain(f"Its ledger, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} ./run dead list")
+        exits.complain(f"Its ledger, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} {our_name()} dead list")
         if not headless and sys.stdout.isatty():
             import webbrowser  # noqa: PLC0415 -- only on a terminal
 

@@ -22,7 +22,7 @@ BYTES_MAX: Final = 16 * 1024 * 1024
 ROWS_MAX: Final = 50_000
 SEPARATORS: Final = ",;\t"
 NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs"}
-FORMULA_SIGNS: Final = "=+-@"
+FORMULA_SIGNS: Final = "=+-@\uff1d\uff0b\uff0d\uff20\t\r\n"  # full-width ones run too; what is blank is skipped before them
 PLAIN_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 COMMA_NUMBER: Final = re.compile(r"[0-9]+,[0-9]+")
 GROUPED_MAYBE: Final = re.compile(r"[1-9][0-9]{0,2}[.,][0-9]{3}")

@@ -1,0 +1,21 @@
+"""How a command starts another one: with the code it runs itself, wherever one stands and however it was installed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+OURSELVES: Final = (sys.executable, "-P", "-m", "quotebot")  # -P: a folder named ledger where one stands is not ours
+
+
+def with_our_code() -> dict[str, str]:
+    """Return this process's environment, in which a child finds the packages that this process has."""
+    code = str(Path(__file__).resolve().parent.parent.parent)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))}
+
+
+def our_name() -> str:
+    """Return what people type to run us: the installed command, or the script of the checkout."""
+    return "quotebot" if Path(sys.argv[0]).stem == "quotebot" else "./run"

@@ -1,0 +1,63 @@
+"""What a service manager is told of the bot (systemd's notify protocol): that it works, that it still does, that it is stopping.
+
+Silent unless the manager asks for it by NOTIFY_SOCKET in the environment. A word that does not arrive is no trouble of the bot's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+SIGNS_PER_PATIENCE: Final = 3  # two may be late before the manager's patience ends
+
+log = structlog.get_logger(__name__)
+
+
+class Supervisor:
+    """The service manager, or nobody. `patience_seconds` is how long it waits for a sign of life; None: it wants none."""
+
+    def __init__(self, address: str | None = None, patience_seconds: float | None = None) -> None:
+        self._address = address
+        self.patience_seconds = None if address is None else patience_seconds
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Supervisor:
+        """Return who supervises a process with this environment; a WATCHDOG_PID of another process asks nothing of this one."""
+        microseconds, pid = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID")
+        ours = microseconds.isdecimal() and int(microseconds) > 0 and pid in (None, str(os.getpid()))
+        return cls(environment.get("NOTIFY_SOCKET") or None, int(microseconds) / 1_000_000 if ours else None)
+
+    def tell(self, **facts: str | int) -> None:
+        """Say something, e.g. READY=1, STATUS="...". Never blocks and never raises."""
+        if self._address is None:
+            return
+        message = "\n".join(f"{name}={value}" for name, value in facts.items())
+        place = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address  # @: Linux's abstract names
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
+                way.setblocking(False)  # noqa: FBT003 -- the library's signature
+                way.sendto(message.encode(), place)
+        except OSError as error:
+            log.warning("supervisor.unreachable", error=error.strerror or type(error).__name__)
+
+    @contextlib.asynccontextmanager
+    async def alive(self) -> AsyncIterator[None]:
+        """Give signs of life for the length of the block. They come from the event loop: a bot whose loop hangs gives none."""
+        signs = asyncio.create_task(self._signs(), name="signs of life")
+        try:
+            yield
+        finally:
+            signs.cancel()
+
+    async def _signs(self) -> None:
+        while self.patience_seconds is not None:
+            self.tell(WATCHDOG=1)
+            await asyncio.sleep(self.patience_seconds / SIGNS_PER_PATIENCE)

@@ -1,0 +1,131 @@
+"""What a server runs the bot with: the service, the image, the shell's completion. No image is built here: that needs an engine."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+from pydantic import SecretStr
+
+from quotebot.cli import exits, root
+from quotebot.settings import Settings, load_settings
+from quotebot.settings_sources import variable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVICE: Final = "docs/deploy/quotebot.service"
+SECRETS: Final = {variable(name, field) for name, field in Settings.model_fields.items() if "SecretStr" in str(field.annotation)}
+
+
+@pytest.fixture(scope="module")
+def service(checkout: Path) -> list[tuple[str, str]]:
+    """The directives of the service, in order."""
+    lines = (checkout / SERVICE).read_text("utf-8").splitlines()
+    return [(name, value) for name, sign, value in (line.partition("=") for line in lines) if sign and not name.startswith("#")]
+
+
+@pytest.fixture(scope="module")
+def dockerfile(checkout: Path) -> str:
+    return (checkout / "docs/deploy/Dockerfile").read_text("utf-8").replace("\\\n", " ")
+
+
+def value(service: list[tuple[str, str]], name: str) -> str:
+    (found,) = [found for key, found in service if key == name]
+    return found
+
+
+def test_the_service_is_notified_waits_for_a_stop_and_does_not_repeat_what_cannot_work(service: list[tuple[str, str]]) -> None:
+    assert (value(service, "Type"), value(service, "ExecStart")) == ("notify", "/opt/quotebot/bin/quotebot run")
+    stop_seconds = float(value(service, "TimeoutStopSec").removesuffix("s"))
+    assert stop_seconds >= 2 * Settings.model_fields["drain_seconds"].default
+    assert value(service, "RestartPreventExitStatus") == str(exits.CONFIG)
+    assert (value(service, "UMask"), value(service, "ProtectSystem"), value(service, "NoNewPrivileges")) == (
+        "0077",
+        "strict",
+        "yes",
+    )
+
+
+def test_the_services_credentials_are_secrets_the_bot_reads_where_systemd_puts_them(
+    service: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [found.partition(":")[0] for key, found in service if key == "LoadCredential"]
+    assert set(names) <= SECRETS
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+        (tmp_path / name).write_text(f"x-{name}\n")
+    monkeypatch.setenv("SALESFORCE_INSTANCE_URL", "https://acme.my.salesforce.com")
+    monkeypatch.setenv("SALESFORCE_CLIENT_ID", "id")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings()
+    read = [
+        found.get_secret_value() for found in (getattr(settings, name.lower()) for name in names) if isinstance(found, SecretStr)
+    ]
+    assert read == [f"x-{name}" for name in names]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
+def test_systemd_finds_nothing_wrong_with_the_service(checkout: Path, tmp_path: Path) -> None:
+    ours = tmp_path / "quotebot.service"
+    ours.write_text((checkout / SERVICE).read_text("utf-8").replace("/opt/quotebot/bin/quotebot", "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", ours], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_image_runs_as_nobody_in_particular_on_a_pinned_base_with_the_libraries_a_pdf_needs(
+    dockerfile: str, checkout: Path
+) -> None:
+    assert {line.split()[1] for line in dockerfile.splitlines() if line.startswith("FROM")} == {"python:3.12-slim-bookworm"}
+    (user,) = re.findall(r"^USER (\d+):\1$", dockerfile, re.MULTILINE)
+    assert int(user) > 1000
+    assert all(
+        library in dockerfile for library in re.findall(r'"(lib[\w.-]+-0|libharfbuzz-subset0)"\)', (checkout / "run").read_text())
+    )
+    assert "--require-hashes" in dockerfile
+    assert re.search(r"^HEALTHCHECK .*/healthz", dockerfile, re.MULTILINE)
+    assert 'ENTRYPOINT ["quotebot"]' in dockerfile
+
+
+def test_what_the_image_copies_is_there_and_nothing_else_is_sent_to_its_build(dockerfile: str, checkout: Path) -> None:
+    copied = {word for line in re.findall(r"^COPY (?!--from)(.+)$", dockerfile, re.MULTILINE) for word in line.split()[:-1]}
+    let_in = {
+        line[1:] for line in (checkout / "docs/deploy/Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")
+    }
+    assert copied == let_in
+    assert [name for name in copied if not (checkout / name).exists()] == []
+
+
+def test_the_composition_keeps_the_bot_read_only_without_rights_and_its_secrets_in_files(checkout: Path) -> None:
+    composed: dict[str, Any] = yaml.safe_load((checkout / "docs/deploy/compose.yaml").read_text("utf-8"))
+    (bot,) = composed["services"].values()
+    assert (bot["read_only"], bot["cap_drop"], bot["security_opt"]) == (True, ["ALL"], ["no-new-privileges:true"])
+    assert "ports" not in bot
+    assert (checkout / "docs/deploy" / bot["build"]["context"] / bot["build"]["dockerfile"]).is_file()
+    assert set(bot["secrets"]) == set(composed["secrets"]) <= SECRETS
+    known = {variable(name, field) for name, field in Settings.model_fields.items()} | {"QUOTEBOT_SECRETS_DIR"}
+    assert set(bot["environment"]) <= known - SECRETS
+
+
+def test_bash_completes_our_commands_with_the_script_we_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert root.run(("completion", "bash")) == exits.OK
+    script = tmp_path / "completion"
+    script.write_text(f"{capsys.readouterr().out}\nCOMP_WORDS=(quotebot doc)\nCOMP_CWORD=1\n_quotebot\necho ${{COMPREPLY[@]}}\n")
+    done = subprocess.run(["bash", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["doctor"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shells_script_knows_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert root.run(("completion", shell)) == exits.OK
+    script = capsys.readouterr().out
+    assert [name for name in root.app if not name.startswith("-") and name not in script] == []
+
+
+def test_a_shell_we_cannot_complete_is_a_usage_error() -> None:
+    assert root.run(("completion", "tcsh")) == exits.USAGE
