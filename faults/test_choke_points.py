@@ -47,6 +47,8 @@ PLACES: Final = {
     "adapters/files.py": ("files", "the choke point for artefacts"),
     "adapters/pdf.py": ("files process", "the renderer's child and its font cache: rendering is pure"),
     "ledger/locks.py": ("files", "lock files, whose content is for people"),
+    "ledger/disk.py": ("files", "the choke point for backups and what is put in their place"),
+    "ledger/backup.py": ("clock database files", "connections that only read, the copy, and pauses between its steps"),
     "ledger/ballast.py": ("files", "room for a full disk; it holds nothing"),
     "ledger/keyring.py": ("chance files", "an audit key, made before the ledger it signs"),
     "ledger/anchors.py": ("files", "the log of anchors, a copy of what the ledger holds"),

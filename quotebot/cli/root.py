@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError
 from quotebot import __version__
 from quotebot.cli import (
     audit,
+    backup,
     catalog,
     config,
     dead,
@@ -61,6 +62,7 @@ app.command(policy.policy)
 app.command(audit.app)
 app.command(metrics.metrics)
 app.command(ledger.app)
+app.command(backup.backup)
 app.command(drill.drill)
 
 

@@ -1,0 +1,88 @@
+"""`quotebot backup`: a proven copy of the ledger, also beside a running bot."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 -- cyclopts reads it
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from quotebot.cli import exits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ledger.backup import Backup, Progress
+    from quotebot.settings import Settings
+
+
+def backup(
+    *,
+    to: Path | None = None,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Copy the ledger as it is at this moment, prove the copy, and write its manifest. The bot may run and is not held up.
+
+    The audit's keys (audit-*.key) and the PDFs are not in it. Keep copies of the keys apart from the backups: without them nobody
+    can tell whether a ledger is whole. A PDF that is lost is rendered again, byte for byte.
+
+    Parameters
+    ----------
+    to
+        The folder. Without it the configured one (QUOTEBOT_BACKUP_FOLDER), where all but the newest are removed.
+    json_output
+        Print JSON.
+    """
+    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
+    from quotebot.backups import make_backup  # noqa: PLC0415 -- see root.py
+
+    settings = existing_site()
+    with following() as progress:
+        made = make_backup(settings, SystemClock().now_ms(), folder=to, progress=progress)
+    if json_output:
+        print(json.dumps({"schema_version": 1, "path": str(made.path.absolute()), **asdict(made.manifest)}, indent=2))
+    else:
+        print(f"{made.path.absolute()} ({words(made)}) is whole.")
+    return exits.OK
+
+
+def existing_site() -> Settings:
+    """Return the settings of an installation that has a ledger. Raises ConfigurationError."""
+    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
+
+    settings = load_settings()
+    if not settings.ledger_path.exists():
+        raise ConfigurationError(
+            f"There is no ledger at {settings.ledger_path.absolute()}. Nothing was done. "
+            "Set QUOTEBOT_DATA_DIR to the bot's data folder."
+        )
+    return settings
+
+
+def words(made: Backup) -> str:
+    """Return what is in a backup."""
+    tables = made.manifest.tables
+    size = made.manifest.bytes / 2**20
+    return (
+        f"{size:,.1f} MiB of {made.manifest.made}: {tables['operations']:,} commands, {tables['effects']:,} effects, "
+        f"{tables['audit_events']:,} audit events"
+    )
+
+
+@contextlib.contextmanager
+def following() -> Iterator[Progress]:
+    """Show how far it is on a terminal, and nothing elsewhere."""
+    from rich.console import Console  # noqa: PLC0415 -- see root.py
+    from rich.progress import Progress as Bar  # noqa: PLC0415 -- see root.py
+
+    with Bar(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield show
