@@ -49,6 +49,8 @@ PLACES: Final = {
     "ledger/locks.py": ("files", "lock files, whose content is for people"),
     "ledger/disk.py": ("files", "the choke point for backups and what is put in their place"),
     "ledger/backup.py": ("clock database files", "connections that only read, the copy, and pauses between its steps"),
+    "ledger/switch.py": ("database", "reads when the next generation began, off the file that is about to be put in force"),
+    "quotebot/restoring.py": ("database", "a connection that only reads, to see what can be seen of the ledger that is replaced"),
     "ledger/ballast.py": ("files", "room for a full disk; it holds nothing"),
     "ledger/keyring.py": ("chance files", "an audit key, made before the ledger it signs"),
     "ledger/anchors.py": ("files", "the log of anchors, a copy of what the ledger holds"),

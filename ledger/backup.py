@@ -176,8 +176,9 @@ def keep_newest(folder: Path, keep: int, *, disk: Disk | None = None) -> list[Pa
     return removed
 
 
-def prove(path: Path, keyring: Keyring, statements: Mapping[str, str], tell: Progress) -> dict[str, int]:
+def prove(path: Path, keyring: Keyring, statements: Mapping[str, str], progress: Progress | None) -> dict[str, int]:
     """Prove that the file is a whole ledger, its references and its audit too; return its numbers of rows. Raises BackupError."""
+    tell = progress or _tell_nobody
     with contextlib.closing(_connect(path)) as connection:
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
         if application_id != APPLICATION_ID:

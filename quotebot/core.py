@@ -101,6 +101,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
         pin=store.head_version,
         on_dead=log_dead_letter,
     )
+    await _tell_of_a_restore(database)
     await _rest_after_deaths(database, ports.clock, stop)
     recovered = await recovery.take_back(ledger, answer=_poison_answer(ports.clock), follow=_follow(ports.clock))
     log.info("bot.recovered", operations=recovered.operations, effects=recovered.effects, poisoned=recovered.poisoned)
@@ -117,6 +118,21 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     stack.push_async_callback(workers.stop)
     workers.start()
     return Core(ledger, outside, rules, performer, metrics, workers)
+
+
+async def _tell_of_a_restore(database: Database) -> None:
+    """Alert, at the first start of a new generation, whoever reads the log and did not restore it."""
+    generation, epochs = await database.read(lambda tx: (tx.one("last_generation"), tx.all("last_epochs", limit=2)))
+    if generation is None or any(row["role"] == "bot" and row["started_at"] >= generation["started_at"] for row in epochs[1:]):
+        return
+    log.error(
+        "ledger.restored",
+        generation=generation["generation"],
+        backup_made_at=generation["backup_made_at"],
+        restored_at=generation["started_at"],
+        by=generation["started_by"],
+        do="what was recorded in between is lost here; what was owed is looked for before it is done again: docs/backup.md",
+    )
 
 
 async def _rest_after_deaths(database: Database, clock: Clock, stop: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""`quotebot backup`: a proven copy of the ledger, also beside a running bot."""
+"""`quotebot backup` and `restore`: a proven copy of the ledger, also beside a running bot, and the way back to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from quotebot.cli import exits
+from quotebot.cli import exits, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +48,65 @@ def backup(
     else:
         print(f"{made.path.absolute()} ({words(made)}) is whole.")
     return exits.OK
+
+
+async def restore(
+    file: Path,
+    *,
+    yes: Annotated[bool, Parameter(negative="")] = False,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Put the ledger back to a backup. No bot may run on it; what was recorded since the backup is lost here.
+
+    Slack and Salesforce keep what was done since. So whatever the backup still owes is looked for there before it is done again,
+    open quotes' cards are drawn as the ledger has them, and no quote number that may have been given out since is ever given out
+    again. The ledger as it is now is put aside in a folder `replaced-...`. A restore that is cut off leaves either ledger, whole.
+
+    Parameters
+    ----------
+    file
+        The .db file of a backup, with its .json beside it.
+    yes
+        Do not ask.
+    json_output
+        Print JSON.
+    """
+    import asyncio  # noqa: PLC0415 -- see root.py
+
+    from ledger.backup import backup_at  # noqa: PLC0415 -- see root.py
+    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
+    from quotebot import restoring  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    settings = load_settings()
+    chosen = backup_at(file)
+    lost = await asyncio.to_thread(restoring.present, settings)
+    held = "is not there, or cannot be read" if lost.operations is None else f"has {lost.operations:,} commands"
+    exits.complain(f"{file.name} ({words(chosen)}). The ledger at {settings.ledger_path.absolute()} {held}.")
+    if not yes and not _agreed():
+        exits.complain("Nothing was changed.")
+        return exits.REFUSED
+    with following() as progress:
+        done = await restoring.restore(settings, file, SystemClock(), actor=opened.operator(), progress=progress)
+    replaced = None if done.replaced is None else str(done.replaced.absolute())
+    if json_output:
+        numbers = {str(year): last for year, last in done.numbers.items()}
+        told = {"generation": done.generation, "in_doubt": done.in_doubt, "numbers_after": numbers, "replaced": replaced}
+        print(json.dumps({"schema_version": 1, **told}, indent=2))
+        return exits.OK
+    after = ", ".join(f"{last:,} ({year})" for year, last in done.numbers.items())
+    print(f"The ledger is the one of {chosen.manifest.made}, generation {done.generation}. Quote numbers go on after {after}.")
+    print(f"{done.in_doubt:,} effects are in doubt: the bot looks for each before it does it again. Start it: quotebot run")
+    print(f"The ledger that was replaced: {replaced}")
+    return exits.OK
+
+
+def _agreed() -> bool:
+    """Ask, on a terminal; elsewhere nobody is there to agree."""
+    if not sys.stdin.isatty():
+        exits.complain("Give --yes to go on without being asked.")
+        return False
+    return input("Put it back to that? What was recorded since is lost here. [y/N] ").strip().casefold() in ("y", "yes")
 
 
 def existing_site() -> Settings:

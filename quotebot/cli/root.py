@@ -63,6 +63,7 @@ app.command(audit.app)
 app.command(metrics.metrics)
 app.command(ledger.app)
 app.command(backup.backup)
+app.command(backup.restore)
 app.command(drill.drill)
 
 

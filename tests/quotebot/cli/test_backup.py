@@ -68,3 +68,43 @@ def test_a_bot_that_is_told_so_makes_none(dead: Path) -> None:
     settings = Settings(_env_file=None, data_dir=dead.parent, backup_hours=0)
     assert asyncio.run(keep_backups(settings, ManualClock())) is None
     assert not folder_of(settings).exists()
+
+
+def only_backup(folder: Path) -> str:
+    (path,) = folder.glob("*.db")
+    return str(path)
+
+
+def test_a_restore_says_what_it_put_back_and_where_the_old_ledger_is(command: Run, dead: Path) -> None:
+    command("backup")
+    done = command("restore", only_backup(dead.parent / "backups"), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "generation 2" in done.stdout
+    assert "effects are in doubt: the bot looks for each before it does it again" in done.stdout
+    assert str(next(dead.parent.glob("replaced-*"))) in done.stdout
+    assert f"The ledger at {dead} has " in done.stderr
+    assert command("audit", "verify").returncode == 0
+    assert command("doctor", "--offline", "--only", "ledger.schema", "--only", "audit").returncode == 0
+
+
+def test_a_restore_as_json_has_the_numbers_it_skipped(command: Run, dead: Path) -> None:
+    command("backup")
+    done = command("restore", only_backup(dead.parent / "backups"), "--yes", "--json")
+    told = json.loads(done.stdout)
+    assert (told["schema_version"], told["generation"]) == (1, 2)
+    (row,) = read_ledger(dead, "SELECT max(last) AS last FROM quote_numbers")
+    assert row["last"] in told["numbers_after"].values()
+
+
+def test_nobody_there_to_agree_is_no_yes(command: Run, dead: Path) -> None:
+    command("backup")
+    before = dead.read_bytes()
+    done = command("restore", only_backup(dead.parent / "backups"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.endswith("Give --yes to go on without being asked.\nNothing was changed.\n")
+    assert dead.read_bytes() == before
+
+
+def test_a_file_that_is_no_backup_is_refused_with_words(command: Run, dead: Path) -> None:
+    done = command("restore", str(dead), "--yes")
+    assert (done.returncode, "There is no manifest" in done.stderr) == (69, True)
