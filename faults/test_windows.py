@@ -67,6 +67,8 @@ MEMBERS: Final = {
     "K12 inside a migration": "sql:open/create table",
     "K13 inside a scheduler tick": "sql:schedule/mark_slot",  # reserved, and not yet marked
     "K14 inside recovery": "commit:take_back:before",
+    "K15 inside backup": "disk:rename.json",  # the copy has its name, and is no backup yet
+    "K15 inside restore": "disk:rename.restored",
     "file steps": "file:rename",
 }
 
