@@ -7,6 +7,7 @@ decides. An append carries our key in its message metadata, so that `find` can t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from adapters.failures import AdapterError, Failure
 from adapters.slack_errors import ADDRESS_STATUSES, refusal, translated, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from slack_sdk.web.async_client import AsyncWebClient
 
@@ -143,6 +144,15 @@ class SlackApi:
         Raises `UNCERTAIN` when there is more to read than FIND_PAGES_MAX pages: absence was not shown.
         """
         method = "conversations.replies" if thread_ts else "conversations.history"
+        async with contextlib.aclosing(self._messages(channel, thread_ts, oldest_seconds)) as messages:
+            async for message in messages:
+                if _key_of(message) == key:
+                    return PostedMessage(channel, _text(message, method, "ts"))
+        return None
+
+    async def _messages(self, channel: str, thread_ts: str | None, oldest_seconds: float) -> AsyncGenerator[Json, None]:
+        """Yield the messages of a thread, or of a channel, page by page. Raises `UNCERTAIN` when there are too many pages."""
+        method = "conversations.replies" if thread_ts else "conversations.history"
         form = {
             "channel": channel,
             **({"ts": thread_ts} if thread_ts else {}),
@@ -154,11 +164,10 @@ class SlackApi:
         for _ in range(FIND_PAGES_MAX):
             page = await self._call(method, form=form)
             for message in page.get("messages") or ():
-                if _key_of(message) == key:
-                    return PostedMessage(channel, _text(message, method, "ts"))
+                yield message
             cursor = (page.get("response_metadata") or {}).get("next_cursor")
             if not cursor and not page.get("has_more"):
-                return None
+                return
             form["cursor"] = str(cursor or "")
         raise AdapterError(
             Failure.UNCERTAIN,
@@ -232,6 +241,18 @@ class SlackApi:
         found: Json = answer.get("file") or {}
         shares: Json = found.get("shares") or {}
         return _shared(file_id, found) if any(channel in places for places in shares.values()) else None
+
+    async def find_shared(self, *, channel: str, thread_ts: str, filename: str, oldest_seconds: float) -> SharedFile | None:
+        """Return a file of this name in the thread, from `oldest_seconds` (Unix time) on. None: it is provably not there.
+
+        Raises `UNCERTAIN` as `find` does.
+        """
+        async with contextlib.aclosing(self._messages(channel, thread_ts, oldest_seconds)) as messages:
+            async for message in messages:
+                for file in message.get("files") or ():
+                    if file.get("name") == filename:
+                        return _shared(_text(file, "conversations.replies", "id"), file)
+        return None
 
     async def close(self) -> None:
         """Close the connections, unless the session was the caller's."""

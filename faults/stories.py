@@ -113,6 +113,12 @@ def _sent() -> list[Step]:
     return [*_approved(), Types(f"finalize {QUOTE}"), Settles(), Types(f"sent {QUOTE} to buyer@acme.example"), Settles()]
 
 
+def _lost() -> list[Step]:
+    """A backup that owes a PDF, a record and words in a thread; all of it was done since."""
+    died: list[Step] = [*_submitted(), Clicks("approval.approve", MANAGER), Waits(0.16), Dies()]
+    return [*died, Operates("backup"), Starts(), Settles(), Stops()]
+
+
 def _unanswered(hours: float) -> Steps:
     return lambda: [*_submitted(), Stops(), Waits(hours * 3600)]
 
@@ -234,6 +240,8 @@ STORIES: Final = (
         lambda: [Operates("prune"), Starts(), Settles()],
         lambda: [*_created(), Types(NEW), Settles(), Types(SMALL), Settles(), Stops(), Waits(DAYS_60)],
     ),
+    Story("back up", lambda: [Operates("backup")], _day),
+    Story("put back", lambda: [Operates("restore")], _lost),
     Story("expire", _day, lambda: [*_submitted(), Stops(), Waits(DAYS_60)]),
     Story(
         "expire several",

@@ -67,6 +67,8 @@ MEMBERS: Final = {
     "K12 inside a migration": "sql:open/create table",
     "K13 inside a scheduler tick": "sql:schedule/mark_slot",  # reserved, and not yet marked
     "K14 inside recovery": "commit:take_back:before",
+    "K15 inside backup": "disk:rename.json",  # the copy has its name, and is no backup yet
+    "K15 inside restore": "disk:rename.restored",
     "file steps": "file:rename",
 }
 
@@ -83,12 +85,6 @@ def test_every_kind_of_command_class_of_effects_and_write_and_every_family_of_wi
     assert owed - set(found["classes"]) == set()
     assert written() - passed == set(NOT_IN_A_STORY)
     assert {family for family, point in MEMBERS.items() if point not in found["points"]} == set()
-
-
-def test_the_families_without_a_member_have_nothing_in_the_product_to_belong_to() -> None:
-    """K15 inside backup: its first module makes this fail, and needs a story."""
-    names = {module.stem for package in ("quotebot", "ledger", "adapters") for module in (ROOT / package).rglob("*.py")}
-    assert names & {"backup", "restore"} == set()
 
 
 def written() -> set[str]:

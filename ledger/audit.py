@@ -56,6 +56,7 @@ LEDGER_EVENTS = frozenset(
         "retention.purged",
         "audit.exported",
         "audit.key_rotated",
+        "ledger.restored",
         "system.error",  # a dead letter
     }
 )

@@ -57,6 +57,9 @@ class BatchRunner:
         """Run the batch in one transaction and commit it. Nobody may be told anything before this returns."""
         try:
             with self._gate:
+                if self._gate.leads_elsewhere():
+                    self.broken = "another file was put in the ledger's place (a restore): this process is of the old generation."
+                    return Ran(tell(batch, NotRecorded, f"{self.broken} Nothing was recorded."), [])
                 return self._run(batch)
         except BaseException as error:  # noqa: BLE001 -- whatever it was, every waiting caller must hear of it
             self.broken = f"the ledger's writer failed ({error!r})."

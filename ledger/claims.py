@@ -108,7 +108,7 @@ def take_effects(
                 "claim_effect", id=effect.id, fence=effect.fence, epoch=taker.epoch, lease_until=now + taker.lease_ms, now=now
             )
             assert taken is not None  # noqa: S101 -- read in this very transaction
-            claimed.append(Effect.of(taken, reconciling=effect.state is EffectState.UNCERTAIN))
+            claimed.append(Effect.of(taken, reconciling=effect.state is EffectState.UNCERTAIN or row["look_first"] == 1))
     return claimed, expired, dropped
 
 

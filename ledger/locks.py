@@ -24,12 +24,14 @@ class WriteGate:
     busy processes measured 50 : 50 (SQLite's own waiting, which sleeps and looks again, starved one of them).
     """
 
-    __slots__ = ("_gate", "_name")
+    __slots__ = ("_file", "_gate", "_name", "_path")
 
     def __init__(self, path: Path, role: str) -> None:
         """Open the gate of the ledger at `path`. `role` ("bot", "cli") is what others read about its holder."""
         self._gate = os.open(_gate_path(path), os.O_CREAT | os.O_RDWR, 0o600)
         self._name = f"{os.getpid()} {role}\n".encode().ljust(_NAME_BYTES)
+        self._path = path
+        self._file = _inode(path)
 
     def __enter__(self) -> None:
         """Wait for the gate, take it and write down who holds it."""
@@ -40,6 +42,10 @@ class WriteGate:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Let the next one in. The name stays: whoever reads it looks at the lock first."""
         fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+    def leads_elsewhere(self) -> bool:
+        """Tell, inside the gate, whether another file has taken the ledger's place since: whoever has the old one open is late."""
+        return self._file is not None and _inode(self._path) != self._file
 
     def close(self) -> None:
         """Close the file."""
@@ -85,6 +91,13 @@ def instance_holder(path: Path) -> int | None:
     try:
         return int(_instance_path(path).read_text("ascii"))
     except (FileNotFoundError, ValueError):
+        return None
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
         return None
 
 

@@ -162,12 +162,16 @@ SELECT min(next_attempt_at) AS due FROM operations WHERE next_attempt_at > :now;
 
 -- name: insert_effect
 -- pending
+-- After a restore the very same may have been owed, and done, in the part that was lost: an append looks before it sends.
 INSERT INTO effects (
   effect_key, operation_id, parent_id, class, semantics, target, aggregate_id, correlation_id, after_id, supersede_key, payload,
-  next_attempt_at, not_before, expires_at, aged_from, created_at, updated_at)
-VALUES (
+  next_attempt_at, not_before, expires_at, aged_from, created_at, updated_at, lost_from, look_first)
+SELECT
   :effect_key, :operation_id, :parent_id, :class, :semantics, :target, :aggregate_id, :correlation_id, :after_id, :supersede_key,
-  :payload, :next_attempt_at, :not_before, :expires_at, :aged_from, :now, :now);
+  :payload, :next_attempt_at, :not_before, :expires_at, :aged_from, :now, :now,
+  lost.since, lost.since IS NOT NULL AND :semantics = 'append'
+FROM (
+  SELECT min(backup_made_at) AS since FROM generations WHERE last_operation_id >= :operation_id OR doubt_until > :now) AS lost;
 
 -- name: effect_by_key
 SELECT * FROM effects WHERE effect_key = :effect_key;
@@ -247,7 +251,9 @@ SELECT id FROM effects WHERE claims > 1 AND (next_attempt_at IS NOT NULL OR stat
 -- uncertain -> in_flight
 UPDATE effects
 SET state = 'in_flight', epoch = :epoch, lease_until = :lease_until, fence = fence + 1, claims = claims + 1,
-  claimed_at = :now, next_attempt_at = NULL, updated_at = :now
+  claimed_at = :now, next_attempt_at = NULL, updated_at = :now, look_first = 0,
+  uncertain_since = CASE -- nothing was sent in a lost part after the generation that ended it had begun
+    WHEN look_first = 1 THEN coalesce(uncertain_since, (SELECT max(started_at) FROM generations)) ELSE uncertain_since END
 WHERE id = :id AND state IN ('pending', 'uncertain') AND fence = :fence
 RETURNING *;
 
@@ -411,6 +417,28 @@ SELECT min(next_attempt_at) AS due FROM effects WHERE class = :class AND next_at
 
 -- name: count_children
 SELECT count(*) AS children FROM effects WHERE operation_id = :operation_id AND parent_id = :parent_id;
+
+-- name: unsettled_effects
+SELECT * FROM effects WHERE state = 'pending' AND next_attempt_at IS NOT NULL ORDER BY id;
+
+-- name: doubt_lost
+-- Whatever is not settled may have been done in the part that was lost; what waits for another looks when its turn comes.
+UPDATE effects
+SET lost_from = coalesce(lost_from, :lost_from), maybe_sent = 1, updated_at = :now,
+  look_first = CASE WHEN state = 'pending' AND semantics = 'append' THEN 1 ELSE look_first END
+WHERE state IN ('pending', 'uncertain', 'in_flight', 'failed')
+RETURNING state;
+
+-- name: insert_generation
+INSERT INTO generations (generation, started_at, backup_made_at, backup_sha256, last_operation_id, doubt_until, started_by)
+SELECT :generation, :now, :backup_made_at, :backup_sha256, coalesce(max(id), 0), :doubt_until, :started_by FROM operations
+RETURNING *;
+
+-- name: last_generation
+SELECT * FROM generations ORDER BY generation DESC LIMIT 1;
+
+-- name: was_in_backup
+SELECT generation FROM generations WHERE last_operation_id >= :operation_id LIMIT 1;
 
 -- ------------------------------------------------------------------------------------------------------------ attempts
 

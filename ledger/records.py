@@ -208,6 +208,7 @@ class Effect:
     last_attempt_at: int | None
     created_at: int
     reconciling: bool = False
+    lost_from: int | None = None  # since when (ms) it may have been done in a part of the ledger that was lost
 
     @classmethod
     def of(cls, row: Row, *, reconciling: bool = False) -> Effect:

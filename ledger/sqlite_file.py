@@ -8,7 +8,9 @@ import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ledger import switch
 from ledger.database import DatabaseError
+from ledger.disk import Disk
 from ledger.locks import instance_holder
 from ledger.migrations import Migration, migrate, pending
 from ledger.sqlite_tx import primary_code
@@ -54,6 +56,7 @@ class Opening:
 
     def create_file(self) -> None:
         """Create folder and file for their owner alone, before SQLite sees them: the WAL inherits the mode."""
+        switch.finish(self.path, Disk())
         if not self.may_migrate and not self.path.exists():
             raise self._too_old()
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ from ledger.retention import purge
 from quotebot import __version__
 from quotebot.alerts import log_dead_letter
 from quotebot.announcing import announce_letters
+from quotebot.backups import keep_backups
 from quotebot.deciding import burial_answer
 from quotebot.directory import Directory
 from quotebot.dispatch import Dispatcher
@@ -39,7 +40,6 @@ from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from ledger.database import Database
     from ledger.ledger import FollowUpDecision
@@ -50,6 +50,7 @@ TEND_SECONDS: Final = 60.0
 LETTERS_SECONDS: Final = 2.0
 MEASURES_SECONDS: Final = 60.0
 RETENTION_SECONDS: Final = 3600.0
+BACKUP_SECONDS: Final = 600.0  # it is looked whether one is due
 INTEGRITY_SECONDS: Final = 86_400.0
 INTEGRITY_FIRST_SECONDS: Final = 30.0  # a start has better things to do than to read the whole file
 YOUNG_SECONDS: Final = 10  # a process that dies before this age, again and again, is in a boot loop
@@ -100,6 +101,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
         pin=store.head_version,
         on_dead=log_dead_letter,
     )
+    await _tell_of_a_restore(database)
     await _rest_after_deaths(database, ports.clock, stop)
     recovered = await recovery.take_back(ledger, answer=_poison_answer(ports.clock), follow=_follow(ports.clock))
     log.info("bot.recovered", operations=recovered.operations, effects=recovered.effects, poisoned=recovered.poisoned)
@@ -116,6 +118,21 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     stack.push_async_callback(workers.stop)
     workers.start()
     return Core(ledger, outside, rules, performer, metrics, workers)
+
+
+async def _tell_of_a_restore(database: Database) -> None:
+    """Alert, at the first start of a new generation, whoever reads the log and did not restore it."""
+    generation, epochs = await database.read(lambda tx: (tx.one("last_generation"), tx.all("last_epochs", limit=2)))
+    if generation is None or any(row["role"] == "bot" and row["started_at"] >= generation["started_at"] for row in epochs[1:]):
+        return
+    log.error(
+        "ledger.restored",
+        generation=generation["generation"],
+        backup_made_at=generation["backup_made_at"],
+        restored_at=generation["started_at"],
+        by=generation["started_by"],
+        do="what was recorded in between is lost here; what was owed is looked for before it is done again: docs/backup.md",
+    )
 
 
 async def _rest_after_deaths(database: Database, clock: Clock, stop: asyncio.Event) -> None:
@@ -161,7 +178,7 @@ class Workers:
             settle_delay_seconds=settings.settle_delay_seconds,
             poll_seconds=ports.poll_seconds,
         )
-        jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, settings.ledger_path, ports.clock))
+        jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, settings, ports.clock))
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
         self._scheduler = Scheduler(ledger, scheduled_jobs(settings), poll_seconds=ports.poll_seconds)
         self._drain_seconds = settings.drain_seconds
@@ -196,12 +213,13 @@ class Workers:
         await recovery.give_back(self._ledger)
 
 
-def _long_jobs(ledger: Ledger, path: Path, clock: Clock) -> list[Job]:
+def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock) -> list[Job]:
     """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
         Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
-        Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(path), INTEGRITY_FIRST_SECONDS),
+        Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(settings.ledger_path), INTEGRITY_FIRST_SECONDS),
+        Job("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),
     ]
 
 

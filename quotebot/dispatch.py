@@ -202,7 +202,7 @@ class Dispatcher:
         doubt = Trouble(Failure.UNCERTAIN.value, "Whether it was done is not known yet.", maybe_sent=True)
         if not self._performer.may_have_happened(effect):
             return Retry(doubt, delay_ms=0, spent=False)
-        if effect.semantics == "repeat_once":
+        if effect.semantics != "append":  # under its own key it may be repeated; what cannot be asked for, once
             return Retry(doubt, delay_ms=0, spent=False)
         found = await self._performer.look_up(effect)
         if found is not None:

@@ -113,24 +113,39 @@ class QuotePerformer:
         return SurfaceEffects(self._ledger, self._adapters.slack, self._rules)
 
     async def look_up(self, effect: Effect) -> Delivered | None:
-        """Ask the other side whether it was done. Only appends are ever in doubt; a keyed write is asked for to foretell."""
+        """Ask the other side whether it was done. Only appends are ever looked for; a keyed write is asked for to foretell."""
         if what_of(effect) is not None:
             return await self._found(effect, effect.payload["channel"], None)
         quote = await self._quote(effect)
         if effect.effect_class == effects.CRM:
             return await self._find_in_crm(effect, quote)
         if effect.effect_class == effects.FILE:
-            file_id = effect.steps[TICKET]["file_id"]
-            shared = await self._adapters.slack.find_file(file_id=file_id, channel=quote.channel)
+            shared = await self._find_file(effect, quote)
             return None if shared is None else _shared(shared, already_there=True)
         return await self._found(effect, quote.channel, None if effect.payload["what"] == "root" else quote.thread_ts)
+
+    async def _find_file(self, effect: Effect, quote: Quote) -> SharedFile | None:
+        """Look for an upload by its id. One that was made in a lost part of the ledger has another, so then by its name, too."""
+        slack = self._adapters.slack
+        if TICKET in effect.steps:
+            shared = await slack.find_file(file_id=effect.steps[TICKET]["file_id"], channel=quote.channel)
+            if shared is not None:
+                return shared
+        if effect.lost_from is None or quote.thread_ts is None:
+            return None
+        owed_before = await self._ledger.database.read(lambda tx: tx.one("was_in_backup", operation_id=effect.operation_id))
+        if owed_before is None:  # a new decision makes a new document
+            return None
+        return await slack.find_shared(
+            channel=quote.channel, thread_ts=quote.thread_ts, filename=_filename(quote), oldest_seconds=_earliest(effect)
+        )
 
     async def _found(self, effect: Effect, channel: str, thread_ts: str | None) -> Delivered | None:
         found = await self._adapters.slack.find(
             channel=channel,
             thread_ts=thread_ts,
             key=effect.effect_key,
-            oldest_seconds=effect.created_at / 1000 - LOOK_BACK_SECONDS,
+            oldest_seconds=_earliest(effect),
         )
         if found is None:
             return None
@@ -138,7 +153,7 @@ class QuotePerformer:
 
     def may_have_happened(self, effect: Effect) -> bool:
         """An upload shows nothing to anybody before its last call; every other deed is one call."""
-        return effect.effect_class != effects.FILE or UPLOADED in effect.steps
+        return effect.effect_class != effects.FILE or UPLOADED in effect.steps or effect.lost_from is not None
 
     async def start_over(self, effect: Effect) -> None:
         """Forget an upload that never showed up: it is made anew, from its first call."""
@@ -260,7 +275,7 @@ class QuotePerformer:
         """Send the bytes. Nobody sees them before the completing call, so whatever goes wrong here may be repeated."""
         content = await self._pdf_of(effect, quote)
         try:
-            ticket = await self._adapters.slack.upload_url(filename=f"{quote.quote_id}-v{quote.version}.pdf", length=len(content))
+            ticket = await self._adapters.slack.upload_url(filename=_filename(quote), length=len(content))
             effect = await self._ledger.record_step(effect, TICKET, {"file_id": ticket.file_id})
             await self._adapters.slack.upload_bytes(ticket.upload_url, content)
         except AdapterError as error:
@@ -319,6 +334,8 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     if effect.effect_class == effects.POST and effect.state == "delivered" and effect.payload["what"] == "root":
         assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
         store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
+        if effect.lost_from is not None:  # it may be the card of a part of the ledger that was lost, with another number
+            return FollowUps((effects.card(effect.aggregate_id, effect.effect_key), *letter_drawn(tx, effect)))
     if effect.effect_class == effects.POST and effect.state == "failed" and effect.payload["what"] == "root":
         return FollowUps((_card_not_posted(tx, effect, now_ms),))
     letter = letter_drawn(tx, effect)
@@ -364,6 +381,16 @@ def _card_not_posted(tx: Tx, effect: Effect, now_ms: int) -> EffectIntent:
     assert quote is not None  # noqa: S101 -- it owes this effect
     text = words.card_not_posted(quote, effect.correlation_id, effect.last_error or "Slack refused it")
     return effects.reply(quote.quote_id, quote.requester, quote.channel, text, now_ms)
+
+
+def _filename(quote: Quote) -> str:
+    return f"{quote.quote_id}-v{quote.version}.pdf"
+
+
+def _earliest(effect: Effect) -> float:
+    """Return when (Unix seconds) the first try can have been, with some room for clocks that differ."""
+    first_ms = effect.created_at if effect.lost_from is None else min(effect.created_at, effect.lost_from)
+    return first_ms / 1000 - LOOK_BACK_SECONDS
 
 
 def _looks_the_same(effect: Effect) -> bool:

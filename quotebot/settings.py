@@ -176,6 +176,13 @@ class Settings(BaseSettings):
     health_port: Annotated[int, Field(ge=0, le=65_535)] | None = Field(
         None, description="Port on 127.0.0.1 for /healthz, /readyz and /metrics; without it nothing is served"
     )
+    backup_folder: Path | None = Field(
+        None, description="Where backups go, better on another disk; without it a folder `backups` in the data folder"
+    )
+    backup_hours: Annotated[int, Field(ge=0, le=744)] = Field(
+        24, description="Hours between two backups by the bot; 0: it makes none"
+    )
+    backup_keep: Annotated[int, Field(ge=1, le=1000)] = Field(7, description="How many backups are kept there")
     retry: Annotated[dict[str, RetryOverride], BeforeValidator(_retry_overrides), BeforeValidator(_from_text)] = Field(
         default_factory=dict,
         description='What differs from the retry matrix, by class: {"crm.create": {"retries": 8, "cap_seconds": 120}}',

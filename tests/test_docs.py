@@ -26,6 +26,7 @@ ENDLESS: Final = frozenset({"run", "sandbox"})  # looked up in their --help only
 BEFORE: Final = {
     ("resume",): (("pause", "crm", "--reason", "a test"),),
     ("ops", "cancel"): (("replay", "118"),),
+    ("restore",): (("backup", "--to", "copies"),),
     ("quote", "compare"): (("quote", "revise", "Q-2026-0042", "discount 5%", "--as", "U0REP"),),
 }
 
@@ -81,6 +82,7 @@ def real(arguments: tuple[str, ...], ledger: Path) -> list[str]:
         "Q-2026-0042": row["aggregate_id"],
     }
     quote = examples["Q-2026-0042"]
+    examples["copies/ledger-20261121T215000Z.db"] = str(next(Path("copies").glob("*.db"), "none"))
     ours = [examples.get(argument, argument).replace("Q-2026-0042", quote) for argument in arguments]
     return [argument for argument in ours if argument != "--wait"]  # no bot runs here
 

@@ -211,7 +211,7 @@ def _is_letter(effect: Row) -> bool:
 def _covered(facts: Facts, what: str, requests: Iterable[Row], effects: Iterable[Row]) -> Iterator[str]:
     """Each request was made under a claim that is older than it, and no claim made two."""
     starts = sorted(claim["started_at"] for effect in effects for claim in facts.claims_of.get(effect["id"], ()))
-    times = sorted(request["at"] * 1000 for request in requests)
+    times = sorted(at for request in requests if not facts.lost(at := request["at"] * 1000))
     if len(times) > len(starts):
         yield f"{what}: {len(times)} requests were seen, of {len(starts)} claims"
         return

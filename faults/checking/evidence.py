@@ -128,6 +128,7 @@ class Facts:
         self.tombstones = {row["operation_key"]: row for row in rows(self.ledger, "SELECT * FROM tombstones")}
         self.meta = {row["name"]: row["value"] for row in rows(self.ledger, "SELECT name, value FROM meta")}
         self.epochs = {row["epoch"]: row for row in rows(self.ledger, "SELECT * FROM epochs")}
+        self.generations = rows(self.ledger, "SELECT generation, backup_made_at, started_at FROM generations")
         self.effect = {row["id"]: row for row in self.effects}
         self.effect_by_key = {row["effect_key"]: row for row in self.effects}
         self.operation = {row["id"]: row for row in self.operations}
@@ -136,6 +137,10 @@ class Facts:
         self.effects_of = grouped(self.effects, "operation_id")
         self.events_of_effect = grouped(self.events, "effect_id")
         self.events_of_operation = grouped(self.events, "operation_key")
+
+    def lost(self, at_ms: float) -> bool:
+        """Tell whether what happened then is in no ledger any more: after a backup that was restored, and before that."""
+        return any(row["backup_made_at"] - self.slack_ms <= at_ms <= row["started_at"] + self.slack_ms for row in self.generations)
 
     @cached_property
     def purges(self) -> list[Row]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DAY_MS: Final = 86_400_000
 DELIVERIES_KEPT_MS: Final = 7 * DAY_MS
 ANSWERS_PER_BURIAL: Final = 1000  # SPEC: what a burial owes is numbered apart from what an execution owes
+CARDS_PER_GENERATION: Final = 1_000_000  # the card that a restore draws is numbered apart from both
 NOT_RECORDED: Final = ("Nothing was recorded", "Not sure it was recorded", "larger than")  # acknowledgements that promise nothing
 ENDS: Final = ("operation.applied", "operation.refused")
 
@@ -154,6 +155,7 @@ def _effect_keys(facts: Facts) -> Iterator[str]:
             parent_key = (operation or {}).get("operation_key")
             cycles = (operation or {}).get("cycle", 1)
             ordinals = [place, *(cycle * ANSWERS_PER_BURIAL + i for cycle in range(1, cycles + 1) for i in range(place + 1))]
+            ordinals += [row["generation"] * CARDS_PER_GENERATION for row in facts.generations]
             ordinals += range(place)  # after a replay that succeeded, what was owed before came from a burial
         if parent_key is None:
             yield f"effect {effect['id']} is owed by nothing that exists"

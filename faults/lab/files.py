@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.files import Files
+from ledger.disk import Disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,4 +54,41 @@ class TrappedFiles(Files):
     def remove(self, path: Path) -> None:
         """Pass, then do it."""
         self._trap.passes("file:remove")
+        super().remove(path)
+
+
+class TrappedDisk(Disk):
+    """Passes `trap` before every step in which the ledger's own files are copied, put aside and put in place."""
+
+    def __init__(self, trap: Trap) -> None:
+        self._trap = trap
+
+    def make_folder(self, folder: Path) -> None:
+        """Pass, then do it."""
+        self._trap.passes("disk:make_folder")
+        super().make_folder(folder)
+
+    def create(self, path: Path) -> None:
+        """Pass, then do it."""
+        self._trap.passes("disk:create")
+        super().create(path)
+
+    def sync(self, path: Path) -> None:
+        """Pass, then do it."""
+        self._trap.passes("disk:sync")
+        super().sync(path)
+
+    def rename(self, path: Path, to: Path) -> None:
+        """Pass, then do it."""
+        self._trap.passes(f"disk:rename{to.suffix}")
+        super().rename(path, to)
+
+    def link(self, path: Path, to: Path) -> None:
+        """Pass, then do it."""
+        self._trap.passes("disk:link")
+        super().link(path, to)
+
+    def remove(self, path: Path) -> None:
+        """Pass, then do it."""
+        self._trap.passes("disk:remove")
         super().remove(path)

@@ -7,8 +7,12 @@ import sqlite3
 from typing import TYPE_CHECKING, Final
 
 from faults.lab.database import engine
+from faults.lab.files import TrappedDisk
+from ledger.backup import backups_in
 from ledger.dead_letters import Filters
 from ledger.retention import purge
+from quotebot import restoring
+from quotebot.backups import folder_of, make_backup
 from quotebot.cli import letters, ops, quote_work
 from quotebot.domain.ruleset_sheets import edited, read_rows, to_sheets
 from quotebot.domain.rulesets import parse_ruleset
@@ -130,6 +134,17 @@ def dearer_pro(ruleset: Ruleset, version: str, price: str) -> Ruleset:
     return parse_ruleset(edited(ruleset, version, {"prices": [*others, *rows]}, []).document)
 
 
+async def backup(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot backup`."""
+    make_backup(settings, clock.now_ms(), disk=TrappedDisk(trap))
+
+
+async def restore(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot restore` of the newest backup."""
+    newest = backups_in(folder_of(settings))[0]
+    await restoring.restore(settings, newest.path, clock, actor=ACTOR, disk=TrappedDisk(trap), engine=engine(trap))
+
+
 async def _resolve(settings: Settings, clock: LabClock, trap: Trap, *, delivered: bool) -> None:
     async with terminal(settings, clock, trap) as ledger:
         found = dead_letters(ledger)
@@ -163,5 +178,7 @@ OPERATORS: Final[Mapping[str, Callable[[Settings, LabClock, Trap], Awaitable[Non
         prune,
         cancel_quote,
         change_ruleset,
+        backup,
+        restore,
     )
 }

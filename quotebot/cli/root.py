@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError
 from quotebot import __version__
 from quotebot.cli import (
     audit,
+    backup,
     catalog,
     completion,
     config,
@@ -62,6 +63,8 @@ app.command(policy.policy)
 app.command(audit.app)
 app.command(metrics.metrics)
 app.command(ledger.app)
+app.command(backup.backup)
+app.command(backup.restore)
 app.command(drill.drill)
 app.command(completion.completion)
 

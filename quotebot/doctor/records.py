@@ -8,6 +8,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger import integrity
+from ledger.backup import backups_in
 from ledger.database import DatabaseError
 from ledger.keyring import load_keyring, require_keys
 from ledger.measures import read_measures
@@ -15,11 +16,13 @@ from ledger.migrations import pending
 from ledger.sqlite_file import APPLICATION_ID, PRAGMAS
 from ledger.sqlite_tx import SqliteTx
 from ledger.verification import verify_within
+from quotebot.backups import folder_of
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.opening import schema_and_statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from ledger.database import Tx
 
@@ -27,6 +30,8 @@ T = TypeVar("T")
 WAL_BYTES_MAX: Final = 256 << 20  # four times what it is cut down to
 EVENTS_MAX: Final = 50_000  # verifying more takes longer than anybody waits for a doctor
 NAMED: Final = 3  # rows that are named; the others are counted
+BACKUP_LATE: Final = 2  # one that was missed is an accident, two are a habit
+DAY_HOURS: Final = 24
 NO_LEDGER: Final = "there is no ledger yet; the bot makes it"
 
 
@@ -125,6 +130,31 @@ async def audit(site: Site) -> Seen:
         return fine(f"{report.events:,} events are whole")
 
     return await _read(site, look)
+
+
+async def backups(site: Site) -> Seen:
+    """See how old the newest backup is."""
+    settings = site.settings
+    if not settings.ledger_path.exists():
+        return nothing(NO_LEDGER)
+    folder = folder_of(settings)
+    newest = next(iter(await asyncio.to_thread(backups_in, folder)), None)
+    if newest is None:
+        age = site.now_seconds() - await asyncio.to_thread(_begun_at, settings.ledger_path)
+        if settings.backup_hours and age < settings.backup_hours * 3600:
+            return nothing("the ledger is young: the bot makes the first backup")
+        return bad(f"there is no backup in {folder.absolute()}")
+    hours = (site.now_seconds() - newest.manifest.made_at / 1000) / 3600
+    words = f"the newest backup is {hours:,.1f} hours old ({newest.path.name})"
+    allowed = BACKUP_LATE * (settings.backup_hours or DAY_HOURS)
+    return bad(f"{words}; one every {allowed // BACKUP_LATE} hours is wanted") if hours > allowed else fine(words)
+
+
+def _begun_at(path: Path) -> float:
+    """Return when the ledger was made (Unix seconds), by its first migration."""
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        (first,) = connection.execute("SELECT min(applied_at) FROM schema_migrations").fetchone()
+    return float(first or 0) / 1000
 
 
 async def _read(site: Site, look: Callable[[Tx], Seen]) -> Seen:

@@ -150,6 +150,15 @@ CHECKS: Final = (
         records.audit,
     ),
     Check(
+        "backup.age",
+        "There is a backup of late",
+        "What was recorded since the newest backup is lost with the disk.",
+        "quotebot backup. If the bot makes none by itself, its log says why (backup); QUOTEBOT_BACKUP_FOLDER needs room.",
+        State.WARNING,
+        REFUSED,
+        records.backups,
+    ),
+    Check(
         "pdf.renders",
         "PDFs can be made",
         "Without the native libraries every document is a dead letter.",

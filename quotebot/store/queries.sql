@@ -410,3 +410,18 @@ RETURNING version;
 
 -- name: summary
 SELECT summary FROM quote_summaries WHERE quote_id = :quote_id AND version = :version;
+-- ------------------------------------------------------------------------------------------------------- generations
+
+-- name: quote_numbers
+SELECT year, last FROM quote_numbers;
+
+-- name: skip_quote_numbers
+INSERT INTO quote_numbers (year, last) VALUES (:year, :last)
+ON CONFLICT (year) DO UPDATE SET last = max(last, excluded.last);
+
+-- name: cards_of_open_quotes
+SELECT q.quote_id, q.root_effect_key, o.id AS operation_id, o.operation_key, o.correlation_id
+FROM quotes AS q JOIN operations AS o ON o.operation_key = q.created_by_operation
+WHERE q.thread_ts IS NOT NULL
+  AND q.state <> 'accepted' AND q.state <> 'lost' AND q.state <> 'cancelled' AND q.state <> 'expired'
+ORDER BY q.quote_id;

@@ -96,6 +96,16 @@ def sparse_wal(site: Site) -> None:
         log.truncate(300 << 20)  # a hole: it takes no room
 
 
+def backed_up_again(site: Site) -> Site:
+    quotebot("backup")(site)
+    return replace(site, now_seconds=time.time)
+
+
+def backed_up_long_ago(site: Site) -> Site:
+    quotebot("backup")(site)
+    return replace(site, now_seconds=lambda: time.time() + 3 * 86_400)
+
+
 def dead_effects(site: Site) -> list[str]:
     with contextlib.closing(sqlite3.connect(ledger(site))) as file:
         return [str(row) for (row,) in file.execute("SELECT id FROM effects WHERE state = 'failed' ORDER BY id").fetchall()]
@@ -212,6 +222,20 @@ LOCAL = [
         restore_key,
     ),
     Broken(
+        "backup.age",
+        State.WARNING,
+        "there is no backup in",
+        lambda site: replace(site, now_seconds=lambda: time.time() + 3 * 86_400),
+        backed_up_again,
+    ),
+    Broken(
+        "backup.age",
+        State.WARNING,
+        "72.0 hours old",
+        backed_up_long_ago,
+        lambda site: replace(site, now_seconds=time.time),
+    ),
+    Broken(
         "people.approvers",
         State.WARNING,
         "needs cfo",
@@ -299,9 +323,9 @@ async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:
     async with World(tmp_path / "world", scopes=SCOPES).serve() as world, bot_in(world, tmp_path / "bot"):
         results = await examine(Site(settings_for(world, tmp_path / "bot")), checks)
     states = {each.check.id: each.state for each in results}
-    assert {check_id for check_id, state in states.items() if state is not State.OK} == {"secrets.private"}, (
+    assert {check_id for check_id, state in states.items() if state is not State.OK} == {"secrets.private", "backup.age"}, (
         results
-    )  # there are none
+    )  # there are none yet
 
 
 def test_a_field_the_org_does_not_have_is_named() -> None:

@@ -1,0 +1,348 @@
+"""Backups: a copy of the ledger taken while the bot works, proven whole before it gets its name, with a manifest beside it.
+
+SQLite's own backup copies the pages in small steps, all inside one read transaction: every page is of the same moment, whatever is
+committed meanwhile, and no writer waits. (Without that transaction each commit of the bot would make it begin again; VACUUM INTO
+would also read one moment, but it can neither pause nor say how far it is.) The WAL grows by what is written meanwhile.
+
+    ledger-20261121T215000Z.db      the copy: one file, no WAL
+    ledger-20261121T215000Z.json    the manifest, written last: what has none is no backup
+
+The audit's keys are not in it: who holds both can write a ledger anew. Nor are the PDFs: a lost one is rendered again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from ledger.database import DatabaseError
+from ledger.disk import Disk
+from ledger.sqlite_file import APPLICATION_ID
+from ledger.sqlite_tx import SqliteTx
+from ledger.verification import verify_within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from ledger.chain import Keyring
+    from ledger.database import Row
+
+SCHEMA: Final = 1  # of the manifest
+PAGES_PER_STEP: Final = 256  # 1 MiB
+PAUSE_SECONDS: Final = 0.002  # between two steps, and between two pages of the audit: the bot's commits go first
+ROOM_BYTES: Final = 64 << 20  # left over for the bot, which may share the disk
+PARTIAL: Final = ".partial"
+_LOCK: Final = ".backup.lock"
+_READ_BYTES: Final = 1 << 20
+_EVENTS_MAX: Final = 1 << 62
+_PROBLEMS: Final = 3  # that are told
+
+Progress = Callable[[str, int, int], None]  # what is done, how much of it is done, of how much
+
+
+class BackupError(DatabaseError):
+    """A backup could not be made, or is not what it should be. The ledger is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a backup holds. `made_at` is the moment it shows, in Unix milliseconds; `tables` counts rows."""
+
+    schema: int
+    file: str
+    bytes: int
+    sha256: str
+    made_at: int
+    build: str
+    ledger_id: str
+    generation: int
+    last_event_id: int  # of the audit
+    migrations: int
+    tables: dict[str, int]
+
+    @property
+    def made(self) -> str:
+        """When, for people."""
+        return f"{datetime.fromtimestamp(self.made_at / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup on the disk."""
+
+    path: Path
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The ledger to copy, and what is needed to read it."""
+
+    path: Path
+    keyring: Keyring
+    statements: Mapping[str, str]
+    build: str
+    pages_per_step: int = PAGES_PER_STEP
+
+
+def back_up(source: Source, folder: Path, now_ms: int, *, disk: Disk | None = None, progress: Progress | None = None) -> Backup:
+    """Copy the ledger into `folder`, prove the copy, name it; blocks for as long as that takes.
+
+    Raises BackupError when it cannot be made or is not whole: then no file is left under a backup's name.
+    """
+    disk, tell = disk or Disk(), progress or _tell_nobody
+    try:
+        disk.make_folder(folder)
+        with _alone_in(folder):
+            _sweep(folder, disk)
+            _has_room(source.path, folder)
+            name = _free_name(folder, now_ms)
+            partial = folder / f"{name}.db{PARTIAL}"
+            try:
+                backup = _made(source, partial, folder / f"{name}.db", now_ms, disk, tell)
+            except BaseException:
+                disk.remove(partial)
+                raise
+            _name(backup, partial, disk)
+            return backup
+    except (OSError, sqlite3.Error) as error:
+        raise BackupError(
+            f"The backup into {folder} could not be made ({error}). The ledger is as it was, and earlier backups are untouched. "
+            "Look at that disk: is it full, read-only or failing?"
+        ) from error
+
+
+def verify(backup: Backup, keyring: Keyring, statements: Mapping[str, str], *, progress: Progress | None = None) -> None:
+    """Prove that a backup is what its manifest says, and whole. Raises BackupError with what is wrong."""
+    tell = progress or _tell_nobody
+    try:
+        if backup.path.stat().st_size != backup.manifest.bytes or _sha256(backup.path, tell) != backup.manifest.sha256:
+            raise _not_whole(backup.path, "its content is not the one that was written: the checksum differs")
+        tables = prove(backup.path, keyring, statements, tell)
+    except (OSError, sqlite3.Error) as error:
+        raise _not_whole(backup.path, str(error)) from error
+    if tables != backup.manifest.tables:
+        raise _not_whole(backup.path, "its tables have other numbers of rows than its manifest says")
+
+
+def backup_at(path: Path) -> Backup:
+    """Return the backup whose copy is at `path`. Raises BackupError when it has no manifest that can be read."""
+    beside = path.with_suffix(".json")
+    try:
+        values = json.loads(beside.read_text("utf-8"))
+        if values["schema"] != SCHEMA:
+            raise BackupError(f"{beside} was written by a newer build. Nothing was done. Use that build.")
+        manifest = Manifest(**{name: values[name] for name in Manifest.__slots__})
+    except FileNotFoundError as error:
+        raise BackupError(
+            f"There is no manifest {beside} beside {path.name}. Nothing was done. Name the .db file of a backup that "
+            "`quotebot backup` made, with its .json beside it."
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BackupError(f"{beside} is no manifest of a backup ({error!r}). Nothing was done. Use another backup.") from error
+    return Backup(path, manifest)
+
+
+def backups_in(folder: Path) -> list[Backup]:
+    """Return the backups in a folder, the newest first; what is none is passed over."""
+    found = []
+    for beside in folder.glob("ledger-*.json"):
+        path = beside.with_suffix(".db")
+        with contextlib.suppress(BackupError):
+            if path.exists():
+                found.append(backup_at(path))
+    return sorted(found, key=lambda backup: (backup.manifest.made_at, backup.path.name), reverse=True)
+
+
+def keep_newest(folder: Path, keep: int, *, disk: Disk | None = None) -> list[Path]:
+    """Remove all but the newest `keep` backups and return what was removed. The manifest goes first: a half one is none."""
+    disk = disk or Disk()
+    removed = []
+    for backup in backups_in(folder)[max(1, keep) :]:
+        disk.remove(backup.path.with_suffix(".json"))
+        disk.remove(backup.path)
+        removed.append(backup.path)
+    return removed
+
+
+def prove(path: Path, keyring: Keyring, statements: Mapping[str, str], progress: Progress | None) -> dict[str, int]:
+    """Prove that the file is a whole ledger, its references and its audit too; return its numbers of rows. Raises BackupError."""
+    tell = progress or _tell_nobody
+    with contextlib.closing(_connect(path)) as connection:
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        if application_id != APPLICATION_ID:
+            raise _not_whole(path, "it is not a Quotebot ledger")
+        tell("Checking every page", 0, 0)
+        found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({_PROBLEMS})")]
+        if found != ["ok"]:
+            raise _not_whole(path, "; ".join(found))
+        strays = connection.execute("PRAGMA foreign_key_check").fetchmany(_PROBLEMS)
+        if strays:
+            raise _not_whole(path, f"{strays[0][0]} has rows that refer to nothing")
+        tell("Checking the audit", 0, 0)
+        connection.execute("BEGIN")
+        report = verify_within(_PacedTx(connection, statements, None), keyring, events_max=_EVENTS_MAX)
+        if report is not None and report.finding is not None:
+            finding = report.finding
+            raise _not_whole(path, f"its audit is not whole: {finding.table} {finding.row}: {finding.meaning}")
+        return _tables(connection)
+
+
+class _PacedTx(SqliteTx):
+    """Lets whoever else works in this process go first, page after page."""
+
+    __slots__ = ()
+
+    def all(self, name: str, /, **parameters: object) -> list[Row]:
+        time.sleep(PAUSE_SECONDS)
+        return super().all(name, **parameters)
+
+
+def _made(source: Source, partial: Path, final: Path, now_ms: int, disk: Disk, tell: Progress) -> Backup:
+    disk.create(partial)
+    facts, tables = _copied(source, partial, tell)
+    disk.sync(partial)
+    if prove(partial, source.keyring, source.statements, tell) != tables:
+        raise _not_whole(final, "it has other numbers of rows than the ledger had")
+    manifest = Manifest(
+        schema=SCHEMA,
+        file=final.name,
+        bytes=partial.stat().st_size,
+        sha256=_sha256(partial, tell),
+        made_at=now_ms,
+        build=source.build,
+        tables=tables,
+        **facts,
+    )
+    return Backup(final, manifest)
+
+
+def _copied(origin: Source, partial: Path, tell: Progress) -> tuple[dict[str, Any], dict[str, int]]:
+    """Copy the pages of one moment; return what is known of that moment, and its numbers of rows."""
+
+    def paced(status: int, remaining: int, total: int) -> None:
+        del status
+        tell("Copying", total - remaining, total)
+        time.sleep(PAUSE_SECONDS)
+
+    with contextlib.closing(_connect(origin.path)) as source, contextlib.closing(sqlite3.connect(partial)) as target:
+        source.execute("BEGIN")
+        facts = _facts(source)  # the first read: from here on it is this moment
+        source.backup(target, pages=origin.pages_per_step, progress=paced)
+        tables = _tables(source)
+        target.execute("PRAGMA journal_mode = DELETE")  # one file, whole by itself
+    return facts, tables
+
+
+def _facts(connection: sqlite3.Connection) -> dict[str, Any]:
+    (ledger_id,) = connection.execute("SELECT value FROM meta WHERE name = 'ledger_id'").fetchone()
+    (last_event_id,) = connection.execute("SELECT coalesce(max(id), 0) FROM audit_events").fetchone()
+    (migrations,) = connection.execute("SELECT count(*) FROM schema_migrations").fetchone()
+    return {
+        "ledger_id": ledger_id,
+        "generation": generation_of(connection),
+        "last_event_id": last_event_id,
+        "migrations": migrations,
+    }
+
+
+def generation_of(connection: sqlite3.Connection) -> int:
+    """Return the generation of an open ledger: 1 before it was ever restored; a schema that knows none is of the first, too."""
+    knows = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'generations'").fetchone()
+    if knows is None:
+        return 1
+    (generation,) = connection.execute("SELECT coalesce(max(generation), 1) FROM generations").fetchone()
+    return int(generation)
+
+
+def _tables(connection: sqlite3.Connection) -> dict[str, int]:
+    names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
+    counts = {}
+    for (name,) in names.fetchall():
+        (counts[name],) = connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()  # noqa: S608 -- a table's own name
+    return counts
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open a ledger that is only read. Other threads' commits do not disturb it."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _name(backup: Backup, partial: Path, disk: Disk) -> None:
+    """Give the copy its name, then write its manifest: only with that it is a backup."""
+    folder, beside = backup.path.parent, backup.path.with_suffix(".json")
+    disk.rename(partial, backup.path)
+    text = json.dumps(asdict(backup.manifest), indent=2) + "\n"
+    fresh = beside.with_name(beside.name + PARTIAL)
+    disk.write(fresh, text.encode())
+    disk.sync(fresh)
+    disk.rename(fresh, beside)
+    disk.sync_folder(folder)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep two backups from sweeping each other's files. The kernel lets go of the lock when the process dies."""
+    lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BackupError(f"Another backup into {folder} is under way. This one did nothing. Wait for it.") from error
+    else:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _sweep(folder: Path, disk: Disk) -> None:
+    """Remove what a backup that was cut off has left: unfinished files, and a copy without its manifest."""
+    unnamed = [path for path in folder.glob("ledger-*.db") if not path.with_suffix(".json").exists()]
+    for path in [*folder.glob(f"ledger-*{PARTIAL}*"), *unnamed]:
+        disk.remove(path)
+
+
+def _has_room(path: Path, folder: Path) -> None:
+    needed = path.stat().st_size + ROOM_BYTES
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise BackupError(
+            f"There is no room for a backup in {folder}: {needed >> 20:,} MiB are needed, {free >> 20:,} are free. Nothing was "
+            "written. Make room there, or choose another folder (QUOTEBOT_BACKUP_FOLDER)."
+        )
+
+
+def _free_name(folder: Path, now_ms: int) -> str:
+    stem = f"ledger-{datetime.fromtimestamp(now_ms / 1000, tz=UTC):%Y%m%dT%H%M%SZ}"
+    names = (stem, *(f"{stem}-{number}" for number in range(2, 1000)))
+    return next(name for name in names if not (folder / f"{name}.json").exists())
+
+
+def _sha256(path: Path, tell: Progress) -> str:
+    digest, done, total = hashlib.sha256(), 0, path.stat().st_size
+    with path.open("rb") as file:
+        while block := file.read(_READ_BYTES):
+            digest.update(block)
+            done += len(block)
+            tell("Checksum", done, total)
+    return digest.hexdigest()
+
+
+def _not_whole(path: Path, why: str) -> BackupError:
+    return BackupError(f"{path} is not a whole backup: {why}. The ledger is as it was. Use another backup, and check the disk.")
+
+
+def _tell_nobody(what: str, done: int, total: int) -> None:
+    del what, done, total

@@ -1,0 +1,85 @@
+"""A ledger that is put back to a backup begins a new generation, in which nothing owed is taken for undone.
+
+Between the backup and the restore the bot may have done whatever was owed, and Slack and Salesforce keep it. So every effect
+that is not settled is in doubt: its next claim looks first where the other side can be asked, and repeats it under its own key
+where a repetition is harmless. The same holds for what a command of the backup comes to owe when it is executed, and for a time
+for everything: a command that arrives again, or a slot that is due again, may have been done in the lost part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ledger.machine import EffectState
+from ledger.records import Effect, Trouble
+from ledger.settlement import QUOTEBOT, record_attempt
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+
+DOUBT_MS: Final = 3 * 86_400_000  # what is delivered again, or fired again, is so within hours
+LOST: Final = Trouble(
+    "uncertain", "The ledger was put back to a backup: this may have been done in the part that was lost.", maybe_sent=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How a generation begins: from which backup, by whom. `number` is above that of every generation known of."""
+
+    number: int
+    backup_made_at: int
+    backup_sha256: str
+    started_by: str
+
+
+def begin_generation(ledger: Ledger, tx: Tx, now: int, beginning: Beginning) -> int:
+    """Begin a generation in an open transaction; return how many effects are in doubt by that.
+
+    The ledger has an epoch, and every other epoch is closed and its claims taken back.
+    """
+    for row in tx.all("unsettled_effects"):
+        _doubt(ledger, tx, now, Effect.of(row))
+    doubted = tx.all("doubt_lost", lost_from=beginning.backup_made_at, now=now)
+    in_doubt: int = sum(row["state"] != EffectState.FAILED for row in doubted)
+    tx.one(
+        "insert_generation",
+        generation=beginning.number,
+        backup_made_at=beginning.backup_made_at,
+        backup_sha256=beginning.backup_sha256,
+        doubt_until=now + DOUBT_MS,
+        started_by=beginning.started_by,
+        now=now,
+    )
+    details = {
+        "generation": beginning.number,
+        "backup_made_at": beginning.backup_made_at,
+        "backup_sha256": beginning.backup_sha256,
+        "in_doubt": in_doubt,
+    }
+    ledger.audit.append(tx, now, "ledger.restored", actor=beginning.started_by, actor_type="operator", after=details)
+    return in_doubt
+
+
+def _doubt(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
+    """Take what waits for tried by a process that is gone: claimed, and its end not known."""
+    due = effect.next_attempt_at
+    row = tx.one("claim_effect", id=effect.id, fence=effect.fence, epoch=ledger.epoch, lease_until=now + ledger.lease_ms, now=now)
+    assert row is not None  # noqa: S101 -- read in this very transaction
+    claimed = Effect.of(row)
+    ledger.audit.of_effect(tx, now, "effect.claimed", claimed, actor=QUOTEBOT, retry_count=claimed.attempts)
+    record_attempt(tx, now, claimed, outcome="died", trouble=LOST)
+    tx.one(
+        "doubt_effect",
+        id=claimed.id,
+        fence=claimed.fence,
+        claims=effect.claims,
+        spent=0,
+        next_attempt_at=due,
+        category=LOST.category,
+        last_error=LOST.error,
+        now=now,
+    )
+    ledger.audit.of_effect(tx, now, "effect.uncertain", claimed, failure_category=LOST.category, recovery_action="reconcile")

@@ -1,0 +1,70 @@
+"""Backups of an installation: where they go, when one is due, how many are kept. The work itself is ledger/backup.py's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from ledger.backup import Backup, Progress, Source, back_up, backups_in, keep_newest, verify
+from ledger.keyring import load_keyring, require_keys
+from quotebot import __version__
+from quotebot.opening import schema_and_statements
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ledger.clock import Clock
+    from ledger.disk import Disk
+    from quotebot.settings import Settings
+
+FOLDER: Final = "backups"
+HOUR_MS: Final = 3_600_000
+log = structlog.get_logger(__name__)
+
+
+def folder_of(settings: Settings) -> Path:
+    """Return where backups go."""
+    return settings.backup_folder or settings.data_dir / FOLDER
+
+
+def make_backup(
+    settings: Settings, now_ms: int, *, folder: Path | None = None, disk: Disk | None = None, progress: Progress | None = None
+) -> Backup:
+    """Make a proven backup and return it; blocks. In the configured folder (not in a `folder` that is given) old ones go.
+
+    Raises DatabaseError: then there is no new backup, and the earlier ones are as they were.
+    """
+    require_keys(settings.data_dir)
+    _, statements = schema_and_statements()
+    source = Source(settings.ledger_path, load_keyring(settings.data_dir, may_create=False), statements, __version__)
+    backup = back_up(source, folder or folder_of(settings), now_ms, disk=disk, progress=progress)
+    if folder is None:
+        keep_newest(folder_of(settings), settings.backup_keep, disk=disk)
+    return backup
+
+
+def prove_backup(settings: Settings, backup: Backup, *, progress: Progress | None = None) -> None:
+    """Prove that a backup is whole, by this installation's audit keys. Raises DatabaseError with what is wrong."""
+    require_keys(settings.data_dir)
+    _, statements = schema_and_statements()
+    verify(backup, load_keyring(settings.data_dir, may_create=False), statements, progress=progress)
+
+
+def is_due(settings: Settings, now_ms: int) -> bool:
+    """Tell whether it is time for the next backup: by the newest one there is, so a restart makes none too many."""
+    if not settings.backup_hours:
+        return False
+    newest = next(iter(backups_in(folder_of(settings))), None)
+    return newest is None or not newest.manifest.made_at <= now_ms < newest.manifest.made_at + settings.backup_hours * HOUR_MS
+
+
+async def keep_backups(settings: Settings, clock: Clock) -> Backup | None:
+    """Make a backup when one is due. One step of the bot's housekeeping, on a thread of its own. Raises as make_backup does."""
+    now = clock.now_ms()
+    if not await asyncio.to_thread(is_due, settings, now):
+        return None
+    backup = await asyncio.to_thread(make_backup, settings, now)
+    log.info("backup.made", file=backup.path.name, bytes=backup.manifest.bytes, rows=sum(backup.manifest.tables.values()))
+    return backup

@@ -1,0 +1,147 @@
+"""`quotebot backup` and `restore`: a proven copy of the ledger, also beside a running bot, and the way back to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 -- cyclopts reads it
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from quotebot.cli import exits, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ledger.backup import Backup, Progress
+    from quotebot.settings import Settings
+
+
+def backup(
+    *,
+    to: Path | None = None,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Copy the ledger as it is at this moment, prove the copy, and write its manifest. The bot may run and is not held up.
+
+    The audit's keys (audit-*.key) and the PDFs are not in it. Keep copies of the keys apart from the backups: without them nobody
+    can tell whether a ledger is whole. A PDF that is lost is rendered again, byte for byte.
+
+    Parameters
+    ----------
+    to
+        The folder. Without it the configured one (QUOTEBOT_BACKUP_FOLDER), where all but the newest are removed.
+    json_output
+        Print JSON.
+    """
+    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
+    from quotebot.backups import make_backup  # noqa: PLC0415 -- see root.py
+
+    settings = existing_site()
+    with following() as progress:
+        made = make_backup(settings, SystemClock().now_ms(), folder=to, progress=progress)
+    if json_output:
+        print(json.dumps({"schema_version": 1, "path": str(made.path.absolute()), **asdict(made.manifest)}, indent=2))
+    else:
+        print(f"{made.path.absolute()} ({words(made)}) is whole.")
+    return exits.OK
+
+
+async def restore(
+    file: Path,
+    *,
+    yes: Annotated[bool, Parameter(negative="")] = False,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Put the ledger back to a backup. No bot may run on it; what was recorded since the backup is lost here.
+
+    Slack and Salesforce keep what was done since. So whatever the backup still owes is looked for there before it is done again,
+    open quotes' cards are drawn as the ledger has them, and no quote number that may have been given out since is ever given out
+    again. The ledger as it is now is put aside in a folder `replaced-...`. A restore that is cut off leaves either ledger, whole.
+
+    Parameters
+    ----------
+    file
+        The .db file of a backup, with its .json beside it.
+    yes
+        Do not ask.
+    json_output
+        Print JSON.
+    """
+    import asyncio  # noqa: PLC0415 -- see root.py
+
+    from ledger.backup import backup_at  # noqa: PLC0415 -- see root.py
+    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
+    from quotebot import restoring  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    settings = load_settings()
+    chosen = backup_at(file)
+    lost = await asyncio.to_thread(restoring.present, settings)
+    held = "is not there, or cannot be read" if lost.operations is None else f"has {lost.operations:,} commands"
+    exits.complain(f"{file.name} ({words(chosen)}). The ledger at {settings.ledger_path.absolute()} {held}.")
+    if not yes and not _agreed():
+        exits.complain("Nothing was changed.")
+        return exits.REFUSED
+    with following() as progress:
+        done = await restoring.restore(settings, file, SystemClock(), actor=opened.operator(), progress=progress)
+    replaced = None if done.replaced is None else str(done.replaced.absolute())
+    if json_output:
+        numbers = {str(year): last for year, last in done.numbers.items()}
+        told = {"generation": done.generation, "in_doubt": done.in_doubt, "numbers_after": numbers, "replaced": replaced}
+        print(json.dumps({"schema_version": 1, **told}, indent=2))
+        return exits.OK
+    after = ", ".join(f"{last:,} ({year})" for year, last in done.numbers.items())
+    print(f"The ledger is the one of {chosen.manifest.made}, generation {done.generation}. Quote numbers go on after {after}.")
+    print(f"{done.in_doubt:,} effects are in doubt: the bot looks for each before it does it again. Start it: quotebot run")
+    print(f"The ledger that was replaced: {replaced}")
+    return exits.OK
+
+
+def _agreed() -> bool:
+    """Ask, on a terminal; elsewhere nobody is there to agree."""
+    if not sys.stdin.isatty():
+        exits.complain("Give --yes to go on without being asked.")
+        return False
+    return input("Put it back to that? What was recorded since is lost here. [y/N] ").strip().casefold() in ("y", "yes")
+
+
+def existing_site() -> Settings:
+    """Return the settings of an installation that has a ledger. Raises ConfigurationError."""
+    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
+
+    settings = load_settings()
+    if not settings.ledger_path.exists():
+        raise ConfigurationError(
+            f"There is no ledger at {settings.ledger_path.absolute()}. Nothing was done. "
+            "Set QUOTEBOT_DATA_DIR to the bot's data folder."
+        )
+    return settings
+
+
+def words(made: Backup) -> str:
+    """Return what is in a backup."""
+    tables = made.manifest.tables
+    size = made.manifest.bytes / 2**20
+    return (
+        f"{size:,.1f} MiB of {made.manifest.made}: {tables['operations']:,} commands, {tables['effects']:,} effects, "
+        f"{tables['audit_events']:,} audit events"
+    )
+
+
+@contextlib.contextmanager
+def following() -> Iterator[Progress]:
+    """Show how far it is on a terminal, and nothing elsewhere."""
+    from rich.console import Console  # noqa: PLC0415 -- see root.py
+    from rich.progress import Progress as Bar  # noqa: PLC0415 -- see root.py
+
+    with Bar(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield show

@@ -1,0 +1,51 @@
+"""What the quotes need when the ledger was put back to a backup: numbers never given out before, and cards drawn as things are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ledger.outbox import Cause, owe
+from ledger.settlement import QUOTEBOT
+from quotebot import effects
+from quotebot.domain.quote_numbers import numbers_skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledger.audit import Audit
+    from ledger.database import Tx
+
+CARDS_PER_GENERATION: Final = 1_000_000  # they are numbered apart from whatever else the quote's first command owes
+
+
+def last_numbers(tx: Tx) -> dict[int, int]:
+    """Return the last number given out, by year."""
+    return {row["year"]: row["last"] for row in tx.all("quote_numbers")}
+
+
+def skip_numbers(tx: Tx, replaced: Mapping[int, int], made_at: int, now: int) -> dict[int, int]:
+    """Go on above every number that may have been given out since the backup was made; return where, by year. Times in ms."""
+    skipped = numbers_skipped(last_numbers(tx), replaced, made_at, now)
+    for year, last in skipped.items():
+        tx.one("skip_quote_numbers", year=year, last=last)
+    return skipped
+
+
+def draw_open_cards(tx: Tx, audit: Audit, now: int, generation: int) -> None:
+    """Owe every open quote's card once more: it may show what happened in the part that was lost."""
+    for row in tx.all("cards_of_open_quotes"):
+        cause = Cause(
+            row["operation_id"], row["operation_key"], row["correlation_id"], first_ordinal=generation * CARDS_PER_GENERATION
+        )
+        for owed in owe(tx, audit, now, cause, [effects.card(row["quote_id"], row["root_effect_key"])]):
+            audit.append(
+                tx,
+                now,
+                "effect.owed",
+                actor=QUOTEBOT,
+                actor_type="system",
+                operation_key=row["operation_key"],
+                correlation_id=row["correlation_id"],
+                aggregate_id=row["quote_id"],
+                after=owed,
+            )

@@ -1,0 +1,110 @@
+"""Backups from the terminal, and the bot's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from quotebot.backups import folder_of, keep_backups
+from quotebot.settings import Settings
+from tests.quotebot.parts import ManualClock
+from tests.rig import read_ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.quotebot.cli.conftest import Run
+
+HOUR = 3_600_000
+
+
+def test_a_backup_says_where_it_is_and_what_it_holds(command: Run, dead: Path) -> None:
+    done = command("backup")
+    folder = dead.parent / "backups"
+    (path,) = folder.glob("*.db")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{path} (")
+    (row,) = read_ledger(dead, "SELECT count(*) AS n FROM operations")
+    assert f"{row['n']} commands, " in done.stdout
+
+
+def test_a_backup_elsewhere_is_told_as_json_and_nothing_there_is_removed(command: Run, dead: Path, tmp_path: Path) -> None:
+    told = [json.loads(command("backup", "--to", str(tmp_path / "usb"), "--json").stdout) for _ in range(9)]
+    assert len(list((tmp_path / "usb").glob("*.db"))) == len(told)
+    assert {each["schema_version"] for each in told} == {1}
+    assert told[0]["tables"] == told[8]["tables"]
+    assert told[0]["path"].startswith(str(tmp_path / "usb"))
+    assert not (dead.parent / "backups").exists()
+
+
+def test_without_a_ledger_or_its_keys_nothing_is_written(command: Run, tmp_path: Path) -> None:
+    done = command("backup")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "There is no ledger" in done.stderr
+    assert not (tmp_path / "bot").exists()
+
+
+def test_a_lost_key_is_told_before_anything_is_copied(command: Run, dead: Path) -> None:
+    (dead.parent / "audit-0001.key").unlink()
+    done = command("backup")
+    assert (done.returncode, "audit-0001.key is missing" in done.stderr) == (69, True)
+    assert not (dead.parent / "backups").exists()
+
+
+def test_the_bot_makes_one_when_it_is_due_and_keeps_so_many(dead: Path, tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=dead.parent, backup_folder=tmp_path / "kept", backup_hours=6, backup_keep=2)
+    clock = ManualClock()
+    made = []
+    for hours in (0, 1, 4, 1, 6, 6, 5):
+        clock.advance(hours * HOUR)
+        made.append(asyncio.run(keep_backups(settings, clock)) is not None)
+    assert made == [True, False, False, True, True, True, False]
+    assert folder_of(settings) == tmp_path / "kept"
+    assert len(list((tmp_path / "kept").glob("*.json"))) == 2
+
+
+def test_a_bot_that_is_told_so_makes_none(dead: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=dead.parent, backup_hours=0)
+    assert asyncio.run(keep_backups(settings, ManualClock())) is None
+    assert not folder_of(settings).exists()
+
+
+def only_backup(folder: Path) -> str:
+    (path,) = folder.glob("*.db")
+    return str(path)
+
+
+def test_a_restore_says_what_it_put_back_and_where_the_old_ledger_is(command: Run, dead: Path) -> None:
+    command("backup")
+    done = command("restore", only_backup(dead.parent / "backups"), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "generation 2" in done.stdout
+    assert "effects are in doubt: the bot looks for each before it does it again" in done.stdout
+    assert str(next(dead.parent.glob("replaced-*"))) in done.stdout
+    assert f"The ledger at {dead} has " in done.stderr
+    assert command("audit", "verify").returncode == 0
+    assert command("doctor", "--offline", "--only", "ledger.schema", "--only", "audit").returncode == 0
+
+
+def test_a_restore_as_json_has_the_numbers_it_skipped(command: Run, dead: Path) -> None:
+    command("backup")
+    done = command("restore", only_backup(dead.parent / "backups"), "--yes", "--json")
+    told = json.loads(done.stdout)
+    assert (told["schema_version"], told["generation"]) == (1, 2)
+    (row,) = read_ledger(dead, "SELECT max(last) AS last FROM quote_numbers")
+    assert row["last"] in told["numbers_after"].values()
+
+
+def test_nobody_there_to_agree_is_no_yes(command: Run, dead: Path) -> None:
+    command("backup")
+    before = dead.read_bytes()
+    done = command("restore", only_backup(dead.parent / "backups"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.endswith("Give --yes to go on without being asked.\nNothing was changed.\n")
+    assert dead.read_bytes() == before
+
+
+def test_a_file_that_is_no_backup_is_refused_with_words(command: Run, dead: Path) -> None:
+    done = command("restore", str(dead), "--yes")
+    assert (done.returncode, "There is no manifest" in done.stderr) == (69, True)
