@@ -76,6 +76,14 @@ def test_every_scope_says_what_it_is_for(text: str) -> None:
     assert [scope for scope, line in listed.items() if line is None] == []
 
 
+def test_the_documentation_justifies_every_scope_and_event_of_the_manifest_and_no_other(checkout: Path) -> None:
+    page = (checkout / "docs/slack.md").read_text(encoding="utf-8").partition("## What the app may do")[2]
+    rows = re.findall(r"^\| `([a-z:_]+)` \| (\S.*) \|$", page, re.MULTILINE)
+    assert {scope for scope, _ in rows} == SCOPES
+    assert len(rows) == len(SCOPES)
+    assert {name for name in EVENTS if f"`{name}`" in page} == EVENTS
+
+
 def test_only_known_events_are_subscribed(manifest: dict[str, Any]) -> None:
     assert set(manifest["settings"].get("event_subscriptions", {}).get("bot_events", [])) == EVENTS
 
