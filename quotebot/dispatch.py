@@ -35,8 +35,8 @@ log = structlog.get_logger(__name__)
 class Performer(Protocol):
     """Does the deeds. One implementation knows the adapters; the dispatcher knows only this."""
 
-    async def perform(self, effect: Effect) -> Delivered:
-        """Do it. Raises AdapterError."""
+    async def perform(self, effect: Effect) -> Settlement:
+        """Do it, or say what it comes to without. Raises AdapterError."""
         ...
 
     async def look_up(self, effect: Effect) -> Delivered | None:

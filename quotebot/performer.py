@@ -16,8 +16,8 @@ from adapters.pdf import render_key
 from adapters.salesforce import SalesforceLine, SalesforceQuote
 from ledger import keys
 from ledger.gates import Gate, family
-from ledger.records import Delivered, Effect, EffectIntent, FollowUps
-from quotebot import effects, figures, letter_words, words
+from ledger.records import Delivered, Effect, EffectIntent, FollowUps, Settlement
+from quotebot import effects, figures, letter_words, roots, words
 from quotebot.documents import Seller, quote_document
 from quotebot.domain import money
 from quotebot.domain.avoidance import avoidances
@@ -70,8 +70,8 @@ class QuotePerformer:
         self._seller = seller
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
 
-    async def perform(self, effect: Effect) -> Delivered:
-        """Do the deed. Raises AdapterError."""
+    async def perform(self, effect: Effect) -> Settlement:
+        """Do the deed, or find that it is needless. Raises AdapterError."""
         match effect.effect_class:
             case effects.POST:
                 return await (self._post(effect) if what_of(effect) is None else self._surface.post(effect))
@@ -117,7 +117,9 @@ class QuotePerformer:
         return Delivered(found.ts, {"channel": found.channel, "ts": found.ts}, already_there=True)
 
     def may_have_happened(self, effect: Effect) -> bool:
-        """An upload shows nothing to anybody before its last call; every other deed is one call."""
+        """An upload shows nothing to anybody before its last call; every other deed is one call, perhaps refused."""
+        if roots.GONE in effect.steps:
+            return False
         return effect.effect_class != effects.FILE or UPLOADED in effect.steps
 
     async def start_over(self, effect: Effect) -> None:
@@ -164,30 +166,38 @@ class QuotePerformer:
         paused = {gate.name: gate.reason or "" for gate in gates if gate.state == "held" and gate.until_at is None}
         return quote, _owed(rows, paused), approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
 
-    async def _post(self, effect: Effect) -> Delivered:
+    async def _post(self, effect: Effect) -> Settlement:
         quote = await self._quote(effect)
         if effect.payload["what"] == "root":
             card = await self._card(effect)
             text, blocks, thread_ts = card.text, card.blocks, None
         else:
             text, blocks, thread_ts = effect.payload["text"], [], quote.thread_ts
-        posted = await self._adapters.slack.post(
-            channel=quote.channel,
-            text=text,
-            blocks=blocks,
-            thread_ts=thread_ts,
-            key=effect.effect_key,
-            correlation_id=effect.correlation_id,
-        )
+        try:
+            posted = await self._adapters.slack.post(
+                channel=quote.channel,
+                text=text,
+                blocks=blocks,
+                thread_ts=thread_ts,
+                key=effect.effect_key,
+                correlation_id=effect.correlation_id,
+            )
+        except AdapterError as error:
+            if thread_ts is None:
+                raise
+            return await roots.given_up(self._ledger, effect, quote, error)
         return Delivered(posted.ts, {"channel": posted.channel, "ts": posted.ts})
 
-    async def _update_card(self, effect: Effect) -> Delivered:
+    async def _update_card(self, effect: Effect) -> Settlement:
         quote = await self._quote(effect)
         card = await self._card(effect)
         assert quote.thread_ts is not None  # noqa: S101 -- the effect waits for the root
-        await self._adapters.slack.update(
-            channel=quote.channel, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
-        )
+        try:
+            await self._adapters.slack.update(
+                channel=quote.channel, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
+            )
+        except AdapterError as error:
+            return await roots.given_up(self._ledger, effect, quote, error)
         return Delivered(quote.thread_ts, {})
 
     async def _reply(self, effect: Effect) -> Delivered:
@@ -294,6 +304,10 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     if effect.effect_class == effects.POST and effect.state == "delivered" and effect.payload["what"] == "root":
         assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
         store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
+        if "replaces" in effect.payload:  # what was drawn meanwhile went to the card that is gone
+            return FollowUps((effects.card(effect.aggregate_id, effect.effect_key),))
+    if roots.GONE in effect.steps and effect.state == "superseded":
+        return roots.replaced(tx, effect, now_ms)
     if effect.effect_class == effects.POST and effect.state == "failed" and effect.payload["what"] == "root":
         return FollowUps((_card_not_posted(tx, effect, now_ms),))
     letter = letter_drawn(tx, effect)

@@ -104,6 +104,14 @@ RETURNING quote_id;
 UPDATE quotes SET thread_ts = :thread_ts, updated_at = :now WHERE quote_id = :quote_id
 RETURNING quote_id;
 
+-- name: replace_root
+INSERT INTO replaced_roots (quote_id, dead_ts, post_key, replaced_at) VALUES (:quote_id, :dead_ts, :post_key, :now)
+ON CONFLICT (quote_id, dead_ts) DO NOTHING
+RETURNING post_key;
+
+-- name: replaced_root
+SELECT post_key FROM replaced_roots WHERE quote_id = :quote_id AND dead_ts = :dead_ts;
+
 -- name: count_approvals
 SELECT count(*) AS requests FROM approvals WHERE quote_id = :quote_id AND quote_version = :quote_version;
 

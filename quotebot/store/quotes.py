@@ -185,6 +185,16 @@ def set_thread(tx: Tx, quote_id: str, thread_ts: str, now: int) -> None:
     tx.one("set_thread", quote_id=quote_id, thread_ts=thread_ts, now=now)
 
 
+def replace_root(tx: Tx, quote_id: str, dead_ts: str, post_key: str, now: int) -> str:
+    """Remember which post replaces a card that is gone; returns the key of the one that does, which may be an earlier one."""
+    if tx.one("replace_root", quote_id=quote_id, dead_ts=dead_ts, post_key=post_key, now=now) is not None:
+        return post_key
+    row = tx.one("replaced_root", quote_id=quote_id, dead_ts=dead_ts)
+    assert row is not None  # noqa: S101 -- it was in the way of ours
+    found: str = row["post_key"]
+    return found
+
+
 def transport(tx: Tx, operation_id: int) -> dict[str, Any]:
     """Return the transport metadata of the operation's first delivery (its response_url)."""
     row = tx.one("transport_of_operation", operation_id=operation_id)
