@@ -163,7 +163,7 @@ class QuotePerformer:
         rows = [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
         rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]  # a superseded one owes apart
         gates = [Gate.of(row) for row in tx.all("all_gates")]
-        paused = {gate.name: gate.reason or "" for gate in gates if gate.state == "held" and gate.until_at is None}
+        paused = {gate.name: gate for gate in gates if gate.state == "held" and gate.until_at is None}
         return quote, _owed(rows, paused), approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
 
     async def _post(self, effect: Effect) -> Settlement:
@@ -351,7 +351,7 @@ def _looks_the_same(effect: Effect) -> bool:
     return effect.state in ("pending", "uncertain") and effect.category not in (None, Failure.AUTH.value)
 
 
-def _owed(rows: list[Effect], paused: dict[str, str]) -> tuple[OwedEffect, ...]:
+def _owed(rows: list[Effect], paused: dict[str, Gate]) -> tuple[OwedEffect, ...]:
     """Return the newest PDF and CRM effects as the card shows them; a PDF is there when its upload is."""
     latest: dict[Literal["PDF", "CRM"], Effect] = {}
     for effect in rows:
@@ -362,7 +362,7 @@ def _owed(rows: list[Effect], paused: dict[str, str]) -> tuple[OwedEffect, ...]:
     return tuple(_owed_line(label, effect, paused) for label, effect in latest.items())
 
 
-def _owed_line(label: Literal["PDF", "CRM"], effect: Effect, paused: dict[str, str]) -> OwedEffect:
+def _owed_line(label: Literal["PDF", "CRM"], effect: Effect, paused: dict[str, Gate]) -> OwedEffect:
     if effect.state == "delivered" and effect.effect_class != effects.RENDER:
         link = (effect.result or {}).get("permalink")
         detail = effect.external_ref if label == "CRM" else None
@@ -371,7 +371,8 @@ def _owed_line(label: Literal["PDF", "CRM"], effect: Effect, paused: dict[str, s
         return OwedEffect(label, "failed", effect.correlation_id, effect.last_error)
     for name in (effect.effect_class, family(effect.effect_class)):
         if name in paused:
-            return OwedEffect(label, "paused", effect.correlation_id, paused[name])
+            gate = paused[name]
+            return OwedEffect(label, "paused", effect.correlation_id, gate.reason, since=gate.held_at)
     return OwedEffect(label, "pending", effect.correlation_id)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ledger import keys
 from quotebot.domain import pricing as pricing_rules
 from quotebot.domain.lifecycle import require
-from quotebot.domain.quotes import Closing, Quote, QuoteState, Sending, quote_id_for
+from quotebot.domain.quotes import Closing, Freezing, Quote, QuoteState, Sending, quote_id_for
 from quotebot.store import approvals
 
 if TYPE_CHECKING:
@@ -220,6 +220,7 @@ def _quote(tx: Tx, row: Row) -> Quote:
         thread_ts=row["thread_ts"],
         revised_by=row["revised_by"],
         revised_at=row["revised_at"],
+        frozen=None if row["frozen_by"] is None else Freezing(row["frozen_by"], row["frozen_at"]),
         sent=None if row["sent_by"] is None else Sending(row["recipient"], row["sent_by"], row["sent_at"]),
         closing=None if closed_by is None else Closing(row["closing_reason"], closed_by, row["closed_at"]),
         superseded=bool(row["superseded"]),

@@ -85,7 +85,16 @@ def standing(bench: Bench) -> tuple[str, int]:
 
 def rows(bench: Bench) -> dict[str, list[dict[str, Any]]]:
     """Everything that a command could have changed but for what counts its deliveries."""
-    tables = ("quotes", "quote_versions", "superseded_versions", "quote_sendings", "quote_closings", "approvals", "effects")
+    tables = (
+        "quotes",
+        "quote_versions",
+        "superseded_versions",
+        "quote_freezings",
+        "quote_sendings",
+        "quote_closings",
+        "approvals",
+        "effects",
+    )
     return {table: bench.rows(f"SELECT * FROM {table}") for table in tables}  # noqa: S608 -- own table names
 
 
