@@ -182,14 +182,17 @@ class SlackApi:
         thread = {"thread_ts": thread_ts} if thread_ts else {}
         await self._call("chat.postEphemeral", body={**_content(channel, text, blocks), **thread, "user": user})
 
-    async def respond(self, response_url: str, *, text: str, blocks: Sequence[Json] = ()) -> None:
-        """Answer the person through the address their gesture brought. NOT_FOUND: the address has expired or is used up."""
+    async def respond(self, response_url: str, *, text: str, blocks: Sequence[Json] = (), replace: bool = False) -> None:
+        """Answer the person through the address their gesture brought. NOT_FOUND: the address has expired or is used up.
+
+        `replace` puts the answer in the place of the private message that the gesture was made on.
+        """
         target = _address(response_url, "response_url")
         if target.host_port_subcomponent not in self._response_url_hosts or not _private(target):
             raise _refused_host("response_url")
         _accept("message", message_problems(text, list(blocks)))
         message = {"text": text, **({"blocks": list(blocks)} if blocks else {})}
-        content = {**message, "response_type": "ephemeral", "replace_original": False}
+        content = {**message, "response_type": "ephemeral", "replace_original": replace}
         await self._send("response_url", target, json.dumps(content).encode(), "application/json", self._timeout_seconds)
 
     async def open_view(self, *, trigger_id: str, view: Json) -> None:

@@ -77,7 +77,7 @@ class Mentions:
                 said = words.by_command_only(None)
             case question:
                 event, reads = body["event"], Reads(self.surface.ledger, rules)
-                said = await reads.answer(question, event["user"], event.get("user_team") or body["team_id"])
+                said, blocks = await reads.shown(question, event["user"], event.get("user_team") or body["team_id"])
         return said, blocks
 
     async def _tell(self, event: Body, text: str, blocks: Blocks) -> None:

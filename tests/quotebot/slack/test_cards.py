@@ -261,7 +261,7 @@ def test_an_automatic_approval_says_that_nobody_had_to_decide() -> None:
         ),
         (
             (OwedEffect("CRM", "paused", "c-7f91", "Login expired.", since=MORNING),),
-            "⏸️ CRM paused since 21 Nov 2026 10:31 UTC, ref c-7f91: Login expired. Your quote is safe: it is written to Salesforce when",
+            "⏸️ CRM paused since 21 Nov 2026 10:31 UTC, ref c-7f91: Login expired. Your quote is safe: it is written to Sales",
         ),
         ((PDF, CRM), "PDF in this thread · Salesforce 0Q0000000000001AAA"),
         ((PDF, OwedEffect("CRM", "delivered", "c-7f91")), "PDF in this thread · Salesforce updated"),
