@@ -109,6 +109,9 @@ RETURNING quote_id;
 UPDATE quotes SET thread_ts = :thread_ts, updated_at = :now WHERE quote_id = :quote_id
 RETURNING quote_id;
 
+-- name: quote_of_thread
+SELECT quote_id FROM quotes WHERE thread_ts = :thread_ts AND channel = :channel AND team_id = :team_id;
+
 -- name: replace_root
 INSERT INTO replaced_roots (quote_id, dead_ts, post_key, replaced_at) VALUES (:quote_id, :dead_ts, :post_key, :now)
 ON CONFLICT (quote_id, dead_ts) DO NOTHING

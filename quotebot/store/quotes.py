@@ -185,6 +185,12 @@ def set_thread(tx: Tx, quote_id: str, thread_ts: str, now: int) -> None:
     tx.one("set_thread", quote_id=quote_id, thread_ts=thread_ts, now=now)
 
 
+def of_thread(tx: Tx, channel: str, thread_ts: str, team_id: str) -> Quote | None:
+    """Return the quote whose card is the root of a thread, or None."""
+    row = tx.one("quote_of_thread", channel=channel, thread_ts=thread_ts, team_id=team_id)
+    return None if row is None else load(tx, row["quote_id"])
+
+
 def replace_root(tx: Tx, quote_id: str, dead_ts: str, post_key: str, now: int) -> str:
     """Remember which post replaces a card that is gone; returns the key of the one that does, which may be an earlier one."""
     if tx.one("replace_root", quote_id=quote_id, dead_ts=dead_ts, post_key=post_key, now=now) is not None:
