@@ -1,7 +1,8 @@
 """Slack's Web API, and the two addresses it hands out: response_url and the upload address.
 
 A call becomes one HTTP request, a refusal an `AdapterError` read from the table in `slack_errors`. Nothing here retries, sleeps or
-decides. An append carries our key in its message metadata, so that `find` can tell whether a lost answer had come true.
+decides. An append carries our key in its message metadata, so that `find` can tell whether a lost answer had come true. What
+breaks a limit of Block Kit is refused here (VALIDATION, "block_kit") and not sent.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from yarl import URL
 
+from adapters.block_kit import message_problems, view_problems
 from adapters.failures import AdapterError, Failure
 from adapters.slack_errors import ADDRESS_STATUSES, refusal, translated, unreadable
 
@@ -31,6 +33,7 @@ METADATA_EVENT_TYPE = "quotebot_delivery"
 FILES_ORIGIN = URL("https://files.slack.com")  # where Slack takes uploads, besides its API host
 FIND_PAGES_MAX = 5
 FIND_PAGE_MESSAGES = 200
+PROBLEMS_NAMED_MAX = 3
 ANSWER_BYTES_MAX = 64 * 1024  # of a response_url or an upload address: they say "ok"
 
 
@@ -188,21 +191,27 @@ class SlackApi:
         thread = {"thread_ts": thread_ts} if thread_ts else {}
         await self._call("chat.postEphemeral", body={**_content(channel, text, blocks), **thread, "user": user})
 
-    async def respond(self, response_url: str, *, text: str, blocks: Sequence[Json] = ()) -> None:
-        """Answer the person through the address their gesture brought. NOT_FOUND: the address has expired or is used up."""
+    async def respond(self, response_url: str, *, text: str, blocks: Sequence[Json] = (), replace: bool = False) -> None:
+        """Answer the person through the address their gesture brought. NOT_FOUND: the address has expired or is used up.
+
+        `replace` puts the answer in the place of the private message that the gesture was made on.
+        """
         target = _address(response_url, "response_url")
         if target.host_port_subcomponent not in self._response_url_hosts or not _private(target):
             raise _refused_host("response_url")
+        _accept("message", message_problems(text, list(blocks)))
         message = {"text": text, **({"blocks": list(blocks)} if blocks else {})}
-        content = {**message, "response_type": "ephemeral", "replace_original": False}
+        content = {**message, "response_type": "ephemeral", "replace_original": replace}
         await self._send("response_url", target, json.dumps(content).encode(), "application/json", self._timeout_seconds)
 
     async def open_view(self, *, trigger_id: str, view: Json) -> None:
         """Open a modal for the gesture of `trigger_id`. EXPIRED: more than three seconds ago, or already used."""
+        _accept("form", view_problems(view))
         await self._call("views.open", body={"trigger_id": trigger_id, "view": view})
 
     async def publish_home(self, *, user: str, view: Json, correlation_id: str) -> None:
         """Replace one person's App Home."""
+        _accept("Home tab", view_problems(view))
         await self._call("views.publish", body={"user_id": user, "view": view}, headers={"X-Request-Id": correlation_id})
 
     async def upload_url(self, *, filename: str, length: int) -> UploadTicket:
@@ -297,7 +306,20 @@ class SlackApi:
 
 def _content(channel: str, text: str, blocks: Sequence[Json]) -> Json:
     """What every message has. Slack must not turn names in it into mentions or links: our mentions are ids already."""
+    _accept("message", message_problems(text, list(blocks)))
     return {"channel": channel, "text": text, **({"blocks": list(blocks)} if blocks else {}), "parse": "none", "link_names": False}
+
+
+def _accept(what: str, problems: list[str]) -> None:
+    """Let pass what Slack would take. Raises AdapterError (VALIDATION) naming the places, and none of the texts."""
+    if problems:
+        named = "; ".join(problems[:PROBLEMS_NAMED_MAX])
+        more = f" and {len(problems) - PROBLEMS_NAMED_MAX} more" if len(problems) > PROBLEMS_NAMED_MAX else ""
+        raise AdapterError(
+            Failure.VALIDATION,
+            "block_kit",
+            f"Slack would refuse this {what} ({named}{more}): nothing was sent. It is a bug of ours.",
+        )
 
 
 def _key_of(message: Json) -> str | None:

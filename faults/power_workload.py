@@ -32,9 +32,9 @@ from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.domain.quotes import QuoteState
 from quotebot.domain.rulesets import parse_ruleset_toml
 from quotebot.execution import Executor
+from quotebot.follow_ups import follow_ups
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
 from quotebot.opening import open_database
-from quotebot.performer import follow_ups
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:

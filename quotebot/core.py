@@ -27,18 +27,19 @@ from quotebot.deciding import burial_answer
 from quotebot.directory import Directory
 from quotebot.dispatch import Dispatcher
 from quotebot.execution import Executor
+from quotebot.follow_ups import follow_ups
 from quotebot.housekeeping import LEASES_PER_LIFE, Housekeeper, Job
 from quotebot.jobs import jobs as scheduled_jobs
 from quotebot.metrics import PAGE_SECONDS, Metrics, page_path, write_page
 from quotebot.opening import load_rules, matrix, open_audit, open_database
 from quotebot.outside import Outside, build_performer, connect_outside
-from quotebot.performer import QuotePerformer, follow_ups
 from quotebot.polling import POLL_SECONDS
 from quotebot.ruleset_changes import RulesetChanges
 from quotebot.scheduler import Scheduler
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
+    from quotebot.performer import QuotePerformer
     from collections.abc import Awaitable, Callable
 
     from ledger.database import Database

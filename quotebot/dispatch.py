@@ -35,8 +35,8 @@ log = structlog.get_logger(__name__)
 class Performer(Protocol):
     """Does the deeds. One implementation knows the adapters; the dispatcher knows only this."""
 
-    async def perform(self, effect: Effect) -> Delivered:
-        """Do it. Raises AdapterError."""
+    async def perform(self, effect: Effect) -> Settlement:
+        """Do it, or say what it comes to without. Raises AdapterError."""
         ...
 
     async def look_up(self, effect: Effect) -> Delivered | None:
@@ -227,8 +227,10 @@ class Dispatcher:
         if judged is Verdict.PAUSE:
             return Hold(trouble)
         if judged is Verdict.DEAD:
-            # An answer to one person that cannot arrive any more is needless: the quote's card shows the outcome.
-            return Drop(trouble) if effect.semantics == "repeat_once" else Bury(trouble)
+            # An answer to one person that cannot arrive any more is needless: the quote's card shows the outcome. One that Slack
+            # would refuse wherever it went is a bug of ours, for people to see.
+            needless = effect.semantics == "repeat_once" and error.failure is not Failure.VALIDATION
+            return Drop(trouble) if needless else Bury(trouble)
         spent = judged is not Verdict.WAIT
         delay = policy.next_delay(effect.attempts + spent, self._draw, error.retry_after_seconds)
         if delay is None:

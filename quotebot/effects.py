@@ -30,6 +30,11 @@ def root(quote_id: str) -> EffectIntent:
     return _intent(POST, quote_id, quote_id, {"what": "root", "quote_id": quote_id})
 
 
+def root_again(quote_id: str, dead_ts: str) -> EffectIntent:
+    """Post the card anew, as the root of a new thread, in the place of one that somebody deleted."""
+    return _intent(POST, quote_id, quote_id, {"what": "root", "quote_id": quote_id, "replaces": dead_ts})
+
+
 def card(quote_id: str, root_key: str) -> EffectIntent:
     """Show the quote's current state on its card. A newer one makes this one needless."""
     return _intent(CARD, quote_id, quote_id, {"quote_id": quote_id}, after=root_key, supersede_key=f"card:{quote_id}")

@@ -134,6 +134,26 @@ def unreadable_changes(problems: tuple[str, ...], example: str) -> str:
     return _listed("I cannot read that:", problems, "Nothing was recorded", example)
 
 
+def change_proposed(quote: Quote, differences: str, preview: str) -> str:
+    """Show what a change that was asked for in the thread would come to; `differences` and `preview` are mrkdwn."""
+    head = f"I understood a change of {title(quote)}:"
+    return f"{head}\n{differences}\n{preview}. Nothing was changed yet. Make it v{quote.version + 1}?"
+
+
+def how_is_it_meant(unsure: tuple[str, ...]) -> str:
+    """Ask back when a word may say how a number is meant."""
+    named = ", ".join(f'"{words.escape(word)}"' for word in unsure[:5])
+    return (
+        f"I am not sure how the numbers are meant: {named}. Nothing was changed. Say it as `200 pro` (the new quantity), "
+        "`add 10 sso`, `remove support`, `term 24m` or `discount 12%`; several with commas."
+    )
+
+
+def too_long_for_a_button(quote_id: str) -> str:
+    """Say how to make a change that no button can carry."""
+    return f"That is too much for a button: type it as `{revision_example(quote_id)}`."
+
+
 def reason_needed(quote_id: str) -> str:
     """Refuse to lose a quote without a word."""
     return f"Say why {quote_id} was lost: `/quote lost {quote_id}: too expensive`. Nothing was changed."

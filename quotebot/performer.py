@@ -16,8 +16,8 @@ from adapters.pdf import render_key
 from adapters.salesforce import SalesforceLine, SalesforceQuote
 from ledger import keys
 from ledger.gates import Gate, family
-from ledger.records import Delivered, Effect, EffectIntent, FollowUps
-from quotebot import effects, figures, letter_words, words
+from ledger.records import Delivered, Effect, FollowUps, Settlement
+from quotebot import effects, figures, roots, words
 from quotebot.documents import Seller, quote_document
 from quotebot.domain import money
 from quotebot.domain.avoidance import avoidances
@@ -25,15 +25,15 @@ from quotebot.domain.policy import evaluate
 from quotebot.domain.preview import free_discount
 from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
-from quotebot.model_effects import Model, ModelEffects, summary_arrived
-from quotebot.reading_work import answer_follows
+from quotebot.follow_ups import follow_ups, quote_of
+from quotebot.model_effects import Model, ModelEffects
 from quotebot.slack.cards import Card, OwedEffect, status_card
 from quotebot.slack.offers import offer_blocks, problem_blocks
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store import readings
 from quotebot.store.rulesets import ActiveRuleset
-from quotebot.surface_effects import SurfaceEffects, drawn_again, letter_drawn, settled, what_of
+from quotebot.surface_effects import SurfaceEffects, drawn_again, what_of
 
 if TYPE_CHECKING:
     from adapters.artefacts import Artefacts
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 LOOK_BACK_SECONDS: Final = 60  # the other side's clock may differ from ours
 TICKET, UPLOADED = "ticket", "uploaded"  # durable steps of an upload
 _FAILED: Final = ("failed", "discarded")
-_LABELS: Final = {effects.RENDER: "The PDF", effects.FILE: "The PDF", effects.CRM: "The write to Salesforce"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +75,8 @@ class QuotePerformer:
         self._seller = seller
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
 
-    async def perform(self, effect: Effect) -> Delivered:
-        """Do the deed. Raises AdapterError."""
+    async def perform(self, effect: Effect) -> Settlement:
+        """Do the deed, or find that it is needless. Raises AdapterError."""
         match effect.effect_class:
             case effects.POST | effects.CARD:
                 return await self._show(effect)
@@ -101,7 +100,7 @@ class QuotePerformer:
             return await model.extract(effect, ruleset.catalogue)
         return await model.summarize(effect, await self._quote(effect))
 
-    async def _show(self, effect: Effect) -> Delivered:
+    async def _show(self, effect: Effect) -> Settlement:
         """Post or redraw a message: of a quote's thread, or of the surface beside it."""
         of_a_quote, posts = what_of(effect) is None, effect.effect_class == effects.POST
         if of_a_quote:
@@ -152,7 +151,9 @@ class QuotePerformer:
         return Delivered(found.ts, {"channel": found.channel, "ts": found.ts}, already_there=True)
 
     def may_have_happened(self, effect: Effect) -> bool:
-        """An upload shows nothing to anybody before its last call; every other deed is one call."""
+        """An upload shows nothing to anybody before its last call; every other deed is one call, perhaps refused."""
+        if roots.GONE in effect.steps:
+            return False
         return effect.effect_class != effects.FILE or UPLOADED in effect.steps or effect.lost_from is not None
 
     async def start_over(self, effect: Effect) -> None:
@@ -196,34 +197,42 @@ class QuotePerformer:
         rows = [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
         rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]  # a superseded one owes apart
         gates = [Gate.of(row) for row in tx.all("all_gates")]
-        paused = {gate.name: gate.reason or "" for gate in gates if gate.state == "held" and gate.until_at is None}
+        paused = {gate.name: gate for gate in gates if gate.state == "held" and gate.until_at is None}
         away = approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
         return quote, _owed(rows, paused), away, readings.summary_of(tx, quote_id, quote.version)
 
-    async def _post(self, effect: Effect) -> Delivered:
+    async def _post(self, effect: Effect) -> Settlement:
         quote = await self._quote(effect)
         if effect.payload["what"] == "root":
             card = await self._card(effect)
             text, blocks, thread_ts = card.text, card.blocks, None
         else:
             text, blocks, thread_ts = effect.payload["text"], [], quote.thread_ts
-        posted = await self._adapters.slack.post(
-            channel=quote.channel,
-            text=text,
-            blocks=blocks,
-            thread_ts=thread_ts,
-            key=effect.effect_key,
-            correlation_id=effect.correlation_id,
-        )
+        try:
+            posted = await self._adapters.slack.post(
+                channel=quote.channel,
+                text=text,
+                blocks=blocks,
+                thread_ts=thread_ts,
+                key=effect.effect_key,
+                correlation_id=effect.correlation_id,
+            )
+        except AdapterError as error:
+            if thread_ts is None:
+                raise
+            return await roots.given_up(self._ledger, effect, quote, error)
         return Delivered(posted.ts, {"channel": posted.channel, "ts": posted.ts})
 
-    async def _update_card(self, effect: Effect) -> Delivered:
+    async def _update_card(self, effect: Effect) -> Settlement:
         quote = await self._quote(effect)
         card = await self._card(effect)
         assert quote.thread_ts is not None  # noqa: S101 -- the effect waits for the root
-        await self._adapters.slack.update(
-            channel=quote.channel, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
-        )
+        try:
+            await self._adapters.slack.update(
+                channel=quote.channel, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
+            )
+        except AdapterError as error:
+            return await roots.given_up(self._ledger, effect, quote, error)
         return Delivered(quote.thread_ts, {})
 
     async def _reply(self, effect: Effect) -> Delivered:
@@ -312,7 +321,7 @@ class QuotePerformer:
         return None if found is None else Delivered(found.record_id, {"record_id": found.record_id}, already_there=True)
 
     async def _quote(self, effect: Effect) -> Quote:
-        quote = await self._ledger.database.read(lambda tx: _quote_of(tx, effect))
+        quote = await self._ledger.database.read(lambda tx: quote_of(tx, effect))
         if quote is None:
             raise AdapterError(Failure.INTERNAL, "unknown_quote", f"There is no quote {effect.aggregate_id}.")
         return quote
@@ -321,66 +330,6 @@ class QuotePerformer:
         card = await self.status(effect.aggregate_id)
         assert card is not None  # noqa: S101 -- its quote was just loaded
         return card
-
-
-def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
-    """Owe what a settled or replayed effect entails: the upload after the render, the card that shows what is still owed."""
-    if what_of(effect) is not None:
-        return settled(tx, effect)
-    if effect.effect_class == effects.SUMMARIZE:
-        return _summary_follows(tx, effect, now_ms)
-    if effect.effect_class == effects.EXTRACT:
-        return FollowUps(letter_drawn(tx, effect), commands=answer_follows(tx, effect, now_ms))
-    if effect.effect_class == effects.POST and effect.state == "delivered" and effect.payload["what"] == "root":
-        assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
-        store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
-        if effect.lost_from is not None:  # it may be the card of a part of the ledger that was lost, with another number
-            return FollowUps((effects.card(effect.aggregate_id, effect.effect_key), *letter_drawn(tx, effect)))
-    if effect.effect_class == effects.POST and effect.state == "failed" and effect.payload["what"] == "root":
-        return FollowUps((_card_not_posted(tx, effect, now_ms),))
-    letter = letter_drawn(tx, effect)
-    if effect.effect_class not in _LABELS or _looks_the_same(effect):
-        return FollowUps(letter)
-    root = store.root_effect_key(tx, effect.aggregate_id)
-    owed = [effects.card(effect.aggregate_id, root), *letter]
-    if effect.state == "failed":
-        quote = _quote_of(tx, effect)
-        assert quote is not None  # noqa: S101 -- it owes this effect
-        reason = effect.last_error or "it failed"
-        text = words.dead_letter(_LABELS[effect.effect_class], effect.correlation_id, reason, quote)
-        owed.append(effects.notice(effect.aggregate_id, root, text))
-    if effect.cycle > 1 and effect.state == "delivered" and effect.effect_class != effects.RENDER:
-        quote = _quote_of(tx, effect)
-        assert quote is not None  # noqa: S101 -- it owes this effect
-        text = letter_words.recovered(_LABELS[effect.effect_class], quote, effect.correlation_id)
-        owed.append(effects.notice(effect.aggregate_id, root, text))
-    if effect.effect_class == effects.RENDER and effect.state == "delivered":
-        assert effect.result is not None  # noqa: S101 -- delivered
-        owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
-    return FollowUps(tuple(owed))
-
-
-def _summary_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
-    """Show the approvers what the model said, if it may be shown. The card never waits for it."""
-    letter, quote = letter_drawn(tx, effect), _quote_of(tx, effect)
-    assert quote is not None  # noqa: S101 -- it owes this effect
-    if not summary_arrived(tx, effect, quote, now_ms):
-        return FollowUps(letter)
-    return FollowUps((effects.card(quote.quote_id, store.root_effect_key(tx, quote.quote_id)), *letter))
-
-
-def _quote_of(tx: Tx, effect: Effect) -> Quote | None:
-    """Return what an effect is about: a document and a record are of the version that was approved, whatever came after it."""
-    version = effect.payload.get("version")
-    return store.load(tx, effect.aggregate_id) if version is None else store.load_version(tx, effect.aggregate_id, version)
-
-
-def _card_not_posted(tx: Tx, effect: Effect, now_ms: int) -> EffectIntent:
-    """Without its card the thread does not exist: the requester is told over the response_url of the creating command."""
-    quote = store.load(tx, effect.aggregate_id)
-    assert quote is not None  # noqa: S101 -- it owes this effect
-    text = words.card_not_posted(quote, effect.correlation_id, effect.last_error or "Slack refused it")
-    return effects.reply(quote.quote_id, quote.requester, quote.channel, text, now_ms)
 
 
 def _filename(quote: Quote) -> str:
@@ -393,12 +342,7 @@ def _earliest(effect: Effect) -> float:
     return first_ms / 1000 - LOOK_BACK_SECONDS
 
 
-def _looks_the_same(effect: Effect) -> bool:
-    """Tell whether the card would not change: an attempt that will be repeated stays "pending" on it."""
-    return effect.state in ("pending", "uncertain") and effect.category not in (None, Failure.AUTH.value)
-
-
-def _owed(rows: list[Effect], paused: dict[str, str]) -> tuple[OwedEffect, ...]:
+def _owed(rows: list[Effect], paused: dict[str, Gate]) -> tuple[OwedEffect, ...]:
     """Return the newest PDF and CRM effects as the card shows them; a PDF is there when its upload is."""
     latest: dict[Literal["PDF", "CRM"], Effect] = {}
     for effect in rows:
@@ -409,7 +353,7 @@ def _owed(rows: list[Effect], paused: dict[str, str]) -> tuple[OwedEffect, ...]:
     return tuple(_owed_line(label, effect, paused) for label, effect in latest.items())
 
 
-def _owed_line(label: Literal["PDF", "CRM"], effect: Effect, paused: dict[str, str]) -> OwedEffect:
+def _owed_line(label: Literal["PDF", "CRM"], effect: Effect, paused: dict[str, Gate]) -> OwedEffect:
     if effect.state == "delivered" and effect.effect_class != effects.RENDER:
         link = (effect.result or {}).get("permalink")
         detail = effect.external_ref if label == "CRM" else None
@@ -418,7 +362,8 @@ def _owed_line(label: Literal["PDF", "CRM"], effect: Effect, paused: dict[str, s
         return OwedEffect(label, "failed", effect.correlation_id, effect.last_error)
     for name in (effect.effect_class, family(effect.effect_class)):
         if name in paused:
-            return OwedEffect(label, "paused", effect.correlation_id, paused[name])
+            gate = paused[name]
+            return OwedEffect(label, "paused", effect.correlation_id, gate.reason, since=gate.held_at)
     return OwedEffect(label, "pending", effect.correlation_id)
 
 

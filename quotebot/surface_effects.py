@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.failures import AdapterError, Failure
 from ledger.dead_letters import DeadLetters
-from ledger.records import Delivered, FollowUps
-from quotebot import __version__, effects
+from ledger.records import Delivered, Drop, FollowUps, Trouble
+from quotebot import __version__, effects, roots
 from quotebot.slack.home import home_view, load_home
 from quotebot.slack.letters import letter_card
 from quotebot.store import letters as store
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from adapters.slack import SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from ledger.records import Effect, EffectIntent
+    from ledger.records import Effect, EffectIntent, Settlement
     from quotebot.domain.letters import LetterCard
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import Card
@@ -40,7 +40,7 @@ class SurfaceEffects:
     slack: SlackApi
     rules: Rules
 
-    async def draw(self, effect: Effect) -> Delivered:
+    async def draw(self, effect: Effect) -> Settlement:
         """Replace a Home tab or the card of a dead letter. Raises AdapterError."""
         return await (self._publish_home(effect) if what_of(effect) == HOME else self._update_letter(effect))
 
@@ -64,13 +64,18 @@ class SurfaceEffects:
         await self.slack.publish_home(user=user, view=home_view(home), correlation_id=effect.correlation_id)
         return Delivered(None, {})
 
-    async def _update_letter(self, effect: Effect) -> Delivered:
+    async def _update_letter(self, effect: Effect) -> Settlement:
         drawn, card = await self._letter(effect)
         assert card is not None  # noqa: S101 -- the effect waits for its posting
         assert card.ts is not None  # noqa: S101 -- likewise
-        await self.slack.update(
-            channel=card.channel, ts=card.ts, text=drawn.text, blocks=drawn.blocks, correlation_id=effect.correlation_id
-        )
+        try:
+            await self.slack.update(
+                channel=card.channel, ts=card.ts, text=drawn.text, blocks=drawn.blocks, correlation_id=effect.correlation_id
+            )
+        except AdapterError as error:
+            if error.code not in roots.CODES:
+                raise
+            return Drop(Trouble(error.failure.value, f"Somebody deleted this card ({error.code}): there is nothing to update."))
         return Delivered(card.ts, {})
 
     async def _letter(self, effect: Effect) -> tuple[Card, LetterCard | None]:

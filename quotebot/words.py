@@ -263,8 +263,10 @@ def standing(quote: Quote) -> str:
     """Return where a quote stands, and who brought it there when, as far as that is a person's deed."""
     if quote.closing is not None:
         return f"{state_words(quote.state)} by {mention(quote.closing.closed_by)} on {utc_text(quote.closing.closed_at)}"
-    if quote.sent is not None:
+    if quote.sent is not None and quote.state is QuoteState.SENT:
         return f"{state_words(quote.state)} by {mention(quote.sent.sent_by)} on {utc_text(quote.sent.sent_at)}"
+    if quote.frozen is not None and quote.state is QuoteState.FINALIZED:
+        return f"{state_words(quote.state)} by {mention(quote.frozen.frozen_by)} on {utc_text(quote.frozen.frozen_at)}"
     approval = quote.approval
     if approval is not None and approval.state in _DECIDED and quote.state in (QuoteState.APPROVED, QuoteState.REJECTED):
         return decided_words(approval)

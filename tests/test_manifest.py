@@ -12,6 +12,7 @@ import yaml
 
 from quotebot.sandbox.slack.listing import COMMAND, listing
 from quotebot.sandbox.slack.listing import SCOPES as GRANTED
+from quotebot.slack.verbs import VERBS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +77,18 @@ def test_every_scope_says_what_it_is_for(text: str) -> None:
     assert [scope for scope, line in listed.items() if line is None] == []
 
 
+def test_the_page_of_the_sandbox_completes_every_verb_and_no_other() -> None:
+    assert {verb["text"] for verb in listing()["verbs"]} == {f"/quote {verb}" for verb in VERBS.values()}
+
+
+def test_the_documentation_justifies_every_scope_and_event_of_the_manifest_and_no_other(checkout: Path) -> None:
+    page = (checkout / "docs/slack.md").read_text(encoding="utf-8").partition("## What the app may do")[2]
+    rows = re.findall(r"^\| `([a-z:_]+)` \| (\S.*) \|$", page, re.MULTILINE)
+    assert {scope for scope, _ in rows} == SCOPES
+    assert len(rows) == len(SCOPES)
+    assert {name for name in EVENTS if f"`{name}`" in page} == EVENTS
+
+
 def test_only_known_events_are_subscribed(manifest: dict[str, Any]) -> None:
     assert set(manifest["settings"].get("event_subscriptions", {}).get("bot_events", [])) == EVENTS
 
@@ -97,4 +110,5 @@ def test_the_sandbox_knows_the_very_commands_shortcuts_and_scopes_of_the_manifes
     commands = [{name: command[name] for name in COMMAND} for command in manifest["features"]["slash_commands"]]
     assert told["commands"] == commands, "copy them into quotebot/sandbox/slack/listing.py"
     assert told["shortcuts"] == manifest["features"].get("shortcuts", []), "copy them into quotebot/sandbox/slack/listing.py"
+    assert told["messages_tab"] == manifest["features"]["app_home"]["messages_tab_enabled"], "copy it into the listing"
     assert set(manifest["oauth_config"]["scopes"]["bot"]) == GRANTED, "copy them into quotebot/sandbox/slack/listing.py"

@@ -87,7 +87,7 @@ def checked_actor(name: str | None, otherwise: str) -> str:
 
 def follow(ledger: Ledger) -> FollowUpDecision:
     """Return what else a replayed, discarded or resolved row entails: the quote's card shows it."""
-    from quotebot.performer import follow_ups  # noqa: PLC0415 -- see root.py
+    from quotebot.follow_ups import follow_ups  # noqa: PLC0415 -- see root.py
 
     return lambda tx, effect: follow_ups(tx, effect, ledger.clock.now_ms())
 

@@ -72,6 +72,8 @@ def facts(quote: Quote) -> dict[str, Any]:
         "decided_role": None if approval is None else approval.decided_role,
         "decided_at": None if approval is None else approval.decided_at,
         "decision_reason": None if approval is None else approval.decision_reason,
+        "finalized_by": None if quote.frozen is None else quote.frozen.frozen_by,
+        "finalized_at": None if quote.frozen is None else quote.frozen.frozen_at,
         "sent_to": None if sent is None else sent.recipient,
         "sent_by": None if sent is None else sent.sent_by,
         "sent_at": None if sent is None else sent.sent_at,

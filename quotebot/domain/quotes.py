@@ -67,6 +67,14 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True)
+class Freezing:
+    """Who finalized a version, and when."""
+
+    frozen_by: str
+    frozen_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sending:
     """That one version was sent: to whom, as a person wrote it, and who says so. Quotebot itself mails nobody."""
 
@@ -103,7 +111,8 @@ class Quote:
     thread_ts: str | None = None  # ts of the status card, the thread's root; None until Slack answered
     revised_by: str | None = None  # who made this version of the one before it; None for the first
     revised_at: int | None = None
-    sent: Sending | None = None  # of this version
+    frozen: Freezing | None = None  # of this version: who finalized it
+    sent: Sending | None = None  # likewise
     closing: Closing | None = None
     superseded: bool = False  # there is a newer version; `state` is the one this version ended in
 

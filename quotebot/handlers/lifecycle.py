@@ -16,7 +16,7 @@ from quotebot.domain.changes import Changes, changed
 from quotebot.domain.lifecycle import allowed, may_be_changed
 from quotebot.domain.price_requests import as_of
 from quotebot.domain.pricing import Pricing, price, renewed, request_of
-from quotebot.domain.quotes import Closing, Quote, QuoteState, Sending
+from quotebot.domain.quotes import Closing, Freezing, Quote, QuoteState, Sending
 from quotebot.domain.special_terms import unknown_terms
 from quotebot.domain.versions import difference
 from quotebot.handlers.approvals import withdrawal_events, withdrawn
@@ -76,6 +76,7 @@ def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: R
         state=QuoteState.PRICED,
         pricing=priced,
         approval=None,
+        frozen=None,
         sent=None,
         valid_until=asked.received_at + rules.valid_days * DAY_MS,
         revised_by=asked.actor,
@@ -132,7 +133,7 @@ def finalize(asked: Asked, quote: Quote, root: str) -> Decision:
     """Freeze the head, if it is approved."""
     if refusal := _cannot_become(asked, quote, QuoteState.FINALIZED, "finalize"):
         return refusal
-    after = replace(quote, state=QuoteState.FINALIZED)
+    after = replace(quote, state=QuoteState.FINALIZED, frozen=Freezing(asked.actor, asked.received_at))
     return _applied(asked, quote, after, root, ("finalized", "quote.finalized", lifecycle_words.finalized(after, asked.actor)))
 
 

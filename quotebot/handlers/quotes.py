@@ -36,6 +36,7 @@ DOMAIN_EVENTS = frozenset(
         "quote.lost",
         "quote.expired",
         "quote.stale_noted",
+        "quote.card_replaced",  # somebody deleted its message
         "access.refused",
         "approval.requested",
         "approval.automatic",

@@ -58,14 +58,15 @@ _DECIDED_ICONS = {
     ApprovalState.INVALIDATED: "🚫",
 }
 _LINK = re.compile(r"https?://[^\s<>|]{1,500}")  # nothing in it that ends a link early
-_OWED_ICONS = {"pending": "⏳", "failed": "⚠️", "paused": "⏸️"}
+_OWED_ICONS = {"pending": "⏳", "failed": "⚠️"}
+_AFTER_THE_PAUSE = {"CRM": "it is written to Salesforce when the pause is over", "PDF": "its PDF follows when the pause is over"}
 
 
 @dataclass(frozen=True, slots=True)
 class OwedEffect:
     """Something owed to the outside for this quote. `detail` says why it failed or pauses, or the id it got when delivered.
 
-    `link` is where people see what was delivered, as the other side says it.
+    `link` is where people see what was delivered, as the other side says it; `since` (Unix ms) is when a pause began.
     """
 
     label: Literal["PDF", "CRM"]
@@ -73,6 +74,7 @@ class OwedEffect:
     ref: str
     detail: str | None = None
     link: str | None = None
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +225,11 @@ def _decided_context(quote: Quote) -> list[dict[str, Any]]:
 
 
 def _end_context(quote: Quote) -> list[dict[str, Any]]:
-    """Say to whom it was sent and how it ended."""
+    """Say who finalized it, to whom it was sent and how it ended."""
     lines = []
+    if quote.frozen is not None:
+        frozen = quote.frozen
+        lines.append(f"🔒 Finalized by {words.mention(frozen.frozen_by)} on {utc_text(frozen.frozen_at)}")
     if quote.sent is not None:
         recipient = _detail(quote.sent.recipient)
         lines.append(f"📤 Sent to {recipient} by {words.mention(quote.sent.sent_by)} on {utc_text(quote.sent.sent_at)}")
@@ -255,6 +260,10 @@ def _linked(text: str, link: str | None) -> str:
 
 def _undelivered(effect: OwedEffect) -> str:
     why = f": {_detail(effect.detail)}" if effect.detail else ""
+    if effect.state == "paused":
+        since = "" if effect.since is None else f" since {utc_text(effect.since)}"
+        safe = f"{why.rstrip('.')}. Your quote is safe: {_AFTER_THE_PAUSE[effect.label]}"
+        return f"⏸️ {effect.label} paused{since}, ref {words.escape(effect.ref)}{safe}"
     return f"{_OWED_ICONS[effect.state]} {effect.label} {effect.state}, ref {words.escape(effect.ref)}{why}"
 
 

@@ -89,15 +89,18 @@ class Dialogs:
             return False
         return True
 
-    async def whisper(self, body: Body, text: str, blocks: Sequence[Body] = ()) -> None:
-        """Tell one person something that changes nothing: under their message or, on a Home tab, in a window of its own."""
+    async def whisper(self, body: Body, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
+        """Tell one person something that changes nothing: under their message or, on a Home tab, in a window of its own.
+
+        `replace` puts it in the place of the private message that they clicked on.
+        """
         who = intake.gesture(body)
         if who.response_url is None:
             await self.open(body, _window([block for block in blocks if block["type"] != "actions"] or [section(text)]))
             return
         try:
             async with asyncio.timeout(WHISPER_SECONDS):
-                await self.slack.respond(who.response_url, text=text, blocks=blocks)
+                await self.slack.respond(who.response_url, text=text, blocks=blocks, replace=replace)
         except (AdapterError, TimeoutError) as error:
             log.warning("reply.not_sent", code=_code(error))
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from quotebot.commands import CreateQuote, Payload
     from quotebot.domain.remarks import Remark
     from quotebot.slack.filled import Filled
+    from quotebot.slack.thread_text import Applied
     from quotebot.surface_commands import DiscardLetter, RetryLetter
 
 
@@ -105,6 +106,13 @@ def click_command(body: Mapping[str, Any], action_id: str, value: ButtonValue, r
         raise ValueError(f"{action_id} is no command")
     who = gesture(body)
     return _interactive(who, who.request_id, value.quote_id, value.version, payload, _clicked(body, action_id, who), received_at)
+
+
+def apply_command(body: Mapping[str, Any], change: Applied, received_at: int) -> Command:
+    """Build the command of the button that makes a change which was asked for in words, about the version that was shown."""
+    who = gesture(body)
+    raw = _clicked(body, body["actions"][0]["action_id"], who)
+    return _interactive(who, who.request_id, change.quote_id, change.version, change.payload, raw, received_at)
 
 
 def refresh_command(body: Mapping[str, Any], value: ButtonValue, received_at: int) -> Command:

@@ -22,6 +22,7 @@ from quotebot.slack.buttons import DISCOUNT, EXPLAIN, MORE
 from quotebot.slack.dialogs import FORMS, Dialogs
 from quotebot.slack.filled import Filled, Form, last_block, read_form
 from quotebot.slack.home import NEW_QUOTE
+from quotebot.slack.list_card import parse_question
 from quotebot.slack.mentions import register_mentions
 from quotebot.slack.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
 from quotebot.slack.offers import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
@@ -107,8 +108,8 @@ class Surface:
             case grammar.GrammarProblem(message):
                 await ack(text=message, blocks=problem_blocks(message, verbs.typed_creation(text)))
             case question:
-                text = await Reads(self.ledger, rules).answer(question, body["user_id"], intake.home_team(body))
-                await ack(text=text)
+                said, blocks = await Reads(self.ledger, rules).shown(question, body["user_id"], intake.home_team(body))
+                await ack(text=said, blocks=blocks)
 
     async def rules_now(self) -> Rules:
         """Return the rules with the active ruleset. It only gives words their meaning: a command is decided by its own look."""
@@ -200,6 +201,17 @@ class Surface:
             await self.dialogs.whisper(body, card.text, card.blocks)
         await ack()
 
+    async def on_list(self, ack: Any, body: Body) -> None:
+        """Handle a button under a list: the list it asks for takes the place of the one it is under. Records nothing."""
+        asked = parse_question(body["actions"][0].get("value") or "")
+        if asked is None:
+            await self.dialogs.whisper(body, words.unreadable_button())
+        else:
+            who = intake.gesture(body)
+            text, blocks = await Reads(self.ledger, self.rules).listed(asked, who.user, who.team_id)
+            await self.dialogs.whisper(body, text, blocks, replace=True)
+        await ack()
+
     async def on_fill_in(self, ack: Any, body: Body) -> None:
         """Handle "Complete in a form" under what could not be read: the form, with what could be taken over."""
         typed = parse_typed(body["actions"][0].get("value") or "")
@@ -265,6 +277,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.shortcut(forms.FROM_MESSAGE)(surface.on_message_shortcut)
     app.action(CREATE_ANOTHER)(surface.on_create_another)
     app.action(SHOW)(surface.on_show)
+    app.action(re.compile(r"^list\."))(surface.on_list)
     app.action(FILL_IN)(surface.on_fill_in)
     app.action(MORE)(surface.on_menu)
     app.action(NEW_QUOTE)(surface.on_new_quote)

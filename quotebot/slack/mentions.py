@@ -13,13 +13,15 @@ from adapters.failures import AdapterError
 from quotebot import words
 from quotebot.commands import CreateQuote
 from quotebot.lifecycle_commands import CloneQuote
-from quotebot.slack import delegating, free_text, grammar, intake, verbs
+from quotebot.slack import delegating, free_text, grammar, intake, thread_text, verbs
 from quotebot.slack.offers import problem_blocks
 from quotebot.slack.reads import Reads
+from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
 
+    from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.listeners import Surface
 
@@ -45,6 +47,14 @@ class Mentions:
             return
         text = _MENTIONS.sub("", event.get("text") or "", count=1)
         rules = await self.surface.rules_now()
+        quote = await self._quote_of_thread(body)
+        if quote is not None:
+            text = thread_text.with_number(text, quote)
+            change = thread_text.proposed(text, quote, rules, self.surface.ledger.clock.now_ms())
+            if change is not None:
+                await self._tell(event, *change)
+                await ack()
+                return
         asked = verbs.parse(text, event["channel"], rules.catalogue)
         if isinstance(asked, grammar.GrammarProblem) and rules.readings_per_day and free_text.is_for_a_model(text, rules.catalogue):
             plain = free_text.on_one_line(text)
@@ -81,8 +91,25 @@ class Mentions:
                 said = words.by_command_only(None)
             case question:
                 event, reads = body["event"], Reads(self.surface.ledger, rules)
-                said = await reads.answer(question, event["user"], event.get("user_team") or body["team_id"])
+                said, blocks = await reads.shown(question, event["user"], event.get("user_team") or body["team_id"])
         return said, blocks
+
+    async def _quote_of_thread(self, body: Body) -> Quote | None:
+        """Return the quote in whose thread the message was written, or None."""
+        event = body["event"]
+        thread_ts, team_id = event.get("thread_ts"), event.get("user_team") or body["team_id"]
+        if thread_ts is None:
+            return None
+        return await self.surface.ledger.database.read(lambda tx: store.of_thread(tx, event["channel"], thread_ts, team_id))
+
+    async def on_apply(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle "Make it v2" under a change that was shown."""
+        change = thread_text.parse_applied(body["actions"][0].get("value") or "")
+        if change is None:
+            await self.surface.dialogs.whisper(body, words.unreadable_button())
+            await ack()
+            return
+        await self.surface.click(ack, context, intake.apply_command(body, change, self.surface.ledger.clock.now_ms()))
 
     async def _tell(self, event: Body, text: str, blocks: Blocks) -> None:
         """Answer the author alone, where they wrote: one direct try, nothing owed."""
@@ -97,4 +124,6 @@ class Mentions:
 
 def register_mentions(app: AsyncApp, surface: Surface) -> None:
     """Route messages that mention the bot."""
-    app.event("app_mention")(Mentions(surface).on_mention)
+    mentions = Mentions(surface)
+    app.event("app_mention")(mentions.on_mention)
+    app.action(thread_text.APPLY)(mentions.on_apply)

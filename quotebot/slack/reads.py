@@ -15,6 +15,8 @@ from quotebot.domain.changes import Changes, changed
 from quotebot.domain.pricing import clipped, explain, request_of
 from quotebot.domain.quotes import state_words
 from quotebot.domain.versions import Simulation, simulate
+from quotebot.slack.list_card import list_blocks
+from quotebot.slack.listing import ListRequest
 from quotebot.slack.verbs import CompareRequest, ExplainRequest, SimulateRequest
 from quotebot.store import quotes as store
 from quotebot.store import rulesets
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from quotebot.domain.policy import PolicyDecision
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
-    from quotebot.slack.listing import ListRequest
+    from quotebot.slack.parts import Json
     from quotebot.slack.verbs import Read
 
 ANSWER_CHARACTERS_MAX: Final = 3_000
@@ -50,9 +52,22 @@ class Reads:
             case SimulateRequest():
                 return await self.ledger.database.read(lambda tx: self._simulated(tx, asked, team_id))
             case _:
-                chosen = Filter(team_id, user if asked.mine else asked.owner, asked.states, asked.account)
-                page = await self.ledger.database.read(lambda tx: list_quotes(tx, chosen, page=asked.page))
-                return _listed(page, asked)
+                return (await self.listed(asked, user, team_id))[0]
+
+    async def shown(self, asked: Read, user: str, team_id: str) -> tuple[str, list[Json] | None]:
+        """Return the answer as mrkdwn and, where it has buttons, as blocks."""
+        return (
+            await self.listed(asked, user, team_id)
+            if isinstance(asked, ListRequest)
+            else (await self.answer(asked, user, team_id), None)
+        )
+
+    async def listed(self, asked: ListRequest, user: str, team_id: str) -> tuple[str, list[Json]]:
+        """Return the page that was asked for, as text and as blocks with buttons to others."""
+        chosen = Filter(team_id, user if asked.mine else asked.owner, asked.states, asked.account)
+        page = await self.ledger.database.read(lambda tx: list_quotes(tx, chosen, page=asked.page))
+        text = _listed(page, asked)
+        return text, list_blocks(page, asked, text)
 
     def _simulated(self, tx: Tx, asked: SimulateRequest, team_id: str) -> str:
         before, request = None, asked.request

@@ -64,12 +64,17 @@ def read(text: str, names: set[str]) -> dict[str, Any] | None:
     return value if type(value["v"]) is int and value["v"] == BUTTON_SCHEMA else None
 
 
+def named_version(quote_id: object, version: object) -> tuple[str, int] | None:
+    """Return a quote's number and version as read from a value, or None when they are none."""
+    numbered = type(version) is int and version >= 1
+    named = isinstance(quote_id, str) and parse_quote_id(quote_id) == quote_id
+    return (str(quote_id), int(str(version))) if numbered and named else None
+
+
 def _button_value(fields: dict[str, Any] | None) -> ButtonValue | None:
     if fields is None:
         return None
-    quote_id, version, approval_id = fields["q"], fields["n"], fields["a"]
-    numbered = type(version) is int and version >= 1
-    named = isinstance(quote_id, str) and parse_quote_id(quote_id) == quote_id
-    if not (numbered and named and (approval_id is None or isinstance(approval_id, str))):
+    about, approval_id = named_version(fields["q"], fields["n"]), fields["a"]
+    if about is None or not (approval_id is None or isinstance(approval_id, str)):
         return None
-    return ButtonValue(quote_id, version, approval_id)
+    return ButtonValue(*about, approval_id)

@@ -38,11 +38,12 @@ VALUES (:quote_id, :version, :ruleset, :pricing, :pricing_hash, :created_at);
 
 -- name: load_quote
 SELECT q.*, v.pricing, v.pricing_hash, p.superseded_by AS revised_by, p.superseded_at AS revised_at,
-  s.recipient, s.sent_by, s.sent_at, c.reason AS closing_reason, c.closed_by, c.closed_at, 0 AS superseded
+  s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, c.reason AS closing_reason, c.closed_by, c.closed_at, 0 AS superseded
 FROM quotes AS q
 JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
 LEFT JOIN superseded_versions AS p ON p.quote_id = q.quote_id AND p.version = q.version - 1
 LEFT JOIN quote_sendings AS s ON s.quote_id = q.quote_id AND s.version = q.version
+LEFT JOIN quote_freezings AS f ON f.quote_id = q.quote_id AND f.version = q.version
 LEFT JOIN quote_closings AS c ON c.quote_id = q.quote_id
 WHERE q.quote_id = :quote_id;
 
@@ -50,12 +51,13 @@ WHERE q.quote_id = :quote_id;
 -- One version that is no longer the head, as it was when the next one was made.
 SELECT q.quote_id, v.version, o.state, q.account, q.requester, q.requester_name, q.team_id, q.channel, q.created_at, o.valid_until,
   q.thread_ts, v.pricing, v.pricing_hash, p.superseded_by AS revised_by, p.superseded_at AS revised_at,
-  s.recipient, s.sent_by, s.sent_at, NULL AS closing_reason, NULL AS closed_by, NULL AS closed_at, 1 AS superseded
+  s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, NULL AS closing_reason, NULL AS closed_by, NULL AS closed_at, 1 AS superseded
 FROM superseded_versions AS o
 JOIN quotes AS q ON q.quote_id = o.quote_id
 JOIN quote_versions AS v ON v.quote_id = o.quote_id AND v.version = o.version
 LEFT JOIN superseded_versions AS p ON p.quote_id = o.quote_id AND p.version = o.version - 1
 LEFT JOIN quote_sendings AS s ON s.quote_id = o.quote_id AND s.version = o.version
+LEFT JOIN quote_freezings AS f ON f.quote_id = o.quote_id AND f.version = o.version
 WHERE o.quote_id = :quote_id AND o.version = :version;
 
 -- name: supersede_version
@@ -71,6 +73,9 @@ RETURNING quote_id;
 -- name: record_sending
 INSERT INTO quote_sendings (quote_id, version, recipient, sent_by, sent_at)
 VALUES (:quote_id, :version, :recipient, :sent_by, :sent_at);
+
+-- name: record_freezing
+INSERT INTO quote_freezings (quote_id, version, frozen_by, frozen_at) VALUES (:quote_id, :version, :frozen_by, :frozen_at);
 
 -- name: record_closing
 INSERT INTO quote_closings (quote_id, version, state, reason, closed_by, closed_at)
@@ -103,6 +108,17 @@ RETURNING quote_id;
 -- name: set_thread
 UPDATE quotes SET thread_ts = :thread_ts, updated_at = :now WHERE quote_id = :quote_id
 RETURNING quote_id;
+
+-- name: quote_of_thread
+SELECT quote_id FROM quotes WHERE thread_ts = :thread_ts AND channel = :channel AND team_id = :team_id;
+
+-- name: replace_root
+INSERT INTO replaced_roots (quote_id, dead_ts, post_key, replaced_at) VALUES (:quote_id, :dead_ts, :post_key, :now)
+ON CONFLICT (quote_id, dead_ts) DO NOTHING
+RETURNING post_key;
+
+-- name: replaced_root
+SELECT post_key FROM replaced_roots WHERE quote_id = :quote_id AND dead_ts = :dead_ts;
 
 -- name: count_approvals
 SELECT count(*) AS requests FROM approvals WHERE quote_id = :quote_id AND quote_version = :quote_version;

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ledger import keys
 from quotebot.domain import pricing as pricing_rules
 from quotebot.domain.lifecycle import require
-from quotebot.domain.quotes import Closing, Quote, QuoteState, Sending, quote_id_for
+from quotebot.domain.quotes import Closing, Freezing, Quote, QuoteState, Sending, quote_id_for
 from quotebot.store import approvals
 
 if TYPE_CHECKING:
@@ -185,6 +185,22 @@ def set_thread(tx: Tx, quote_id: str, thread_ts: str, now: int) -> None:
     tx.one("set_thread", quote_id=quote_id, thread_ts=thread_ts, now=now)
 
 
+def of_thread(tx: Tx, channel: str, thread_ts: str, team_id: str) -> Quote | None:
+    """Return the quote whose card is the root of a thread, or None."""
+    row = tx.one("quote_of_thread", channel=channel, thread_ts=thread_ts, team_id=team_id)
+    return None if row is None else load(tx, row["quote_id"])
+
+
+def replace_root(tx: Tx, quote_id: str, dead_ts: str, post_key: str, now: int) -> str:
+    """Remember which post replaces a card that is gone; returns the key of the one that does, which may be an earlier one."""
+    if tx.one("replace_root", quote_id=quote_id, dead_ts=dead_ts, post_key=post_key, now=now) is not None:
+        return post_key
+    row = tx.one("replaced_root", quote_id=quote_id, dead_ts=dead_ts)
+    assert row is not None  # noqa: S101 -- it was in the way of ours
+    found: str = row["post_key"]
+    return found
+
+
 def transport(tx: Tx, operation_id: int) -> dict[str, Any]:
     """Return the transport metadata of the operation's first delivery (its response_url)."""
     row = tx.one("transport_of_operation", operation_id=operation_id)
@@ -210,6 +226,7 @@ def _quote(tx: Tx, row: Row) -> Quote:
         thread_ts=row["thread_ts"],
         revised_by=row["revised_by"],
         revised_at=row["revised_at"],
+        frozen=None if row["frozen_by"] is None else Freezing(row["frozen_by"], row["frozen_at"]),
         sent=None if row["sent_by"] is None else Sending(row["recipient"], row["sent_by"], row["sent_at"]),
         closing=None if closed_by is None else Closing(row["closing_reason"], closed_by, row["closed_at"]),
         superseded=bool(row["superseded"]),

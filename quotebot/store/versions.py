@@ -66,6 +66,15 @@ def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
         _supersede(tx, before, after, now)
         return
     store.save(tx, before, after, now)
+    if after.frozen is not None and before.frozen is None:
+        frozen = after.frozen
+        tx.one(
+            "record_freezing",
+            quote_id=after.quote_id,
+            version=after.version,
+            frozen_by=frozen.frozen_by,
+            frozen_at=frozen.frozen_at,
+        )
     if after.sent is not None and before.sent is None:
         sent = after.sent
         tx.one(

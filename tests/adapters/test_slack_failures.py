@@ -8,6 +8,7 @@ import pytest
 
 from adapters.failures import Failure
 from adapters.slack import PostedMessage, SlackApi
+from adapters.slack_errors import STATUSES, refusal
 from quotebot.sandbox.slack.directory import BOT_TOKEN
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ async def update(api: SlackApi, channel: str) -> None:
     [
         (lambda api: update(api, CHANNEL), "message_not_found", "not_found"),
         (lambda api: update(api, "C0NONE"), "channel_not_found", "not_found"),
-        (lambda api: post(api, text="", thread_ts="1.000001"), "thread_not_found", "not_found"),
+        (lambda api: post(api, thread_ts="1.000001"), "thread_not_found", "not_found"),
         (lambda api: api.ephemeral(channel="C0OPS", user="U0REP", text="x"), "user_not_in_channel", "not_found"),
         (lambda api: api.find(channel=CHANNEL, thread_ts="1.000001", key="k", oldest_seconds=0), "thread_not_found", "not_found"),
         (lambda api: api.open_view(trigger_id="1.2.3", view=MODAL), "invalid_trigger_id", "expired"),
@@ -144,16 +145,30 @@ async def test_what_slack_refuses_is_named_by_its_own_code(api: SlackApi, call: 
     assert code in str(error)
 
 
-async def test_a_text_that_is_too_long_for_an_update_is_refused_for_good(api: SlackApi) -> None:
-    card = await post(api)
-    error = await failure_of(api.update(channel=CHANNEL, ts=card.ts, text="x" * 4001, blocks=[], correlation_id="c"))
-    assert (error.failure, error.code) == (Failure.VALIDATION, "msg_too_long")
-
-
-async def test_bad_blocks_are_refused_with_their_place_but_not_their_text(api: SlackApi, world: World) -> None:
+async def test_what_slack_would_refuse_is_not_sent_and_its_place_is_named_but_not_its_text(api: SlackApi, world: World) -> None:
     long = [{"type": "section", "text": {"type": "mrkdwn", "text": "Acme " * 700}}]
-    error = await failure_of(api.post(channel=CHANNEL, text="x", blocks=long, thread_ts=None, key="k", correlation_id="c"))
+    titled = {**MODAL, "title": {"type": "plain_text", "text": "Acme " * 5}}
+    calls = {
+        "3000: text of a section (/blocks/0)": api.post(
+            channel=CHANNEL, text="x", blocks=long, thread_ts=None, key="k", correlation_id="c"
+        ),
+        "text over 4000": api.update(channel=CHANNEL, ts="1.000001", text="Acme " * 801, blocks=[], correlation_id="c"),
+        "without text": api.ephemeral(channel=CHANNEL, user="U0REP", text=""),
+        "(/blocks/2) and 1 more": api.respond(response_url(world), text="x", blocks=[*long, *long, *long, *long]),
+        "24: title of a view": api.open_view(trigger_id="1.2.3", view=titled),
+        "title of a view": api.publish_home(user="U0REP", view={**titled, "type": "home"}, correlation_id="c"),
+    }
+    for place, call in calls.items():
+        error = await failure_of(call)
+        assert (error.failure, error.code, error.possibly_applied) == (Failure.VALIDATION, "block_kit", False)
+        assert place in str(error)
+        assert "Acme" not in str(error)
+    assert not world.witness.since()
+
+
+def test_what_only_slack_itself_refuses_is_named_by_its_place_and_not_by_its_text() -> None:
+    told = {"error": "invalid_blocks", "response_metadata": {"messages": ["[ERROR] Acme [json-pointer:/blocks/0/text]"]}}
+    error = refusal("chat.postMessage", 200, {}, told, STATUSES)
     assert (error.failure, error.code) == (Failure.VALIDATION, "invalid_blocks")
-    assert "/blocks/0" in str(error)
+    assert "/blocks/0/text" in str(error)
     assert "Acme" not in str(error)
-    assert posted(world) == []

@@ -377,8 +377,8 @@ async def test_news_for_another_person_is_counted_until_that_person_looks(world:
 async def test_opening_the_home_tab_shows_what_the_bot_publishes(world: World, bot: SmallBot, page: Page) -> None:
     await enter(page, world)
     await page.locator("[data-channel^=D]").click()
-    await page.get_by_test_id("tab-home").click()
-
+    await expect(page.get_by_test_id("tab-messages")).to_have_count(0)  # the manifest has none
+    await expect(page.get_by_test_id("tab-home")).to_have_attribute("aria-selected", "true")
     await expect(page.get_by_test_id("app-home")).to_contain_text("Nothing waits for you")
 
 
@@ -390,7 +390,10 @@ async def test_the_composer_completes_verbs_and_offers_an_example(world: World, 
     await expect(composer).to_have_value("/quote new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%")
 
     await composer.fill("/q")
-    await expect(page.get_by_role("option")).to_contain_text(["/quote new", "/quote list", "/quote revise", "/quote help"])
+    await expect(page.get_by_role("option")).to_contain_text(["/quote new", "/quote list", "/quote status", "/quote submit"])
+    await composer.press_sequentially("uote si")
+    await expect(page.get_by_role("option")).to_contain_text(["/quote simulate"])
+    await composer.fill("/q")
     await page.keyboard.press("ArrowDown")
     await page.keyboard.press("Tab")
     await expect(composer).to_have_value("/quote list ")

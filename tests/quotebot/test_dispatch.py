@@ -226,3 +226,10 @@ async def test_an_answer_nobody_can_receive_any_more_is_dropped_and_no_dead_lett
     await play.step()
     assert play.row()["state"] == "superseded"
     assert play.bench.rows("SELECT 1 FROM dead_letters") == []
+
+
+async def test_an_answer_that_slack_would_refuse_wherever_it_went_is_a_dead_letter(play: Round) -> None:
+    await play.owe("slack.reply")
+    play.performer.sends.append(refused(Failure.VALIDATION))
+    await play.step()
+    assert (play.row()["state"], play.row()["category"], len(play.performer.sent)) == ("failed", "validation", 1)

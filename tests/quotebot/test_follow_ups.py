@@ -14,7 +14,8 @@ from quotebot.commands import DecideApproval, SubmitQuote
 from quotebot.deciding import burial_answer
 from quotebot.documents import Seller
 from quotebot.execution import Executor
-from quotebot.performer import QuotePerformer, follow_ups
+from quotebot.follow_ups import follow_ups
+from quotebot.performer import QuotePerformer
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ from quotebot.deciding import KEEP_CLOSED_MS, KEEP_REFUSED_MS
 from quotebot.documents import Seller
 from quotebot.domain.changes import Changes
 from quotebot.execution import Executor
+from quotebot.follow_ups import follow_ups
 from quotebot.handlers.quotes import DAY_MS
 from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
 from quotebot.opening import dead_letters
-from quotebot.performer import QuotePerformer, follow_ups
+from quotebot.performer import QuotePerformer
 from quotebot.store import quotes as store
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
@@ -85,7 +86,16 @@ def standing(bench: Bench) -> tuple[str, int]:
 
 def rows(bench: Bench) -> dict[str, list[dict[str, Any]]]:
     """Everything that a command could have changed but for what counts its deliveries."""
-    tables = ("quotes", "quote_versions", "superseded_versions", "quote_sendings", "quote_closings", "approvals", "effects")
+    tables = (
+        "quotes",
+        "quote_versions",
+        "superseded_versions",
+        "quote_freezings",
+        "quote_sendings",
+        "quote_closings",
+        "approvals",
+        "effects",
+    )
     return {table: bench.rows(f"SELECT * FROM {table}") for table in tables}  # noqa: S608 -- own table names
 
 

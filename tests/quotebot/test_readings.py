@@ -10,7 +10,7 @@ import pytest
 from ledger import recovery
 from quotebot import extraction_words
 from quotebot.commands import CreateAnother
-from quotebot.performer import follow_ups
+from quotebot.follow_ups import follow_ups
 from quotebot.reading_commands import ANSWER_MS
 from tests.quotebot.parts import Bench, request_for
 from tests.quotebot.reading_parts import PER_DAY, READ, TEXT, completion, desk_at, scripted

@@ -21,11 +21,32 @@ SHORTCUTS: tuple[dict[str, str], ...] = (
         "description": "Open the form of a new quote with what this message says",
     },
 )
+# What the composer completes after the command: the verb, what follows it, what it is for. Slack itself shows the usage hint alone.
+VERBS: tuple[tuple[str, str, str], ...] = (
+    ("new", "for Acme: 150 pro, 1 support; term 12m; discount 15%", "Create and price a quote; alone it opens a form"),
+    ("list", "[mine|all] [open|sent|...] [customer]", "Quotes, newest first"),
+    ("status", "Q-2026-0001", "A quote and what it waits for"),
+    ("submit", "Q-2026-0001", "Ask for approval"),
+    ("revise", "Q-2026-0001: 200 pro", "A new version of a quote"),
+    ("simulate", "Q-2026-0001: discount 20%", "What that would come to, without doing it"),
+    ("explain", "Q-2026-0001 [line 2]", "How a price comes about"),
+    ("compare", "Q-2026-0001 v1 v2", "What two versions differ in"),
+    ("clone", "Q-2026-0001 [for Globex]", "A new quote with the same content"),
+    ("finalize", "Q-2026-0001", "Freeze an approved quote"),
+    ("sent", "Q-2026-0001 to buyer@example.com", "Record to whom it was sent"),
+    ("accept", "Q-2026-0001", "The customer said yes"),
+    ("lost", "Q-2026-0001: too expensive", "The customer said no, and why"),
+    ("cancel", "Q-2026-0001", "It is not wanted any more"),
+    ("delegate", "@colleague until 2026-12-24", "Somebody approves instead of you"),
+    ("help", "", "What can be typed"),
+)
+MESSAGES_TAB = False  # whether people can write to the app beside its Home tab
 SCOPES = frozenset(
     {"app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write", "groups:history", "users:read"}
 )
 
 
 def listing() -> dict[str, Any]:
-    """Return what the page offers for completion and in a message's menu."""
-    return {"commands": [COMMAND], "shortcuts": list(SHORTCUTS)}
+    """Return what the page offers for completion, in a message's menu and as the app's tabs."""
+    verbs = [{"text": f"{COMMAND['command']} {verb}", "hint": hint, "about": about} for verb, hint, about in VERBS]
+    return {"commands": [COMMAND], "verbs": verbs, "shortcuts": list(SHORTCUTS), "messages_tab": MESSAGES_TAB}

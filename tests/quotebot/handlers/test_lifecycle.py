@@ -14,7 +14,7 @@ from quotebot.commands import ReviseQuote
 from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.lifecycle import allowed, may_be_changed
 from quotebot.domain.pricing import LineRequest, PriceRequest, request_of
-from quotebot.domain.quotes import Closing, QuoteState, Sending
+from quotebot.domain.quotes import Closing, Freezing, QuoteState, Sending
 from quotebot.domain.versions import difference
 from quotebot.handlers.lifecycle import change, clone
 from quotebot.handlers.quotes import DAY_MS, Asked, Decision
@@ -89,7 +89,7 @@ def test_a_move_changes_the_state_and_owes_card_and_notice_and_nothing_else(verb
     before = quote_in(origin)
     decision = change(asked(), payload, before, ROOT, RULES)
     after = after_of(decision)
-    assert after == replace(before, state=target, sent=after.sent, closing=after.closing)
+    assert after == replace(before, state=target, frozen=after.frozen, sent=after.sent, closing=after.closing)
     assert [(effect.effect_class, effect.after) for effect in decision.effects] == [("slack.card", ROOT), ("slack.post", ROOT)]
     (event,) = decision.events
     assert event.event_type == f"quote.{code}"
@@ -112,6 +112,17 @@ def test_a_move_is_refused_from_every_state_that_has_no_such_arrow(verb: str, st
 def test_only_an_approved_quote_can_be_finalized() -> None:
     ways = [state for state in QuoteState if change(asked(), FinalizeQuote(), quote_in(state), ROOT, RULES).kind == "applied"]
     assert ways == [QuoteState.APPROVED]
+
+
+def test_who_comes_too_late_to_finalize_is_told_who_was_first_and_when() -> None:
+    frozen = after_of(change(asked(), FinalizeQuote(), quote_in(QuoteState.APPROVED), ROOT, RULES))
+    assert frozen.frozen == Freezing("U0OTHER", MORNING)
+    late = change(asked(), FinalizeQuote(), frozen, ROOT, RULES)
+    assert "it is finalized by <@U0OTHER> on 21 Nov 2026 10:31 UTC" in check_refused(late, "wrong_state")
+    revised = after_of(change(asked(), ReviseQuote(changes=Changes(term_months=24)), frozen, ROOT, RULES))
+    assert revised.frozen is None
+    over = replace(frozen, state=QuoteState.EXPIRED)
+    assert "it is expired. " in check_refused(change(asked(), FinalizeQuote(), over, ROOT, RULES), "wrong_state")
 
 
 def test_who_ended_it_when_and_why_is_kept() -> None:

@@ -1,97 +1,42 @@
-"""Judges a message or a view as Slack does: every limit of Block Kit, and whatever slack_sdk's own models refuse."""
+"""Judges a message or a view as Slack does: the rules of adapters/block_kit.py, and whatever slack_sdk's own models refuse."""
 
 from __future__ import annotations
 
 import copy
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from slack_sdk.errors import SlackObjectFormationError
 from slack_sdk.models.blocks import Block, DividerBlock
 from slack_sdk.models.views import View
 
+from adapters import block_kit
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 Json = dict[str, Any]
-
-MESSAGE_BLOCKS_MAX: Final = 50
-VIEW_BLOCKS_MAX: Final = 100
-VIEW_BYTES_MAX: Final = 250_000
-MESSAGE_TEXT_MAX: Final = 4_000  # chat.update refuses more
-MARKDOWN_MAX: Final = 12_000  # of all markdown blocks together
-ATTACHMENTS_MAX: Final = 100
-BLOCKS: Final = frozenset({"header", "section", "context", "actions", "divider", "input", "image", "markdown"})  # those we draw
-ELEMENTS: Final = frozenset(
-    {"button", "overflow", "static_select", "conversations_select", "plain_text_input", "checkboxes", "radio_buttons"}
-)
-PLAIN_ONLY: Final = frozenset({"title", "submit", "close", "label", "hint", "placeholder", "confirm", "deny", "description"})
-
-# where a text may stand -> its longest
-TEXTS: Final = {
-    ("header", "text"): 150,
-    ("section", "text"): 3_000,
-    ("section", "fields"): 2_000,
-    ("context", "elements"): 3_000,
-    ("input", "label"): 2_000,
-    ("input", "hint"): 2_000,
-    ("button", "text"): 75,
-    ("option", "text"): 75,
-    ("option", "description"): 75,
-    ("group", "label"): 75,
-    ("confirm", "title"): 100,
-    ("confirm", "text"): 300,
-    ("confirm", "confirm"): 30,
-    ("confirm", "deny"): 30,
-    ("element", "placeholder"): 150,
-    ("view", "title"): 24,
-    ("view", "submit"): 24,
-    ("view", "close"): 24,
-}
-STRINGS: Final = {"value": 2_000, "url": 3_000, "action_id": 255, "block_id": 255, "alt_text": 2_000, "image_url": 3_000}
 
 
 def message_problems(text: str, blocks: list[Json], attachments: int = 0) -> list[str]:
     """Return everything Slack would refuse about a message; empty when nothing."""
-    return list(_message_problems(text, blocks, attachments))
+    return [*block_kit.message_problems(text, blocks, attachments), *_refused_blocks(blocks)]
 
 
 def view_problems(view: Json) -> list[str]:
     """Return everything Slack would refuse about a modal or an App Home; empty when nothing."""
-    return list(_view_problems(view))
+    return [*block_kit.view_problems(view), *_refused_blocks(view["blocks"]), *_refused_view(view)]
 
 
-def _message_problems(text: str, blocks: list[Json], attachments: int) -> Iterator[str]:
-    if not text:
-        yield "a message without text: nothing for notifications and screen readers"
-    if len(text) > MESSAGE_TEXT_MAX:
-        yield f"text over {MESSAGE_TEXT_MAX}"
-    if attachments > ATTACHMENTS_MAX:
-        yield f"over {ATTACHMENTS_MAX} attachments"
-    if any(block.get("type") == "input" for block in blocks):
-        yield "an input block in a message"
-    yield from _blocks_problems(blocks, MESSAGE_BLOCKS_MAX)
-
-
-def _view_problems(view: Json) -> Iterator[str]:
-    kind = view.get("type")
-    if kind not in ("modal", "home"):
-        yield f"no such view: {kind}"
-    for name in ("title", "submit", "close"):
-        if name in view:
-            yield from _text_problems(view[name], "view", name)
-    if kind == "modal" and not view.get("title"):
-        yield "a modal without a title"
-    if kind == "modal" and any(block.get("type") == "input" for block in view["blocks"]) and not view.get("submit"):
-        yield "a modal with an input and no submit"
-    limits = {"private_metadata": 3_000, "callback_id": 255, "external_id": 255}
-    yield from (f"{name} over {limit}" for name, limit in limits.items() if len(view.get(name) or "") > limit)
-    if len(json.dumps(view).encode()) > VIEW_BYTES_MAX:
-        yield f"a view over {VIEW_BYTES_MAX} bytes"
-    if not view["blocks"]:
-        yield "a view without blocks"
-    yield from _blocks_problems(view["blocks"], VIEW_BLOCKS_MAX)
-    yield from _refused_view(view)
+def _refused_blocks(blocks: list[Json]) -> Iterator[str]:
+    for block in blocks:
+        try:
+            parsed = Block.parse(copy.deepcopy(block))
+            if parsed is None:
+                yield f"slack_sdk knows no block {block.get('type')}"
+            else:
+                parsed.to_dict()
+        except (SlackObjectFormationError, TypeError, ValueError, KeyError, AttributeError) as error:
+            yield f"slack_sdk: {error}"
 
 
 def _refused_view(view: Json) -> Iterator[str]:
@@ -100,155 +45,3 @@ def _refused_view(view: Json) -> Iterator[str]:
         View(**rest, blocks=[DividerBlock()]).to_dict()  # the blocks are judged one by one
     except SlackObjectFormationError as error:
         yield f"slack_sdk: {error}"
-
-
-def _blocks_problems(blocks: list[Json], limit: int) -> Iterator[str]:
-    if len(blocks) > limit:
-        yield f"over {limit} blocks"
-    ids = [block["block_id"] for block in blocks if "block_id" in block]
-    if len(set(ids)) < len(ids):
-        yield "two blocks with the same block_id"
-    if sum(len(block.get("text", "")) for block in blocks if block.get("type") == "markdown") > MARKDOWN_MAX:
-        yield f"over {MARKDOWN_MAX} characters of markdown"
-    for block in blocks:
-        yield from _block_problems(block)
-
-
-def _block_problems(block: Json) -> Iterator[str]:
-    kind = str(block.get("type"))
-    if kind not in BLOCKS:
-        yield f"no such block: {kind}"
-        return
-    yield from _string_problems(block)
-    yield from _refused_block(block)
-    for name in ("text", "label", "hint"):
-        if isinstance(block.get(name), dict):
-            yield from _text_problems(block[name], kind, name)
-    yield from _PARTS.get(kind, _no_parts)(block)
-
-
-def _context_problems(block: Json) -> Iterator[str]:
-    yield from _sized(block.get("elements", []), 1, 10, "elements of a context")
-    for element in block.get("elements", []):
-        if element.get("type") == "image":
-            yield from _string_problems(element)
-        else:
-            yield from _text_problems(element, "context", "elements")
-
-
-def _actions_problems(block: Json) -> Iterator[str]:
-    elements = block.get("elements", [])
-    yield from _sized(elements, 1, 25, "elements of an actions block")
-    if len({element.get("action_id") for element in elements}) < len(elements):
-        yield "two elements with the same action_id in a block"
-    for element in elements:
-        yield from _element_problems(element)
-
-
-def _image_problems(block: Json) -> Iterator[str]:
-    if not block.get("alt_text"):
-        yield "an image without a text"
-
-
-def _no_parts(block: Json) -> Iterator[str]:
-    yield from ()
-
-
-def _section_problems(block: Json) -> Iterator[str]:
-    if not block.get("text") and not block.get("fields"):
-        yield "a section without text and fields"
-    if "fields" in block:
-        yield from _sized(block["fields"], 1, 10, "fields of a section")
-        for field in block["fields"]:
-            yield from _text_problems(field, "section", "fields")
-    if "accessory" in block:
-        yield from _element_problems(block["accessory"])
-
-
-def _refused_block(block: Json) -> Iterator[str]:
-    try:
-        parsed = Block.parse(copy.deepcopy(block))
-        if parsed is None:
-            yield f"slack_sdk knows no block {block.get('type')}"
-        else:
-            parsed.to_dict()
-    except (SlackObjectFormationError, TypeError, ValueError, KeyError, AttributeError) as error:
-        yield f"slack_sdk: {error}"
-
-
-def _element_problems(element: Json) -> Iterator[str]:
-    kind = str(element.get("type"))
-    if kind not in ELEMENTS:
-        yield f"no such element: {kind}"
-        return
-    if not element.get("action_id"):
-        yield f"a {kind} without an action_id"
-    yield from _string_problems(element)
-    if "placeholder" in element:
-        yield from _text_problems(element["placeholder"], "element", "placeholder")
-    if "confirm" in element:
-        for name in ("title", "text", "confirm", "deny"):
-            yield from _text_problems(element["confirm"].get(name), "confirm", name)
-    if kind == "button":
-        yield from _text_problems(element.get("text"), "button", "text")
-        if element.get("style", "primary") not in ("primary", "danger"):
-            yield f"no such style: {element['style']}"
-    if kind == "plain_text_input" and len(element.get("initial_value", "")) > element.get("max_length", 3_000):
-        yield "an initial value over its own limit"
-    if kind in ("overflow", "static_select", "checkboxes", "radio_buttons"):
-        yield from _choice_problems(element, kind)
-
-
-def _choice_problems(element: Json, kind: str) -> Iterator[str]:
-    most = {"overflow": 5, "static_select": 100}.get(kind, 10)
-    groups = element.get("option_groups")
-    if groups is not None:
-        yield from _sized(groups, 1, 100, "groups of options")
-        for group in groups:
-            yield from _text_problems(group.get("label"), "group", "label")
-    lists = [element.get("options", [])] if groups is None else [group["options"] for group in groups]
-    for options in lists:
-        yield from _sized(options, 1, most, f"options of a {kind}")
-        for option in options:
-            yield from _text_problems(option.get("text"), "option", "text")
-            if "description" in option:
-                yield from _text_problems(option["description"], "option", "description")
-            if not 1 <= len(option.get("value", "")) <= 150:
-                yield "the value of an option has 1 to 150 characters"
-    initial = element.get("initial_option")
-    if initial is not None and not any(initial in options for options in lists):
-        yield "an initial option that is not among the options"
-
-
-def _text_problems(text: Any, where: str, name: str) -> Iterator[str]:
-    place = f"{name} of a {where}"
-    if not isinstance(text, dict) or text.get("type") not in ("plain_text", "mrkdwn"):
-        yield f"no text object: {place}"
-        return
-    plain = name in PLAIN_ONLY or where in ("header", "button", "option") or (where, name) == ("confirm", "title")
-    if plain and text["type"] != "plain_text":
-        yield f"not plain_text: {place}"
-    if not text.get("text"):
-        yield f"empty: {place}"
-    if len(text.get("text", "")) > TEXTS[where, name]:
-        yield f"over {TEXTS[where, name]}: {place}"
-
-
-def _string_problems(part: Json) -> Iterator[str]:
-    for name, limit in STRINGS.items():
-        if isinstance(part.get(name), str) and len(part[name]) > limit:
-            yield f"{name} over {limit}"
-
-
-def _sized(found: list[Any], least: int, most: int, what: str) -> Iterator[str]:
-    if not least <= len(found) <= most:
-        yield f"{least} to {most} {what}, not {len(found)}"
-
-
-_PARTS: Final[dict[str, Callable[[Json], Iterator[str]]]] = {
-    "section": _section_problems,
-    "context": _context_problems,
-    "actions": _actions_problems,
-    "input": lambda block: _element_problems(block.get("element", {})),
-    "image": _image_problems,
-}

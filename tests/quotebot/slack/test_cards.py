@@ -255,7 +255,14 @@ def test_an_automatic_approval_says_that_nobody_had_to_decide() -> None:
             (OwedEffect("CRM", "failed", "c-7f91", "field <Term__c> refused"),),
             "⚠️ CRM failed, ref c-7f91: field &lt;Term__c&gt; refused",
         ),
-        ((OwedEffect("PDF", "paused", "c-7f90", "Slack refused the token"),), "⏸️ PDF paused, ref c-7f90: Slack refused the token"),
+        (
+            (OwedEffect("PDF", "paused", "c-7f90", "Slack refused the token"),),
+            "⏸️ PDF paused, ref c-7f90: Slack refused the token. Your quote is safe: its PDF follows when the pause is over",
+        ),
+        (
+            (OwedEffect("CRM", "paused", "c-7f91", "Login expired.", since=MORNING),),
+            "⏸️ CRM paused since 21 Nov 2026 10:31 UTC, ref c-7f91: Login expired. Your quote is safe: it is written to Sales",
+        ),
         ((PDF, CRM), "PDF in this thread · Salesforce 0Q0000000000001AAA"),
         ((PDF, OwedEffect("CRM", "delivered", "c-7f91")), "PDF in this thread · Salesforce updated"),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from quotebot.domain.approval_requests import invalidated
 from quotebot.domain.lifecycle import IllegalTransitionError, allowed, is_final
-from quotebot.domain.quotes import Closing, QuoteState, Sending
+from quotebot.domain.quotes import Closing, Freezing, QuoteState, Sending
 from quotebot.store import quotes as store
 from quotebot.store import versions
 from quotebot.store.versions import Filter, Page
@@ -120,6 +120,8 @@ async def test_the_file_itself_refuses_a_version_out_of_turn(bench: Bench, prepa
     [
         ("UPDATE superseded_versions SET state = 'sent'", "a superseded version stays as it was"),
         ("DELETE FROM superseded_versions", "a superseded version is kept"),
+        ("UPDATE quote_freezings SET frozen_by = 'another'", "a version is finalized once"),
+        ("DELETE FROM quote_freezings", "who finalized a version is kept"),
         ("UPDATE quote_sendings SET recipient = 'another'", "what was sent was sent"),
         ("DELETE FROM quote_sendings", "what was sent is kept"),
         ("UPDATE quote_closings SET reason = 'another'", "a quote ends once"),
@@ -142,8 +144,8 @@ async def _sent_and_lost(bench: Bench) -> Quote:
     approval = decided(quote_in(QuoteState.APPROVED).approval.state, approval_id="A-2026-0042-v2-1", quote_version=2)  # type: ignore[union-attr] # it has one
     for after in (
         replace(quote, state=QuoteState.APPROVED, approval=approval),
-        replace(quote, state=QuoteState.FINALIZED, approval=approval),
-        replace(quote, state=QuoteState.SENT, approval=approval, sent=Sending("buyer", "U0REP", LATER)),
+        replace(quote, state=QuoteState.FINALIZED, approval=approval, frozen=(frozen := Freezing("U0REP", LATER))),
+        replace(quote, state=QuoteState.SENT, approval=approval, frozen=frozen, sent=Sending("buyer", "U0REP", LATER)),
     ):
         await saved(bench, quote, after)
         quote = after

@@ -81,9 +81,9 @@ function Home({ view }) {
   </div>`;
 }
 
-function Tabs({ tab, onTab }) {
+function Tabs({ names, tab, onTab }) {
   return html`<div class="tabs" role="tablist">
-    ${["Messages", "Home"].map(
+    ${names.map(
       (name) => html`<button type="button" role="tab" data-testid=${`tab-${name.toLowerCase()}`} aria-selected=${tab === name} onClick=${() => onTab(name)}>${name}</button>`,
     )}
   </div>`;
@@ -127,12 +127,14 @@ function Page({ state, linked }) {
   const lookup = useMemo(() => directory(state, me, act), [state, me]);
   const isApp = Boolean(channel?.other?.is_bot);
   const guides = !guided && Boolean(channel) && !channel.isIm && channel === channels[0];
-  const showsHome = isApp && tab === "Home";
-
   const mine = [...state.messages, ...notices].filter((each) => each.channel === channel?.id && visibleTo(each, me)).sort(byTs);
   const threads = new Map();
   for (const reply of mine.filter(isReply)) threads.set(reply.thread_ts, [...(threads.get(reply.thread_ts) ?? []), reply]);
   const top = mine.filter((each) => !isReply(each));
+  // The manifest may leave the app its Home tab alone; what a bot says there all the same is not hidden.
+  const tabs = state.app.messages_tab || mine.length > 0 ? ["Messages", "Home"] : ["Home"];
+  const shownTab = tabs.includes(tab) ? tab : "Home";
+  const showsHome = isApp && shownTab === "Home";
   const root = thread && top.find((each) => each.ts === thread);
   const view = state.views.filter((each) => each.user === me && !closedViews.includes(each.view.id)).at(-1);
 
@@ -160,6 +162,7 @@ function Page({ state, linked }) {
       key=${key}
       testid=${threadTs ? "thread-composer" : "composer"}
       commands=${state.app.commands}
+      verbs=${state.app.verbs}
       placeholder=${threadTs ? "Reply…" : `Message ${channel.isIm ? channel.name : `#${channel.name}`}`}
       draft=${drafts[key] ?? ""}
       onDraft=${(text) => setDrafts((old) => ({ ...old, [key]: text }))}
@@ -244,7 +247,7 @@ function Page({ state, linked }) {
             <${Icon} name="pulse" size=${18} /><span>Backstage</span>
           </button>
         </header>
-        ${isApp && html`<${Tabs} tab=${tab} onTab=${setTab} />`}
+        ${isApp && html`<${Tabs} names=${tabs} tab=${shownTab} onTab=${setTab} />`}
         ${!linked && html`<p class="banner" role="alert">The sandbox cannot be reached. Trying again…</p>`}
         ${showsHome
           ? html`<${Home} view=${state.homes[me]} />`

@@ -8,29 +8,6 @@ import { escape } from "./mrkdwn.js";
 /** What a newcomer can send as it stands. */
 export const EXAMPLE = "/quote new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%";
 
-const ABOUT = {
-  new: "Create and price a quote",
-  list: "Your quotes, newest first",
-  status: "A quote and what it waits for",
-  show: "A quote and what it waits for",
-  revise: "A new version of a quote",
-  help: "What Quotebot can do",
-};
-
-/** A command's verbs, as its usage hint in the manifest names them: [{text, hint, about}]. */
-export function verbsOf(commands) {
-  return commands.flatMap(({ command, usage_hint: usage = "" }) =>
-    usage
-      .split("|")
-      .map((part) => part.trim())
-      .filter(Boolean)
-      .map((part) => {
-        const [verb, ...rest] = part.split(" ");
-        return { text: `${command} ${verb}`, hint: rest.join(" "), about: ABOUT[verb] ?? "" };
-      }),
-  );
-}
-
 function suggestionsFor(draft, verbs) {
   if (!draft.startsWith("/") || draft.includes("\n")) return [];
   const typed = draft.trimStart().replace(/\s+/g, " ");
@@ -47,6 +24,7 @@ function encode(text, users) {
 }
 
 function Suggestions({ items, chosen, onPick }) {
+  useLayoutEffect(() => document.getElementById(`suggestion-${chosen}`)?.scrollIntoView({ block: "nearest" }), [chosen]);
   return html`<ul class="suggestions" role="listbox" id="suggestions" data-testid="suggestions">
     ${items.map(
       (item, n) => html`<li
@@ -67,16 +45,16 @@ function Suggestions({ items, chosen, onPick }) {
 }
 
 /**
- * A composer. `commands` are those of the app's manifest. `onSlash(command, text)` and `onMessage(text)` send; `offer` shows the example as a chip.
+ * A composer. `commands` are those of the app's manifest, `verbs` what is completed: [{text, hint, about}]. `onSlash(command, text)` and `onMessage(text)` send; `offer` shows the example as a chip.
  * The draft is the caller's, so that it survives a change of channel: `draft`, `onDraft(text)`.
  */
-export function Composer({ placeholder, commands, draft, onDraft, onSlash, onMessage, offer, focused, testid = "composer" }) {
+export function Composer({ placeholder, commands, verbs, draft, onDraft, onSlash, onMessage, offer, focused, testid = "composer" }) {
   const { users } = useContext(Directory);
   const box = useRef(null);
   const [moved, setMoved] = useState(null);
   const [closed, setClosed] = useState(false);
 
-  const items = closed ? [] : suggestionsFor(draft, verbsOf(commands));
+  const items = closed ? [] : suggestionsFor(draft, verbs);
   // A bare command is a whole one: nothing is chosen for it until an arrow key says so.
   const chosen = Math.min(moved ?? (commands.some(({ command }) => command === draft.trim()) ? -1 : 0), items.length - 1);
 

@@ -1,0 +1,102 @@
+"""What a settled effect entails: the upload after the render, the card that shows what is still owed, the words of a failure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from adapters.failures import Failure
+from ledger.records import FollowUps
+from quotebot import effects, letter_words, roots, words
+from quotebot.model_effects import summary_arrived
+from quotebot.reading_work import answer_follows
+from quotebot.store import quotes as store
+from quotebot.surface_effects import letter_drawn, settled, what_of
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.records import Effect, EffectIntent
+    from quotebot.domain.quotes import Quote
+
+LABELS: Final = {effects.RENDER: "The PDF", effects.FILE: "The PDF", effects.CRM: "The write to Salesforce"}
+
+
+def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:  # noqa: PLR0911 -- one return per class
+    """Owe what a settled or replayed effect entails, in the transaction that settles it."""
+    if what_of(effect) is not None:
+        return settled(tx, effect)
+    if roots.GONE in effect.steps and effect.state == "superseded":
+        return roots.replaced(tx, effect, now_ms)
+    match effect.effect_class:
+        case effects.SUMMARIZE:
+            return _summary_follows(tx, effect, now_ms)
+        case effects.EXTRACT:
+            return FollowUps(letter_drawn(tx, effect), commands=answer_follows(tx, effect, now_ms))
+        case effects.POST if effect.payload["what"] == "root":
+            return _root_follows(tx, effect, now_ms)
+        case effects.RENDER | effects.FILE | effects.CRM if not _looks_the_same(effect):
+            return FollowUps((*_of_a_deal(tx, effect), *letter_drawn(tx, effect)))
+        case _:
+            return FollowUps(letter_drawn(tx, effect))
+
+
+def _root_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
+    if effect.state == "failed":
+        return FollowUps((_card_not_posted(tx, effect, now_ms),))
+    if effect.state != "delivered":
+        return FollowUps(letter_drawn(tx, effect))
+    assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
+    store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
+    if effect.lost_from is not None:  # it may be the card of a part of the ledger that was lost, with another number
+        return FollowUps((effects.card(effect.aggregate_id, effect.effect_key), *letter_drawn(tx, effect)))
+    if "replaces" in effect.payload:  # what was drawn meanwhile went to the card that is gone
+        return FollowUps((effects.card(effect.aggregate_id, effect.effect_key),))
+    return FollowUps(letter_drawn(tx, effect))
+
+
+def _of_a_deal(tx: Tx, effect: Effect) -> list[EffectIntent]:
+    """The card anew, and what is to be said or done next in the thread."""
+    root = store.root_effect_key(tx, effect.aggregate_id)
+    owed = [effects.card(effect.aggregate_id, root)]
+    if effect.state == "failed":
+        reason = effect.last_error or "it failed"
+        text = words.dead_letter(LABELS[effect.effect_class], effect.correlation_id, reason, _owing(tx, effect))
+        owed.append(effects.notice(effect.aggregate_id, root, text))
+    if effect.cycle > 1 and effect.state == "delivered" and effect.effect_class != effects.RENDER:
+        text = letter_words.recovered(LABELS[effect.effect_class], _owing(tx, effect), effect.correlation_id)
+        owed.append(effects.notice(effect.aggregate_id, root, text))
+    if effect.effect_class == effects.RENDER and effect.state == "delivered":
+        assert effect.result is not None  # noqa: S101 -- delivered
+        owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
+    return owed
+
+
+def _summary_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
+    """Show the approvers what the model said, if it may be shown. The card never waits for it."""
+    letter, quote = letter_drawn(tx, effect), _owing(tx, effect)
+    if not summary_arrived(tx, effect, quote, now_ms):
+        return FollowUps(letter)
+    return FollowUps((effects.card(quote.quote_id, store.root_effect_key(tx, quote.quote_id)), *letter))
+
+
+def quote_of(tx: Tx, effect: Effect) -> Quote | None:
+    """Return what an effect is about: a document and a record are of the version that was approved, whatever came after it."""
+    version = effect.payload.get("version")
+    return store.load(tx, effect.aggregate_id) if version is None else store.load_version(tx, effect.aggregate_id, version)
+
+
+def _owing(tx: Tx, effect: Effect) -> Quote:
+    quote = quote_of(tx, effect)
+    assert quote is not None  # noqa: S101 -- it owes this effect
+    return quote
+
+
+def _card_not_posted(tx: Tx, effect: Effect, now_ms: int) -> EffectIntent:
+    """Without its card the thread does not exist: the requester is told over the response_url of the creating command."""
+    quote = _owing(tx, effect)
+    text = words.card_not_posted(quote, effect.correlation_id, effect.last_error or "Slack refused it")
+    return effects.reply(quote.quote_id, quote.requester, quote.channel, text, now_ms)
+
+
+def _looks_the_same(effect: Effect) -> bool:
+    """Tell whether the card would not change: an attempt that will be repeated stays "pending" on it."""
+    return effect.state in ("pending", "uncertain") and effect.category not in (None, Failure.AUTH.value)

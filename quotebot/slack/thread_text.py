@@ -1,0 +1,155 @@
+"""What is said to the bot in a quote's own thread is about that quote. A change is shown, to be confirmed by a click. Pure reading.
+
+    @Quotebot status                          a verb without a number means the thread's quote
+    @Quotebot revise: 200 pro                 shown as what it would come to, with a button that makes it
+    @Quotebot make it 200 pro, 12% discount   read by the fixed rules of domain/extraction.py, likewise
+
+Words that say how a number is meant ("20 more", "without") are never guessed at: the message is asked back.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from decimal import InvalidOperation
+from typing import TYPE_CHECKING, Final
+
+from quotebot import extraction_words, lifecycle_words
+from quotebot.commands import ReviseQuote
+from quotebot.domain.changes import Changes, LineChange, changed
+from quotebot.domain.extraction import Extraction, extract
+from quotebot.domain.lifecycle import may_be_changed
+from quotebot.domain.pricing import request_of
+from quotebot.domain.quotes import parse_quote_id
+from quotebot.domain.remarks import ACCOUNT, EXISTING, NO_ACCOUNT, NO_LINES, TERM
+from quotebot.domain.versions import Simulation, difference, simulate
+from quotebot.slack import grammar, verbs
+from quotebot.slack.buttons import REVISE, button_value
+from quotebot.slack.parts import Json, button, section
+from quotebot.slack.reads import preview
+from quotebot.slack.values import BUTTON_CHARACTERS_MAX, named_version, read, written
+
+if TYPE_CHECKING:
+    from quotebot.domain.catalogue import Catalogue
+    from quotebot.domain.quotes import Quote
+    from quotebot.handlers.quotes import Rules
+
+APPLY: Final = "quote.apply_change"  # action_id
+SHOWN_CHARACTERS_MAX: Final = 1_400  # of the differences; what is to be checked has as much, and a section holds 3,000
+_ABOUT_A_QUOTE: Final = frozenset(verbs.VERBS) - {"help", "new", "start", "create", "list", "ls", "delegate", "ooo"}
+_HOW: Final = re.compile(
+    r"\b(?:add(?:ed|ing|itional)?|again|another|away|but|decrease|delete|double|down|drop|except|extra|fewer|half|if|increase|less"
+    r"|lower|minus|more|no|not|one-off|or|plus|raise|reduce|removed?|than|triple|twice|unless|up|without)\b",
+    re.IGNORECASE,
+)
+
+Answer = tuple[str, list[Json] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The change that a button makes: of which quote, as which version it was shown."""
+
+    quote_id: str
+    version: int
+    payload: ReviseQuote
+
+
+def with_number(text: str, quote: Quote) -> str:
+    """Return the message with the quote's number after a verb that needs one and got none; otherwise as it is."""
+    verb, _, rest = grammar.normalised(text).partition(" ")
+    bare = verb.removesuffix(":")
+    if bare.casefold() not in _ABOUT_A_QUOTE or parse_quote_id(rest.partition(" ")[0].partition(":")[0]) is not None:
+        return text
+    return f"{bare} {quote.quote_id}{':' if bare != verb else ''} {rest}".strip()
+
+
+def proposed(text: str, quote: Quote, rules: Rules, now: int) -> Answer | None:
+    """Return what a change would come to, with a button that makes it, or why there is none; None: the message asks for no change.
+
+    `now` is Unix milliseconds.
+    """
+    asked = verbs.parse(text, quote.channel, rules.catalogue)
+    if isinstance(asked, verbs.ChangeRequest):
+        same = asked.quote_id == quote.quote_id and asked.version in (None, quote.version)
+        return _shown(quote, asked.payload, "", rules, now) if same and isinstance(asked.payload, ReviseQuote) else None
+    if not isinstance(asked, grammar.GrammarProblem) or len(text) > grammar.TEXT_CHARACTERS_MAX:
+        return None
+    plain = grammar.normalised(text.replace("\n", " ; "))
+    changes = grammar.read_changes(plain, rules.catalogue)
+    if isinstance(changes, Changes):
+        return _shown(quote, ReviseQuote(changes=changes), "", rules, now)
+    found = _of_this_quote(plain, quote, rules.catalogue)
+    return None if found is None else _of_free_text(plain, found, quote, rules, now)
+
+
+def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now: int) -> Answer:
+    """Return what was read in free words, or what has to be said first."""
+    unsure = sorted({word.casefold() for word in _HOW.findall(plain)})
+    if unsure:
+        return lifecycle_words.how_is_it_meant(tuple(unsure)), None
+    if found.doubts:
+        return extraction_words.question(found), None
+    return _shown(quote, ReviseQuote(changes=_changes(found)), extraction_words.beside(found.remarks), rules, now)
+
+
+def parse_applied(text: str) -> Applied | None:
+    """Return what a button carried, or None when it is not a value this build wrote."""
+    fields = read(text, {"q", "n", "c"})
+    about = None if fields is None else named_version(fields["q"], fields["n"])
+    if fields is None or about is None or not isinstance(fields["c"], dict):
+        return None
+    try:
+        return Applied(*about, ReviseQuote.parse(fields["c"]))
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidOperation):
+        return None
+
+
+def _of_this_quote(plain: str, quote: Quote, catalogue: Catalogue) -> Extraction | None:
+    """Return what was read as a change of the thread's quote; None: nothing was, or it is about another quote or customer."""
+    found = extract(plain.replace(quote.quote_id, "").replace(quote.quote_id.lower(), ""), catalogue)
+    another = found.account is not None and found.account.casefold() != quote.account.casefold()
+    if another or any(remark.code == EXISTING for remark in found.remarks):
+        return None
+    needless = {NO_ACCOUNT, NO_LINES, TERM, ACCOUNT}  # a change leaves alone what it does not name
+    found = replace(found, remarks=tuple(remark for remark in found.remarks if remark.code not in needless))
+    said = (found.term_months, found.discount_percent, found.currency) != (None, None, None)
+    return found if found.lines or said or found.doubts else None
+
+
+def _changes(found: Extraction) -> Changes:
+    lines = tuple(LineChange("set", line.sku, line.quantity) for line in found.lines)
+    return Changes(lines, found.term_months, found.discount_percent, found.currency)
+
+
+def _shown(quote: Quote, payload: ReviseQuote, beside: str, rules: Rules, now: int) -> Answer:
+    """Return what the change would come to, or why it cannot be made."""
+    if not may_be_changed(quote.state):
+        return lifecycle_words.wrong_state(quote, "revise"), None
+    request = payload.request or changed(request_of(quote.pricing), payload.changes or Changes())
+    found = request if isinstance(request, tuple) else simulate(request, rules.ruleset, rules.policy, now)
+    if not isinstance(found, Simulation):
+        return lifecycle_words.not_revisable(quote, found), None
+    if not difference(quote.pricing, found.pricing):
+        return lifecycle_words.nothing_to_change(quote), None
+    differences = _cut(lifecycle_words.differences(quote.pricing, found.pricing))
+    said = lifecycle_words.change_proposed(quote, differences, preview(found.decision))
+    text = f"{said}\n{beside}" if beside else said
+    value = written({"q": quote.quote_id, "n": quote.version, "c": payload.canonical()})
+    if len(value) > BUTTON_CHARACTERS_MAX:
+        return f"{text}\n{lifecycle_words.too_long_for_a_button(quote.quote_id)}", None
+    row = [button(APPLY, f"Make it v{quote.version + 1}", value, style="primary"), button(REVISE, "Edit", button_value(quote))]
+    return text, [section(text), {"type": "actions", "block_id": "thread.proposal", "elements": row}]
+
+
+def _cut(differences: str) -> str:
+    """Keep whole lines, and the last one, which is the total."""
+    *lines, last = differences.splitlines()
+    kept: list[str] = []
+    room = SHOWN_CHARACTERS_MAX - len(last)
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            return "\n".join((*kept, f"• and {len(lines) - len(kept)} more", last))
+        kept.append(line)
+    return differences

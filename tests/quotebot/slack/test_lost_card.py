@@ -1,0 +1,100 @@
+"""Somebody deletes a quote's card: one new card takes its place, and its thread goes on below it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger.records import Bury, Delivered, Drop, Trouble
+from quotebot import effects
+from quotebot.commands import SubmitQuote
+from quotebot.execution import Executor
+from quotebot.roots import GONE
+from quotebot.slack import buttons
+from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
+from tests.quotebot.test_follow_ups import claimed, performer_of, settle
+from tests.rig import FIRST_QUOTE
+
+if TYPE_CHECKING:
+    from ledger.records import Effect
+    from quotebot.sandbox.world import World
+    from tests.quotebot.parts import Bench
+    from tests.rig import Deal
+
+DEAD_TS = "1700000000.000100"
+REPLACED = "SELECT count(*) AS n FROM audit_events WHERE event_type = 'quote.card_replaced'"
+POSTED = "SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%replaces%'"
+
+
+def delete(world: World, ts: str) -> None:
+    message = world.slack.messages.get("C0DEALS", ts)
+    assert message is not None
+    world.slack.messages.delete(message)
+
+
+@pytest.mark.parametrize("had_replies", [False, True])
+async def test_a_deleted_card_is_posted_anew_once_and_the_quote_goes_on_in_its_thread(
+    deal: Deal, world: World, *, had_replies: bool
+) -> None:
+    if had_replies:
+        await deal.submitted_deal()
+    else:
+        await deal.slash()
+        await deal.settled()
+    lost = await deal.card()
+    delete(world, lost["ts"])
+    await deal.slash(f"revise {FIRST_QUOTE}: discount 12%")
+    await deal.settled()
+
+    (again,) = [card for card in await deal.cards() if card["ts"] != lost["ts"]]
+    assert f"{FIRST_QUOTE} v2" in again["text"]
+    assert await deal.rows(REPLACED) == [{"n": 1}]
+    assert await deal.rows("SELECT thread_ts FROM quotes") == [{"thread_ts": again["ts"]}]
+    assert await deal.rows("SELECT 1 FROM dead_letters") == []
+    assert had_replies or "v1, which was priced, is superseded" in (await deal.replies())[-1]["text"]
+
+    await deal.click(buttons.SUBMIT, user="U0REP")
+    await deal.settled()
+    assert "Pending approval" in (await deal.card())["text"]
+    assert (await deal.card())["ts"] == (await deal.replies())[-1]["thread_ts"] == again["ts"]
+    assert await deal.rows(REPLACED) == [{"n": 1}]
+
+
+async def owed(bench: Bench) -> tuple[Effect, Effect]:
+    """Return a card and a notice of one quote that are both under way."""
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    await bench.ledger.reserve(request_for(create_command(), "1"))
+    await executor.step()
+    await settle(bench, effects.POST, Delivered(DEAD_TS, {}))
+    quote_id = bench.row("SELECT quote_id FROM quotes")["quote_id"]
+    await bench.ledger.reserve(request_for(SubmitQuote(), "2", quote_id=quote_id, version=1))
+    await executor.step()
+    found = await claimed(bench, effects.CARD), await claimed(bench, effects.POST)
+    card, notice = [await bench.ledger.record_step(each, GONE, {"ts": DEAD_TS}) for each in found]
+    return card, notice
+
+
+async def test_of_a_card_and_a_notice_that_find_it_gone_only_the_first_owes_a_new_one_and_nothing_is_left_unsaid(
+    bench: Bench,
+) -> None:
+    card, notice = await owed(bench)
+    gone = Drop(Trouble("not_found", "It is gone."))
+    decide = performer_of(bench).follow_ups
+    await bench.ledger.settle(card, gone, decide)
+    await bench.ledger.settle(notice, gone, decide)
+    assert len(bench.rows(POSTED)) == 1
+    await settle(bench, effects.POST, Delivered("1700000099.000100", {}))
+    assert bench.row("SELECT thread_ts FROM quotes")["thread_ts"] == "1700000099.000100"
+    said = await claimed(bench, effects.POST)
+    assert said.payload["what"] == "notice"
+    assert said.payload["text"] == notice.payload["text"]
+    await bench.ledger.settle(said, Delivered("1700000099.000200", {}), decide)
+    await settle(bench, effects.CARD, Delivered(None, {}))  # what was drawn on the one that is gone
+    assert bench.row(REPLACED)["n"] == 1
+
+
+async def test_a_card_whose_channel_is_gone_is_a_dead_letter_and_is_not_posted_elsewhere(bench: Bench) -> None:
+    card, _ = await owed(bench)
+    await bench.ledger.settle(card, Bury(Trouble("not_found", "channel_not_found")), performer_of(bench).follow_ups)
+    assert bench.rows(POSTED) == []

@@ -1,0 +1,160 @@
+"""What is said to the bot in a quote's thread: shown as a change of that quote, made by a click alone, once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotebot.domain.quotes import QuoteState
+from quotebot.slack.thread_text import APPLY, parse_applied, proposed, with_number
+from tests.quotebot.parts import RULES
+from tests.quotebot.slack.block_kit import message_problems
+from tests.quotebot.slack.quote_examples import MORNING, example_quote, quote_in
+from tests.rig import FIRST_QUOTE
+
+if TYPE_CHECKING:
+    from quotebot.commands import ReviseQuote
+    from tests.rig import Deal
+
+QUOTE = example_quote()
+
+
+def answered(text: str) -> tuple[str, ReviseQuote | None]:
+    """Return what is said to a message in the thread of the golden quote, and the change its button makes."""
+    answer = proposed(text, QUOTE, RULES, MORNING)
+    assert answer is not None, text
+    said, blocks = answer
+    assert message_problems(said, blocks or []) == []
+    if blocks is None:
+        return said, None
+    applied = parse_applied(blocks[-1]["elements"][0]["value"])
+    assert applied is not None
+    assert (applied.quote_id, applied.version) == (QUOTE.quote_id, QUOTE.version)
+    return said, applied.payload
+
+
+SHOWN = {
+    "200 pro": ["• Pro: 150 → 200"],
+    "discount 12%": ["• discount 15 % → 12 %"],
+    "remove support; term 24m": ["• removed 1 x Premium Support", "12 → 24 months"],
+    "add 10 sso": ["• SSO: 150 → 160"],
+    f"revise {QUOTE.quote_id}: 200 pro": ["• Pro: 150 → 200"],
+    "make it 200 pro and 12% discount please": ["• Pro: 150 → 200", "• discount 15 % → 12 %"],
+    "make it 500 prro": ["• Pro: 150 → 500", '"prro" is read as pro'],
+    "Acme wants 200 seats of Pro": ["• Pro: 150 → 200"],
+    "two years": ["12 → 24 months"],
+}
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_a_change_is_shown_before_it_is_made(text: str) -> None:
+    said, change = answered(text)
+    assert change is not None
+    assert said.startswith(f"I understood a change of {QUOTE.quote_id}:\n")
+    assert "Nothing was changed yet. Make it v2?" in said
+    for part in SHOWN[text]:
+        assert part in said
+
+
+ASKED_BACK = {
+    "give them 20 more pro": '"more". Nothing was changed. Say it as `200 pro` (the new quantity)',
+    "we need 20 pro without sso": '"without"',
+    "10% discount or 12% discount": '"or"',
+    "150 pro, 15% discount": "already says",
+}
+
+
+@pytest.mark.parametrize("text", ASKED_BACK)
+def test_what_could_mean_two_things_or_nothing_is_asked_back_without_a_button(text: str) -> None:
+    said, change = answered(text)
+    assert ASKED_BACK[text] in said
+    assert change is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hello there", "help", "status", "new for Globex: 10 pro", "Globex wants 10 pro", "submit", "revise Q-2026-0099: 10 pro", ""],
+)
+def test_what_asks_for_no_change_of_this_quote_is_left_to_others(text: str) -> None:
+    assert proposed(text, QUOTE, RULES, MORNING) is None
+
+
+def test_a_quote_that_is_final_is_not_changed() -> None:
+    answer = proposed("200 pro", quote_in(QuoteState.ACCEPTED), RULES, MORNING)
+    assert answer is not None
+    assert answer[0].startswith("You cannot revise Q-2026-0042: it is accepted")
+    assert answer[1] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("status", "status Q-2026-0042"),
+        ("explain line 2", "explain Q-2026-0042 line 2"),
+        ("simulate: 200 pro", "simulate Q-2026-0042: 200 pro"),
+        ("edit: 200 pro", "edit Q-2026-0042: 200 pro"),
+        ("status Q-2026-0001", "status Q-2026-0001"),
+        ("list mine", "list mine"),
+        ("new for Acme: 10 pro", "new for Acme: 10 pro"),
+        ("200 pro", "200 pro"),
+    ],
+)
+def test_a_verb_without_a_number_means_the_quote_of_the_thread(text: str, meant: str) -> None:
+    assert with_number(text, QUOTE) == meant
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "{}",
+        '{"v":2,"q":"Q-2026-0042","n":1,"c":{}}',
+        '{"v":1,"q":"Q-2026-0042","n":1,"c":{}}',
+        '{"v":1,"q":"Q-2026-0042","n":0,"c":{"v":2,"changes":null,"request":null}}',
+        '{"v":1,"q":"x","n":1,"c":{"v":2,"changes":null,"request":null}}',
+        '{"v":1,"q":"Q-2026-0042","n":1,"c":{"v":2,"changes":{"lines":[{"deed":"set"}]},"request":null}}',
+    ],
+)
+def test_a_button_of_another_build_is_none(value: str) -> None:
+    assert parse_applied(value) is None
+
+
+@given(st.text(max_size=300))
+def test_no_message_raises_or_breaks_a_limit(text: str) -> None:
+    answer = proposed(with_number(text, QUOTE), replace(QUOTE, account="<!channel>"), RULES, MORNING)
+    if answer is not None:
+        assert message_problems(answer[0], answer[1] or []) == []
+        assert "<!channel>" not in answer[0]
+
+
+async def test_in_the_thread_a_change_is_shown_to_its_author_alone_and_made_once_by_a_click(deal: Deal) -> None:
+    await deal.slash()
+    await deal.settled()
+    root = (await deal.card())["ts"]
+
+    async def said(text: str, **more: Any) -> str:
+        await deal.post("message", user="U0REP", channel="C0DEALS", text=text, **{"thread_ts": root, **more})
+        return (await deal.whispers("U0REP"))[-1]
+
+    before = await deal.whispers("U0REP")
+    assert await said("make it 200 pro") == before[-1]  # nobody spoke to the bot
+    assert "• Pro: 150 → 200" in await said("@quotebot make it 200 pro, 12% discount")
+    assert f"Quote {FIRST_QUOTE}" in await said("@quotebot status")
+    assert "I only propose new quotes" in await said("@quotebot submit")
+    assert len(await deal.rows("SELECT 1 FROM operations")) == 1
+
+    await said("@quotebot 200 pro; discount 12%")
+    clicked = await deal.click_whisper(APPLY)
+    await deal.redeliver(clicked["request_id"], "retry", 2)
+    await deal.settled()
+    assert f"{FIRST_QUOTE} v2" in (await deal.card())["text"]
+    assert len(await deal.cards()) == 1
+    await deal.click_whisper(APPLY)  # the same button again: v1 is no more
+    await deal.settled()
+    assert f"{FIRST_QUOTE} v1 is superseded" in (await deal.whispers("U0REP"))[-1]
+    outcomes = await deal.rows("SELECT outcome FROM operations WHERE action_kind = 'quote.revise' ORDER BY id")
+    assert [row["outcome"] for row in outcomes] == ["applied", "refused"]
