@@ -154,6 +154,7 @@ class Control:
                 retry_after=body.optional_count("retry_after"),
                 delay=body.number("delay", 5.0),
                 code=body.optional_text("code"),
+                probability=body.number("probability", 1.0),
             )
         except ValueError as error:
             raise GestureError(400, str(error)) from None

@@ -29,6 +29,7 @@ _HTTP: tuple[tuple[Effect, str, str], ...] = (
     ("malformed", "Unreadable answer", "{0} does what was asked and answers something that cannot be read."),
     ("drip", "Dripping", "{0} does what was asked and answers one byte every five seconds."),
     ("refused", "Refused by an error code", "{0} refuses with an error code of its own, as for a trouble that passes."),
+    ("refused_after", "Broken after", "{0} does what was asked and answers that something broke."),
     ("auth_expired", "Login expired", "{0} refuses the credentials. The bot holds this class of work until somebody resumes it."),
 )
 _SYSTEMS: tuple[tuple[Target, str], ...] = (("salesforce", "Salesforce"), ("slack", "Slack"), ("llm", "The language model"))

@@ -7,6 +7,8 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
+from quotebot.sandbox.chance import Tokens
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,6 +22,7 @@ Effect = Literal[
     "malformed",  # apply, then answer something unreadable
     "drip",  # apply, then answer one byte every `delay` seconds
     "refused",  # refuse with an error code of the service's own
+    "refused_after",  # apply, then answer that something broke
     "auth_expired",  # refuse as an expired or revoked credential
     "drop_ack",  # socket: behave as if the ack never arrived
     "refuse_ticket",  # socket: refuse the WebSocket ticket
@@ -27,6 +30,8 @@ Effect = Literal[
     "half_open",  # socket: stay connected and mute
 ]
 
+STATUSES = ("500", "502", "503", "504")
+_CHANCES = 1_000_000
 SOCKET_EFFECTS = frozenset({"drop_ack", "refuse_ticket", "disconnect", "half_open"})
 
 
@@ -42,7 +47,8 @@ class Fault:
     until: float | None = None
     retry_after: int | None = None  # seconds, for 429
     delay: float = 5.0  # seconds, for slow and drip
-    code: str | None = None  # for refused; None is the service's most ordinary one
+    code: str | None = None  # for refused and refused_after; None is the service's most ordinary one. For 5xx: 500, 502, 503, 504
+    probability: float = 1.0  # that it strikes a request it fits
     hits: int = field(default=0)
 
     def matches(self, target: str, method: str, now: float) -> bool:
@@ -59,8 +65,9 @@ class Fault:
 class Weather:
     """The armed faults, oldest first."""
 
-    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic, tokens: Tokens | None = None) -> None:
         self._monotonic = monotonic
+        self._tokens = Tokens() if tokens is None else tokens
         self._faults: list[Fault] = []
         self._ids = itertools.count(1)
         self._listeners: list[Callable[[], None]] = []
@@ -84,12 +91,17 @@ class Weather:
         retry_after: int | None = None,
         delay: float = 5.0,
         code: str | None = None,
+        probability: float = 1.0,
     ) -> Fault:
-        """Arm one fault; without `times` and `seconds` it hits once. Raises ValueError on an unknown target or effect."""
+        """Arm one fault; without `times` and `seconds` it hits once. Raises ValueError for what is unknown or out of range."""
         if target not in get_args(Target):
             raise ValueError(f"unknown target {target!r}: one of {', '.join(get_args(Target))}")
         if effect not in get_args(Effect):
             raise ValueError(f"unknown effect {effect!r}: one of {', '.join(get_args(Effect))}")
+        if effect == "5xx" and code not in (None, *STATUSES):
+            raise ValueError(f"unknown status {code!r}: one of {', '.join(STATUSES)}")
+        if not 0 < probability <= 1:
+            raise ValueError(f"probability must be above 0 and at most 1, not {probability}")
         fault = Fault(
             id=next(self._ids),
             target=target,  # type: ignore[arg-type] # checked above
@@ -100,6 +112,7 @@ class Weather:
             retry_after=retry_after,
             delay=delay,
             code=code,
+            probability=probability,
         )
         self._faults.append(fault)
         self._announce()
@@ -108,14 +121,15 @@ class Weather:
     def take(self, target: str, method: str, *, only: frozenset[str] | None = None) -> Fault | None:
         """Count one hit on the oldest matching fault and return it; `only` restricts the effects asked for."""
         fault = self._next(target, method, only)
-        if fault is not None:
-            fault.hits += 1
+        if fault is None or not self._strikes(fault):
+            return None
+        fault.hits += 1
         return fault
 
     def delay(self, target: str, method: str, *, only: frozenset[str]) -> float:
         """Return how many seconds a request is held up, 0 unless its fault (the oldest matching) is `slow`, which this counts."""
         fault = self._next(target, method, only)
-        if fault is None or fault.effect != "slow":
+        if fault is None or fault.effect != "slow" or not self._strikes(fault):
             return 0.0
         fault.hits += 1
         return fault.delay
@@ -156,6 +170,9 @@ class Weather:
             }
             for fault in self._faults
         ]
+
+    def _strikes(self, fault: Fault) -> bool:
+        return fault.probability >= 1 or self._tokens.below(_CHANCES) < fault.probability * _CHANCES
 
     def _next(self, target: str, method: str, only: frozenset[str] | None) -> Fault | None:
         if not self._faults:

@@ -91,7 +91,7 @@ class World:
             data_dir.mkdir(parents=True, exist_ok=True)
         tokens = Tokens() if tokens is None else tokens
         self.clock = VirtualClock(now)
-        self.weather = Weather(monotonic=monotonic)
+        self.weather = Weather(monotonic=monotonic, tokens=tokens)
         self.witness = Witness(data_dir and data_dir / "witness.jsonl", now=now)
         self.slack = Workspace(self.clock, tokens, data_dir and data_dir / "slack-files", subscriptions=subscriptions)
         self.salesforce = SalesforceService(

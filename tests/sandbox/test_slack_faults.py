@@ -36,11 +36,43 @@ async def test_429_names_its_wait_and_posts_nothing(client: AsyncWebClient, hand
     assert len(await hand.messages()) == 1
 
 
-async def test_503_has_no_json_body(client: AsyncWebClient, hand: Hand) -> None:
-    await hand.post("faults", target="slack", effect="5xx")
-    with pytest.raises(SlackApiError, match="upstream connect error"):
+@pytest.mark.parametrize(("code", "status"), [(None, 503), ("500", 500), ("502", 502), ("504", 504)])
+async def test_a_server_error_has_no_json_body(client: AsyncWebClient, hand: Hand, code: str | None, status: int) -> None:
+    await hand.post("faults", target="slack", effect="5xx", code=code)
+    with pytest.raises(SlackApiError, match=f"(?s)status: {status}.*upstream connect error"):
         await post(client)
     assert await hand.messages() == []
+
+
+async def test_any_code_of_slack_can_be_armed_before_or_after_the_message_was_posted(client: AsyncWebClient, hand: Hand) -> None:
+    for code in ("ratelimited", "restricted_action", "token_revoked", "account_inactive", "team_added_to_org"):
+        await hand.post("faults", target="slack", effect="refused", code=code)
+        assert (await refused(post(client)))["error"] == code
+    assert await hand.messages() == []
+    await hand.post("faults", target="slack", effect="refused_after")
+    assert (await refused(post(client)))["error"] == "fatal_error"
+    assert len(await hand.messages()) == 1
+    assert sightings(hand.world, "chat.postMessage")[-1].applied
+
+
+async def test_an_answer_can_drip_after_the_message_was_posted(client: AsyncWebClient, hand: Hand) -> None:
+    await hand.post("faults", target="slack", effect="drip", delay=0.001)
+    assert (await post(client))["ok"]
+    await hand.post("faults", target="slack", effect="drip", delay=0.3)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await post(client)
+    assert len(await hand.messages()) == 2
+
+
+async def test_a_fault_can_be_as_likely_as_one_wants(client: AsyncWebClient, hand: Hand) -> None:
+    await hand.post("faults", target="slack", effect="refused", probability=0.5, seconds=60)
+    answers = await asyncio.gather(*(client.api_call("api.test") for _ in range(40)), return_exceptions=True)
+    assert 0 < sum(isinstance(answer, SlackApiError) for answer in answers) < 40  # misses once in 10^12 runs
+    refusal = await hand.post("faults", target="slack", effect="refused", probability=2, expect=400)
+    assert refusal["error"] == "probability must be above 0 and at most 1, not 2.0"
+    refusal = await hand.post("faults", target="slack", effect="5xx", code="418", expect=400)
+    assert refusal["error"] == "unknown status '418': one of 500, 502, 503, 504"
 
 
 async def test_an_expired_token_is_refused_and_nothing_is_posted(client: AsyncWebClient, hand: Hand) -> None:

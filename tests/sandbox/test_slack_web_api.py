@@ -61,6 +61,10 @@ async def test_a_posted_message_comes_back_as_the_bots(client: AsyncWebClient) -
     assert message["metadata"] == OUR_METADATA
 
 
+async def test_a_text_beyond_forty_thousand_characters_is_cut(client: AsyncWebClient) -> None:
+    assert len((await client.chat_postMessage(channel="C0DEALS", text="x" * 40_001))["message"]["text"]) == 40_000
+
+
 async def test_timestamps_strictly_increase(client: AsyncWebClient) -> None:
     stamps = [await post(client) for _ in range(20)]
     assert stamps == sorted(set(stamps))

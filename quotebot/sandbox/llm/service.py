@@ -26,7 +26,9 @@ API_KEY = "sk-sandbox"
 MODEL = "sandbox-rules-1"
 _FINGERPRINT = "fixed-rules-not-a-model"
 _METHOD = "chat.completions"
-_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "drip", "refused", "auth_expired"})
+_EFFECTS = frozenset(
+    {"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "drip", "refused", "refused_after", "auth_expired"}
+)
 _BROKEN = '{"account": 42, "lines": "all of them", "term_months": '  # cut short and of the wrong types
 _WORD_CHARACTERS = 4  # a token is about that long
 
@@ -75,6 +77,8 @@ class LlmService:
         if effect == "reset_after":
             self._record(received, applied=applied, status=None)
             raise Cut
+        if fault is not None and effect == "refused_after":
+            answer = _error(500, "The server had an error.", "server_error", fault.code or "server_error")
         self._record(received, applied=applied, status=answer.status)
         return replace(answer, drip_seconds=fault.delay) if fault is not None and effect == "drip" else answer
 
@@ -152,7 +156,7 @@ def _refused_by(fault: Fault) -> Answer | None:
         headers = {"Retry-After": str(1 if fault.retry_after is None else fault.retry_after)}
         return _error(429, "Rate limit reached.", "requests", "rate_limit_exceeded", headers)
     if fault.effect == "5xx":
-        return _error(503, "The server is overloaded.", "server_error", "server_error")
+        return _error(int(fault.code or 503), "The server is overloaded.", "server_error", "server_error")
     if fault.effect == "refused":
         return _error(400, "The request was refused.", "invalid_request_error", fault.code or "server_error")
     return _key_refused() if fault.effect == "auth_expired" else None

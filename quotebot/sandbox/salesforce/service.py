@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import time
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from quotebot.sandbox.salesforce.org import Record
     from quotebot.sandbox.salesforce.rules import Rules
+    from quotebot.sandbox.salesforce.schema import SObject
     from quotebot.sandbox.weather import Fault, Weather
     from quotebot.sandbox.wire import Received
     from quotebot.sandbox.witness import Witness
@@ -51,7 +54,9 @@ _VERSION_NAMES = frozenset(f"v{version['version']}" for version in _VERSIONS)
 _MAINTENANCE = b"<!DOCTYPE html><html><head><title>We are down for maintenance</title></head><body>Sorry!</body></html>"
 _RETIRED = re.compile(r"/services/data/v(?:[7-9]|[12]\d|30)\.0(?:/|$)")
 _READS = frozenset({"GET", "HEAD"})
-_API_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "drip", "refused", "auth_expired"})
+_API_EFFECTS = frozenset(
+    {"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "drip", "refused", "refused_after", "auth_expired"}
+)
 _LOGIN_EFFECTS = _API_EFFECTS - {"auth_expired"}  # an expired session does not stop a new login
 
 
@@ -145,7 +150,14 @@ class SalesforceService:
 
     def records(self, sobject: str) -> list[dict[str, object]]:
         """Return every record of an object, oldest first, JSON-ready. Raises KeyError for an unknown object."""
-        return [json_ready(record) for record in self._org.all(SCHEMA[sobject.lower()])]
+        return [self._stored(SCHEMA[sobject.lower()], record) for record in self._org.all(SCHEMA[sobject.lower()])]
+
+    def _stored(self, sobject: SObject, record: Record) -> Record:
+        """Return a record JSON-ready, with a file's bytes in base64 where the API gives their address."""
+        if "VersionData" not in record:
+            return json_ready(record)
+        content = self._org.file(sobject, str(record["Id"]))
+        return {**json_ready(record), "VersionData": base64.b64encode(content).decode()}
 
     def delay(self, received: Received) -> float:
         """Return how many seconds this request is held up first."""
@@ -170,6 +182,9 @@ class SalesforceService:
         if effect == "malformed":
             self._record(received, method, applied=reply.applied, status=200)
             return Answer(200, {"Content-Type": "text/html"}, _MAINTENANCE)
+        if fault is not None and effect == "refused_after":
+            broken = refusal(fault.code or "UNKNOWN_EXCEPTION")
+            reply = Reply(broken.status, broken.body(), applied=reply.applied)
         self._record(received, method, applied=reply.applied, status=reply.status)
         answer = self._answer(reply)
         return replace(answer, drip_seconds=fault.delay) if fault is not None and effect == "drip" else answer
@@ -197,7 +212,7 @@ class SalesforceService:
             error = SalesforceRefusalError(429, "REQUEST_LIMIT_EXCEEDED", "TotalRequests Limit exceeded.")
             return Reply(429, error.body(), headers={"Retry-After": str(1 if fault.retry_after is None else fault.retry_after)})
         if fault.effect == "5xx":
-            return Reply(503, SalesforceRefusalError(503, "SERVER_UNAVAILABLE", "Server unavailable, try again later").body())
+            return Reply(int(fault.code or 503), refusal("SERVER_UNAVAILABLE").body())
         if fault.effect != "auth_expired":
             return None
         if fault.method == "oauth2/token":

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 METADATA_BYTES_MAX = 8_000
 UPDATE_TEXT_MAX = 4_000
+TEXT_MAX = 40_000  # what is longer is cut
 ATTACHMENTS_MAX = 100
 
 
@@ -123,7 +124,7 @@ def content(workspace: Workspace, arguments: Arguments) -> tuple[str, list[Json]
         raise SlackError("too_many_attachments")
     if not text.strip() and not blocks and not attachments:
         raise SlackError("no_text")
-    return text, blocks, attachments
+    return text[:TEXT_MAX], blocks, attachments
 
 
 def checked_metadata(metadata: Any) -> Json | None:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from quotebot.sandbox.weather import Fault, Weather
     from quotebot.sandbox.witness import Witness
 
-HTTP_EFFECTS = frozenset({"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "drip", "refused", "auth_expired"})
+HTTP_EFFECTS = frozenset(
+    {"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "drip", "refused", "refused_after", "auth_expired"}
+)
 _MALFORMED = Answer(200, {"Content-Type": "application/json; charset=utf-8"}, b'{"ok": tr')
 
 
@@ -42,7 +44,7 @@ class Outages:
         """Apply the request unless a fault comes first; `key` names it when it is refused before it was applied. Raises Cut."""
         fault = None if waited else self._weather.take("slack", method, only=HTTP_EFFECTS - {"slow"})
         effect = fault.effect if fault is not None else ""
-        refusal = _refusal(fault) if fault is not None else None
+        refusal = _refusal(fault, method) if fault is not None else None
         if refusal is not None:
             answer, status = refusal
             self._witness.record("slack", method, key=key(), applied=False, status=status, request=raw)
@@ -51,6 +53,10 @@ class Outages:
             self._witness.record("slack", method, key=key(), applied=False, status=None, request=raw)
             raise Cut
         served = apply()
+        if fault is not None and effect == "refused_after":
+            broken = _refused(fault.code or "fatal_error", method)
+            self._witness.record("slack", method, key=served.key, applied=served.applied, status=broken[1], request=raw)
+            return broken[0]
         seen = None if effect == "reset_after" else served.status
         self._witness.record("slack", method, key=served.key, applied=served.applied, status=seen, request=raw)
         if effect == "reset_after":
@@ -65,14 +71,23 @@ def ratelimited(retry_after_seconds: int) -> Answer:
     return json_answer({"ok": False, "error": "ratelimited"}, 429, {"Retry-After": str(retry_after_seconds)})
 
 
-def _refusal(fault: Fault) -> tuple[Answer, int | str] | None:
+def _refusal(fault: Fault, method: str) -> tuple[Answer, int | str] | None:
     if fault.effect == "429":
         return ratelimited(1 if fault.retry_after is None else fault.retry_after), 429
     if fault.effect == "5xx":
-        return text_answer("upstream connect error", 503), 503
+        status = int(fault.code or 503)
+        return text_answer("upstream connect error", status), status
     if fault.effect == "refused":
-        code = fault.code or "internal_error"
-        return json_answer({"ok": False, "error": code}), code
+        return _refused(fault.code or "internal_error", method)
     if fault.effect == "auth_expired":
         return json_answer({"ok": False, "error": "invalid_auth"}), "invalid_auth"
     return None
+
+
+def _refused(code: str, method: str) -> tuple[Answer, int | str]:
+    """Refuse with a code: a method does so with HTTP 200, an address it handed out with 404 or 500."""
+    if method == "upload":
+        return text_answer(code, 500), 500
+    if method == "response_url":
+        return json_answer({"ok": False, "error": code}, 404), code
+    return json_answer({"ok": False, "error": code}), code
