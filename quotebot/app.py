@@ -93,6 +93,7 @@ def _receiver(core: Core, settings: Settings, ports: Ports, identity: Identity, 
         clock=ports.clock,
         ack_budget_seconds=settings.ack_budget_seconds,
         arrivals=arrivals,
+        precedence=core.precedence,
         acked=core.metrics.observe_ack,
     )
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from ledger.clock import Clock
+    from quotebot.precedence import Precedence
     from quotebot.slack.envelopes import Envelopes
     from quotebot.slack.links import Inbox, Link, Links
 
@@ -73,7 +74,7 @@ class SocketReceiver:
 
     `dropped` is told of an envelope that is too large to be read, before it is acknowledged; `acked` of each acknowledgement: the
     kind of its envelope, and the seconds since it arrived. `arrivals` holds, while an envelope is worked on, when it arrived:
-    whatever waits on its way to the ledger waits on its budget of `ack_budget_seconds`.
+    whatever waits on its way to the ledger waits on its budget of `ack_budget_seconds`. `precedence` makes the workers give way.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class SocketReceiver:
         clock: Clock,
         ack_budget_seconds: float,
         arrivals: MutableMapping[str, float],
+        precedence: Precedence,
         acked: Callable[[str, float], object] = lambda _, __: None,
     ) -> None:
         self._envelopes = envelopes
@@ -93,6 +95,7 @@ class SocketReceiver:
         self._clock = clock
         self._budget = ack_budget_seconds
         self._arrivals = arrivals
+        self._precedence = precedence
         self._acked = acked
         self._waiting: deque[_Arrival] = deque()
         self._pumping = False
@@ -110,7 +113,9 @@ class SocketReceiver:
     async def close(self, seconds: float) -> None:
         """Take nothing more in, let what is under way be acknowledged, then disconnect."""
         self._closing = True
-        self._waiting.clear()
+        while self._waiting:
+            self._waiting.pop()
+            self._precedence.end()
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=seconds)
         await self._links.close()
@@ -121,6 +126,7 @@ class SocketReceiver:
         if request is None:
             return
         arrival = _Arrival(request, link, self._clock.monotonic())
+        self._precedence.begin()
         if len(self._waiting) >= WAITING_MAX:
             self._begin(self._refuse(arrival))
             return
@@ -131,6 +137,7 @@ class SocketReceiver:
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
         """Take what is too large to be read."""
         if not self._closing:
+            self._precedence.begin()
             self._begin(self._drop(envelope_id_of(frame), size, link))
 
     def _pump(self) -> None:
@@ -143,13 +150,14 @@ class SocketReceiver:
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _begin(self, work: Any) -> None:
-        """Run it as a task that a shutdown waits for."""
+        """Run what became of an arrival as a task that a shutdown waits for."""
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
+        self._precedence.end()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("envelope.failed", error=repr(error))
 
