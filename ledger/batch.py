@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_BATCH: Final = 256
 BATCH_SECONDS: Final = 0.020  # then it commits: nobody who is in it waits longer for those behind them
+SHARED_SECONDS: Final = 0.002  # the same where somebody urgent is in it, or waits for it to end
 
 
 class BatchRunner:
@@ -46,6 +47,7 @@ class BatchRunner:
         self._clock = clock
         self._finish = finish
         self._committing = False
+        self.pressing: Callable[[], bool] = lambda: False  # whether somebody urgent waits for this batch to end
         self.broken: str | None = None
         self.full_since: int | None = None
         self.commits = 0
@@ -113,11 +115,13 @@ class BatchRunner:
             return self._not_begun(batch, error)
         tx = SqliteTx(self._connection, self._statements, [])
         alone = len(batch) == 1
+        shared = batch[0].urgent  # those come first; at least one of the others is taken along, so that none starves
         ran: list[Member] = []
         for index, member in enumerate(batch):
             if index:
                 now = self._clock.monotonic()
-                if now - began >= BATCH_SECONDS:
+                hurry = not member.urgent and not batch[index - 1].urgent and (shared or self.pressing())
+                if now - began >= (SHARED_SECONDS if hurry else BATCH_SECONDS):
                     return self._commit(tx, version, ran, batch[index:])
             if not member.start():
                 continue

@@ -70,6 +70,7 @@ class SqliteDatabase:
         self._under_way: list[Member] = []  # the batch that is on the thread
         self._kicked = False
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
+        runner.pressing = lambda: bool(self._urgent)  # those of the running batch have left the queue
 
     @classmethod
     async def open(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -15,13 +16,17 @@ from quotebot.opening import instance_lock
 from quotebot.settings import ConfigurationError, Settings, slack_tokens
 from quotebot.slack.desk import FrontDesk
 from quotebot.slack.envelopes import Ack, Envelopes, bolt_app, send_ack
+from quotebot.slack.links import LinkDisabledError, Links, TokenRefusedError
 from quotebot.slack.listeners import Surface
-from quotebot.slack.socket import SocketReceiver, TokenRefusedError
+from quotebot.slack.socket import SocketReceiver
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.supervision import Supervisor
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from adapters.slack import Identity, SlackApi
+    from quotebot.slack.links import Inbox
 
 __all__ = ["Ports", "run_bot"]
 
@@ -66,33 +71,61 @@ async def run_bot(
         if not identifying.done():
             return
         identity = identifying.result()
-        surface = surface_of(core, settings)
-        receiver = SocketReceiver(
-            Envelopes(bolt_app(core.outside.client, identity, surface), ack),
-            app_token,
-            core.outside.client,
-            surface.desk.drop,
-            clock=ports.clock,
-            acked=core.metrics.observe_ack,
-        )
+        receiver = _receiver(core, settings, ports, identity, app_token, ack, supervisor)
         stack.push_async_callback(receiver.close, ACK_DRAIN_SECONDS)
         vitals.socket = receiver.is_alive
-        connecting = asyncio.create_task(receiver.connect())
-        stack.callback(connecting.cancel)
+        receiving = asyncio.create_task(receiver.run())
+        stack.callback(receiving.cancel)
         log.info("bot.started", team_id=identity.team_id, epoch=core.ledger.epoch)
-        await core.workers.until(stop, connecting)
-        if connecting.done():
-            _connected(connecting)
-            supervisor.tell(STATUS="Connected to Slack")
-            await core.workers.until(stop)
+        await core.workers.until(stop, receiving)
+        if receiving.done():
+            _say_why(receiving)
         log.info("bot.stopping")
         supervisor.tell(STOPPING=1, STATUS="Finishing what is under way")
 
 
-def surface_of(core: Core, settings: Settings) -> Surface:
-    """Return what people meet in Slack, on a started core."""
+def _receiver(
+    core: Core, settings: Settings, ports: Ports, identity: Identity, app_token: str, ack: Ack, supervisor: Supervisor
+) -> SocketReceiver:
+    client, arrivals = core.outside.client, dict[str, float]()
+    surface = surface_of(core, settings, arrivals)
+
+    def opened() -> None:
+        core.metrics.count_connection()
+        supervisor.tell(STATUS="Connected to Slack")
+
+    def links(inbox: Inbox) -> Links:
+        return Links(
+            client,
+            app_token,
+            inbox,
+            clock=ports.clock,
+            draw=ports.draw,
+            count=settings.socket_connections,
+            opened=opened,
+        )
+
+    return SocketReceiver(
+        Envelopes(bolt_app(client, identity, surface), ack),
+        links,
+        surface.desk.drop,
+        clock=ports.clock,
+        ack_budget_seconds=settings.ack_budget_seconds,
+        arrivals=arrivals,
+        precedence=core.precedence,
+        acked=core.metrics.observe_ack,
+    )
+
+
+def surface_of(core: Core, settings: Settings, arrivals: Mapping[str, float] = MappingProxyType({})) -> Surface:
+    """Return what people meet in Slack, on a started core. `arrivals`: when the envelopes at work arrived (SocketReceiver)."""
     return Surface(
-        desk=FrontDesk(core.ledger, ack_budget_seconds=settings.ack_budget_seconds, observe=core.metrics.observe_reserve),
+        desk=FrontDesk(
+            core.ledger,
+            ack_budget_seconds=settings.ack_budget_seconds,
+            observe=core.metrics.observe_reserve,
+            arrivals=arrivals,
+        ),
         ledger=core.ledger,
         slack=core.outside.adapters.slack,
         rules=core.rules,
@@ -115,10 +148,16 @@ async def identify(slack: SlackApi) -> Identity:
             await asyncio.sleep(error.retry_after_seconds or IDENTIFY_PAUSE_SECONDS)
 
 
-def _connected(connecting: asyncio.Task[None]) -> None:
+def _say_why(receiving: asyncio.Task[None]) -> None:
+    """Raise, in words for people, what ended the connection for good."""
     try:
-        connecting.result()
+        receiving.result()
     except TokenRefusedError as error:
         raise ConfigurationError(
             f"Slack refused the app-level token ({error}). Nothing was received. Check SLACK_APP_TOKEN: it needs connections:write."
+        ) from error
+    except LinkDisabledError as error:
+        raise ConfigurationError(
+            "Slack has switched Socket Mode off for this app (link_disabled): no more commands arrive. What was acknowledged is "
+            "recorded and goes on at the next start. Switch it on: api.slack.com/apps, your app, Socket Mode. Then start the bot."
         ) from error

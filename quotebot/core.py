@@ -34,17 +34,18 @@ from quotebot.metrics import PAGE_SECONDS, Metrics, page_path, write_page
 from quotebot.opening import load_rules, matrix, open_audit, open_database
 from quotebot.outside import Outside, build_performer, connect_outside
 from quotebot.polling import POLL_SECONDS
+from quotebot.precedence import Precedence
 from quotebot.ruleset_changes import RulesetChanges
 from quotebot.scheduler import Scheduler
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
-    from quotebot.performer import QuotePerformer
     from collections.abc import Awaitable, Callable
 
     from ledger.database import Database
     from ledger.ledger import FollowUpDecision
     from quotebot.handlers.quotes import Rules
+    from quotebot.performer import QuotePerformer
     from quotebot.settings import Settings
 
 TEND_SECONDS: Final = 60.0
@@ -82,6 +83,7 @@ class Core:
     performer: QuotePerformer
     metrics: Metrics
     workers: Workers
+    precedence: Precedence
 
 
 async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports: Ports, stop: asyncio.Event) -> Core:
@@ -114,11 +116,12 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     metrics = Metrics()
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
     directory = Directory(ledger, outside.adapters.slack)
-    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics)
+    precedence = Precedence(ports.clock)
+    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence)
     stack.push_async_callback(ledger.noted)
     stack.push_async_callback(workers.stop)
     workers.start()
-    return Core(ledger, outside, rules, performer, metrics, workers)
+    return Core(ledger, outside, rules, performer, metrics, workers, precedence)
 
 
 async def _tell_of_a_restore(database: Database) -> None:
@@ -159,6 +162,7 @@ class Workers:
         settings: Settings,
         ports: Ports,
         metrics: Metrics,
+        precedence: Precedence,
     ) -> None:
         self._ledger = ledger
         lines = matrix(settings)
@@ -170,6 +174,7 @@ class Workers:
             know=directory.know,
             poll_seconds=ports.poll_seconds,
             follow=_follow(ports.clock),
+            precedence=precedence,
         )
         self._dispatcher = Dispatcher(
             ledger,
@@ -178,6 +183,7 @@ class Workers:
             lines,
             settle_delay_seconds=settings.settle_delay_seconds,
             poll_seconds=ports.poll_seconds,
+            precedence=precedence,
         )
         jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, settings, ports.clock))
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ASK_SECONDS: Final = 2.0
 FRESH_MS: Final = 3_600_000
+PEOPLE_MAX: Final = 10_000  # remembered at once
 FRESH_FOR_APPROVAL_MS: Final = 60_000
 APPROVING: Final = frozenset({"approval.decide", "quote.submit"})  # submitting may approve, when nobody else is needed
 
@@ -37,6 +38,7 @@ class Directory:
     def __init__(self, ledger: Ledger, slack: SlackApi) -> None:
         self._ledger = ledger
         self._slack = slack
+        self._kept_at: dict[tuple[str, str], int] = {}  # (team, user) -> when what the ledger says of them was fetched
 
     async def know(self, operation: Operation) -> bool:
         """Make sure that what the ledger says of the actor is recent. False when that is needed and Slack does not answer."""
@@ -44,8 +46,11 @@ class Directory:
             return True
         now = self._ledger.clock.now_ms()
         team_id, user = operation.team_id, operation.actor
-        found = await self._ledger.database.read(lambda tx: people.known(tx, team_id, user))
         fresh = FRESH_FOR_APPROVAL_MS if operation.action_kind in APPROVING else FRESH_MS
+        kept_at = self._kept_at.get((team_id, user))
+        if kept_at is not None and 0 <= now - kept_at < fresh:
+            return True
+        found = await self._ledger.database.read(lambda tx: people.known(tx, team_id, user))
         if found is not None and 0 <= now - found.fetched_at < fresh:
             return True
         kind = await self._kind_of(team_id, user)
@@ -60,6 +65,9 @@ class Directory:
         except NotRecorded as error:
             log.warning("directory.not_kept", error=str(error))
             return False
+        if len(self._kept_at) >= PEOPLE_MAX:
+            self._kept_at.clear()
+        self._kept_at[(team_id, user)] = found.fetched_at
         return True
 
     async def _kind_of(self, team_id: str, user: str) -> str | None:

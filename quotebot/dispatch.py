@@ -20,6 +20,7 @@ from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.machine import EffectState
 from ledger.records import Bury, Delivered, Doubt, Drop, Effect, FollowUps, Hold, Retry, Settlement, Trouble
 from quotebot.polling import POLL_SECONDS, one_round
+from quotebot.precedence import Precedence
 
 if TYPE_CHECKING:
     from ledger.database import Tx
@@ -68,6 +69,7 @@ class Dispatcher:
         *,
         settle_delay_seconds: float,
         poll_seconds: float = POLL_SECONDS,
+        precedence: Precedence | None = None,
     ) -> None:
         self._ledger = ledger
         self._matrix = matrix
@@ -75,6 +77,7 @@ class Dispatcher:
         self._performer = performer
         self._draw = draw
         self._poll_seconds = poll_seconds
+        self._precedence = precedence or Precedence(ledger.clock)
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
         self._running: dict[asyncio.Task[None], str] = {}  # and its class
         self._unwritten = 0  # results that could not be recorded yet: until they are, nothing new is claimed
@@ -95,8 +98,12 @@ class Dispatcher:
 
     async def step(self) -> int:
         """Claim what is due and start it; returns how many were started."""
-        busy = Counter(self._running.values())
-        slots = {name: line.concurrency - busy[name] for name, line in self._matrix.lines.items() if busy[name] < line.concurrency}
+        most, busy = await self._precedence.turn(), Counter(self._running.values())
+        slots = {
+            name: min(most, line.concurrency - busy[name])
+            for name, line in self._matrix.lines.items()
+            if busy[name] < line.concurrency
+        }
         effects = await self._claim(slots)
         for effect in effects:
             task = asyncio.create_task(self._attempt(effect))

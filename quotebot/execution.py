@@ -17,6 +17,7 @@ from quotebot.commands import NeedsNewerBuild
 from quotebot.deciding import Decider, burial_answer
 from quotebot.domain.rulesets import RulesetError
 from quotebot.polling import POLL_SECONDS, one_round
+from quotebot.precedence import Precedence
 from quotebot.telemetry import hashed
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from quotebot.handlers import quotes as handlers
 
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
-AT_ONCE: Final = 64  # executions that share a commit
 SHELF_SECONDS: Final = 60  # how often a command that needs a newer build is looked at again
 
 T = TypeVar("T")
@@ -49,6 +49,7 @@ class Executor:
         know: Callable[[Operation], Awaitable[bool]] | None = None,
         poll_seconds: float = POLL_SECONDS,
         follow: FollowUpDecision = no_follow_ups,
+        precedence: Precedence | None = None,
     ) -> None:
         """`know` finds out who the actor is, keeps it in the ledger and says whether that suffices; without it nobody is asked.
 
@@ -60,6 +61,7 @@ class Executor:
         self._policy = matrix.of("default")
         self._draw = draw
         self._poll_seconds = poll_seconds
+        self._precedence = precedence or Precedence(ledger.clock)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -69,7 +71,7 @@ class Executor:
 
     async def step(self) -> int:
         """Execute what is due, at most one command per quote; returns how many were executed."""
-        operations = await self._ledger.claim_operations(AT_ONCE)
+        operations = await self._ledger.claim_operations(await self._precedence.turn())
         if operations:
             await self._look_ahead()
         if len(operations) == 1:  # the usual case needs no tasks

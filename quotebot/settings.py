@@ -161,6 +161,9 @@ class Settings(BaseSettings):
         "UTC", description="Where working mornings are, such as Europe/Berlin"
     )
 
+    socket_connections: Annotated[int, Field(ge=1, le=4)] = Field(
+        1, description="Connections to Slack at once; with two, one that breaks leaves no gap. Slack gives an app ten in all"
+    )
     ack_budget_seconds: Annotated[float, Field(gt=0.05, le=2.5)] = Field(
         2.0, description="How long a command may take to be recorded before Slack is told to try again; Slack itself waits 3 s"
     )

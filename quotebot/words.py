@@ -30,6 +30,8 @@ AGO_SECONDS_MAX = 600  # after that a time of day says more
 
 def one_line(text: str) -> str:
     """Return `text` on one line, without control characters, lone surrogates and marks that reverse the reading direction."""
+    if text.isascii() and text.isprintable():  # nothing in it can be unfit, and almost everything that is typed is like that
+        return " ".join(text.split())
     return " ".join("".join(letter for letter in text if letter.isspace() or _is_printable(letter)).split())
 
 

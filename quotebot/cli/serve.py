@@ -12,6 +12,8 @@ from cyclopts.validators import Number
 
 from quotebot.cli import exits
 
+SWITCH_SECONDS = 0.0005  # between the loop's thread and the ledger's: an acknowledgement changes over four times
+
 
 async def run(
     *,
@@ -37,6 +39,7 @@ async def run(
     settings = load_settings(assignments(set_), for_slack=True)
     secret = settings.salesforce_client_secret
     secrets = (*slack_tokens(settings), *(() if secret is None else (secret.get_secret_value(),)))
+    sys.setswitchinterval(SWITCH_SECONDS)
     configure_logs(json_lines=not sys.stderr.isatty(), secrets=secrets)
     await run_bot(settings, stop_on_signals(), standby=standby, supervisor=Supervisor.of(os.environ))
     return exits.OK

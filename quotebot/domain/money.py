@@ -6,6 +6,7 @@ anything that decides: quantise first, format last.
 
 from __future__ import annotations
 
+import functools
 from decimal import ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ def exact(value: Decimal | int | str) -> Decimal:
     return number
 
 
+@functools.cache
 def exponent(currency: str) -> int:
     """Return the number of decimals of an ISO 4217 currency; ValueError when the code is unknown."""
     try:

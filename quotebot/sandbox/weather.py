@@ -26,13 +26,15 @@ Effect = Literal[
     "auth_expired",  # refuse as an expired or revoked credential
     "drop_ack",  # socket: behave as if the ack never arrived
     "refuse_ticket",  # socket: refuse the WebSocket ticket
-    "disconnect",  # socket: close the live connections now (a disconnect frame, then the cut)
+    "too_many_websockets",  # socket: send a new connection away, as if all ten places were taken
+    "no_hello",  # socket: accept a new connection and never greet it
+    "disconnect",  # socket: close the live connections now (a disconnect frame, then the cut); `method` names another reason
     "half_open",  # socket: stay connected and mute
 ]
 
 STATUSES = ("500", "502", "503", "504")
 _CHANCES = 1_000_000
-SOCKET_EFFECTS = frozenset({"drop_ack", "refuse_ticket", "disconnect", "half_open"})
+SOCKET_EFFECTS = frozenset({"drop_ack", "refuse_ticket", "too_many_websockets", "no_hello", "disconnect", "half_open"})
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -39,11 +40,19 @@ class Answer:
 class FrontDesk:
     """Reserves commands within the budget of an acknowledgement."""
 
-    def __init__(self, ledger: Ledger, *, ack_budget_seconds: float, observe: Callable[[float], object] = lambda _: None) -> None:
-        """`observe` is told how many seconds each reservation took."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        ack_budget_seconds: float,
+        observe: Callable[[float], object] = lambda _: None,
+        arrivals: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """`observe` is told how many seconds each reservation took; `arrivals` says when envelopes arrived (monotonic seconds)."""
         self._ledger = ledger
         self._budget = ack_budget_seconds
         self._observe = observe
+        self._arrivals = arrivals
 
     async def receive(self, command: Command, *, envelope_id: str | None) -> Answer:
         """Record the command and return the answer of SPEC 3.3 for it, first sight or duplicate."""
@@ -66,7 +75,7 @@ class FrontDesk:
             transport={"envelope_id": envelope_id, "response_url": command.response_url, "actor_name": command.actor_name},
         )
         began = self._ledger.clock.monotonic()
-        deadline = began + self._budget
+        deadline = self._arrivals.get(envelope_id or "", began) + self._budget
         try:
             reservation = await self._ledger.reserve(request, deadline=deadline)
         except NotRecorded:

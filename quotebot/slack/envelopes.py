@@ -13,6 +13,8 @@ from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
+from quotebot import words
+from quotebot.slack.filled import last_block
 from quotebot.slack.listeners import register
 
 if TYPE_CHECKING:
@@ -32,6 +34,18 @@ async def send_ack(envelope_id: str, send: Callable[[], Awaitable[None]]) -> Non
     """Let the acknowledgement out. Every ack passes here, so that fault tests can stand at this door."""
     del envelope_id
     await send()
+
+
+def refusal(request: SocketModeRequest) -> dict[str, Any] | None:
+    """Return what to acknowledge with, of an envelope that was not looked at; None where an acknowledgement carries no words.
+
+    Slack marks an unacknowledged click as failed and delivers an unacknowledged event again.
+    """
+    if request.type == "slash_commands":
+        return {"text": words.nothing_recorded()}
+    if request.type == "interactive" and request.payload.get("type") == "view_submission":
+        return {"response_action": "errors", "errors": {last_block(request.payload["view"]): words.nothing_recorded()}}
+    return None
 
 
 class Envelopes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from quotebot.slack.desk import FrontDesk
     from quotebot.store.rulesets import ActiveRuleset
 
+LOOK_SECONDS: Final = 0.01  # so long what was read of the active ruleset is taken for what is
 RULES_SECONDS: Final = 0.5  # a large ruleset that was just activated may take longer
 
 log = structlog.get_logger(__name__)
@@ -57,6 +58,13 @@ class NotAcknowledgedError(Exception):
     """
 
 
+@dataclass(slots=True)
+class Looked:
+    """When the active ruleset was looked at last, in monotonic seconds."""
+
+    at: float = float("-inf")
+
+
 @dataclass(frozen=True, slots=True)
 class Surface:
     """What the listeners work with. `status` renders a quote's card from its current state."""
@@ -67,6 +75,7 @@ class Surface:
     rules: Rules
     active: ActiveRuleset
     status: Callable[[str], Awaitable[Card | None]]
+    looked: Looked = field(default_factory=Looked)
 
     @property
     def dialogs(self) -> Dialogs:
@@ -112,7 +121,14 @@ class Surface:
                 await ack(text=said, blocks=blocks)
 
     async def rules_now(self) -> Rules:
-        """Return the rules with the active ruleset. It only gives words their meaning: a command is decided by its own look."""
+        """Return the rules with the active ruleset. It only gives words their meaning: a command is decided by its own look.
+
+        Who types within a moment of somebody else shares their look.
+        """
+        now = self.ledger.clock.monotonic()
+        if 0 <= now - self.looked.at < LOOK_SECONDS:
+            return replace(self.rules, ruleset=self.active.known)
+        self.looked.at = now
         reading = asyncio.ensure_future(self.ledger.database.read(self.active.read))
         reading.add_done_callback(_noticed)
         await asyncio.wait({reading}, timeout=RULES_SECONDS)  # it goes on: the next command finds what was read
@@ -269,11 +285,11 @@ async def ignore_event(body: Body) -> None:
 
 
 def register(app: AsyncApp, surface: Surface) -> None:
-    """Route Slack's requests to the surface."""
+    """Route Slack's requests to the surface. Bolt asks one listener after the other, so what comes most often stands first."""
+    app.command("/quote")(surface.on_command)
     app.event("app_home_opened")(surface.on_home)
     register_mentions(app, surface)
     app.event(re.compile(""))(ignore_event)
-    app.command("/quote")(surface.on_command)
     app.shortcut(forms.FROM_MESSAGE)(surface.on_message_shortcut)
     app.action(CREATE_ANOTHER)(surface.on_create_another)
     app.action(SHOW)(surface.on_show)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 10
 PING_SECONDS = 5.0
+WARNING_SECONDS = 10.0  # between the warning and the cut
 FRAME_BYTES_MAX = 4 * 2**20
 REMEMBERED_ENVELOPES = 10_000
 
@@ -150,13 +151,12 @@ class SocketMode:
     async def _link(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection from its ticket to its end."""
         good = self._passes.redeem_ticket(request.query.get("ticket", ""))
-        refused = self._weather.take("socket", "link", only=frozenset({"refuse_ticket"})) is not None
-        if refused or not good:
+        if self._strikes("refuse_ticket") or not good:
             self._witness.record("socket", "link", key=None, applied=False, status=403, request=request.path_qs)
             return web.Response(text="ticket refused", status=403)
         socket = web.WebSocketResponse(compress=False, timeout=0.5, max_msg_size=FRAME_BYTES_MAX)
         await socket.prepare(request)
-        if len(self._connections) >= CONNECTIONS_MAX:
+        if len(self._connections) >= CONNECTIONS_MAX or self._strikes("too_many_websockets"):
             await socket.send_str(_disconnect("too_many_websockets"))
             await socket.close()
             return socket
@@ -165,13 +165,17 @@ class SocketMode:
         self._changes.bump()
         pings = self._spawn(self._ping(connection))
         try:
-            await connection.send(self._hello())
+            if not self._strikes("no_hello"):
+                await connection.send(self._hello())
             await self._read(connection)
         finally:
             pings.cancel()
             self._connections.remove(connection)
             self._changes.bump()
         return socket
+
+    def _strikes(self, effect: str) -> bool:
+        return self._weather.take("socket", "link", only=frozenset({effect})) is not None
 
     async def _read(self, connection: Connection) -> None:
         async for message in connection.socket:
@@ -252,13 +256,17 @@ class SocketMode:
                 continue  # they strike the connections of this moment
             if fault.effect == "disconnect":
                 fault.hits += len(self._connections)
-                self._spawn(self._disconnect_all())
+                self._spawn(self._disconnect_all(fault.method or "refresh_requested"))
             else:
                 self._spawn(self._half_open(fault))
 
-    async def _disconnect_all(self) -> None:
-        for connection in list(self._connections):
-            await connection.send(_disconnect("refresh_requested"))
+    async def _disconnect_all(self, reason: str) -> None:
+        leaving = list(self._connections)
+        for connection in leaving:
+            await connection.send(_disconnect(reason))
+        if reason == "warning":
+            await asyncio.sleep(WARNING_SECONDS)
+        for connection in leaving:
             await connection.socket.close(code=1001)
 
     async def _half_open(self, fault: Fault) -> None:

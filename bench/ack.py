@@ -1,0 +1,216 @@
+"""How soon a command is acknowledged: the bot, which has made it durable by then, beside three applications that remember nothing.
+
+    ./run bench ack [--rates 1,50,200,1000] [--only rates,burst,pdfs,slow-flush,flood] [--rounds N] [--quick] [--json]
+
+Slack is a small server in this process; it keeps the time, from the sending of an envelope to its acknowledgement. Each application
+is a process of its own, the bot as shipped: every command is then executed and its card posted, beside the next acknowledgements.
+After each volley the ledger is compared with what was said. That no acknowledgement leaves before its fsync is shown call by call
+in faults/test_ack_after_fsync.py. Status 1: a check failed or a goal was missed; 64: not started, and why is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # beside this script a file named ledger.py stands in for the package
+
+from bench.acks.children import BOT, Bot, app, cpu_seconds, slow_fsync_library  # noqa: E402 -- after the path
+from bench.acks.slack import Slack  # noqa: E402 -- after the path
+from bench.acks.verdicts import SLOW_FLUSH_MS, Row, figures, judge, together  # noqa: E402 -- after the path
+from bench.lifecycle.machine import describe, disk_folder, in_memory  # noqa: E402 -- after the path
+from bench.lifecycle.report import machine  # noqa: E402 -- after the path
+from quotebot import words  # noqa: E402 -- after the path
+
+APPS: Final = ("raw", "bolt", "bolt-pbr", BOT)
+STAGES: Final = ("rates", "burst", "pdfs", "slow-flush", "flood")
+RATES: Final = (1, 50, 200, 1000)
+SECONDS, LONE = 2.0, 4  # of one volley; at one a second it is so many commands
+BURST_COUNT: Final = 1000
+PDF_QUOTES: Final = 40
+PDF_RATE: Final = 200.0
+SLOW_RATE: Final = 1000.0
+FLOOD_COUNT: Final = 6000
+COMMAND: Final = "new for Acme {n}: 1 pro"
+USAGE: Final = 64
+LEGEND: Final = """\
+raw       the SDK's client, acknowledging in its listener         bolt      Bolt as it comes: it looks every 10 ms
+bolt-pbr  Bolt with process_before_response                       quotebot  reserved durably, then acknowledged, then executed
+cpu       processor time of the application per command, for the bot until the card is posted
+"""
+
+
+class Trial:
+    """One run: the applications and what is measured on them."""
+
+    def __init__(self, slack: Slack, folder: Path, *, quick: bool) -> None:
+        self._slack = slack
+        self._folder = folder
+        self._quick = quick
+        self._pids: dict[str, int] = {}
+        self.bot = Bot(slack, folder)
+        self.table: dict[str, dict[str, list[Row]]] = {}
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Start every application."""
+        for name in APPS:
+            running = self.bot.running() if name == BOT else app(self._slack, name, self._folder)
+            self._pids[name] = await stack.enter_async_context(running)
+        await self._slack.volley(BOT, [COMMAND] * 20, 20.0)  # what is imported and compiled on first use
+        await self.bot.quiet()
+
+    async def rates(self, rates: tuple[int, ...], turn: int) -> None:
+        """Each application in turn at each rate."""
+        for rate in rates:
+            count = LONE if rate == 1 else round(rate * (SECONDS / 4 if self._quick else SECONDS))
+            for place in range(len(APPS)):
+                await self.volley(f"{rate:,}/s", APPS[(place + turn) % len(APPS)], [COMMAND] * count, float(rate))
+
+    async def burst(self) -> None:
+        """A thousand at once."""
+        for name in APPS:
+            await self.volley("burst", name, [COMMAND] * (100 if self._quick else BURST_COUNT), None)
+
+    async def flood(self) -> None:
+        """More at once than can be recorded in time: some are refused, in time, and nothing untrue is said."""
+        await self.volley("flood", BOT, [COMMAND] * (600 if self._quick else FLOOD_COUNT), None)
+
+    async def pdfs(self) -> None:
+        """Acknowledge while PDFs are rendered one after the other."""
+        await self._slack.volley(BOT, [COMMAND] * PDF_QUOTES, 20.0)
+        await self.bot.quiet()
+        newest = f"SELECT quote_id FROM quotes ORDER BY length(quote_id) DESC, quote_id DESC LIMIT {PDF_QUOTES}"  # noqa: S608 -- a number of ours
+        await self._slack.volley(BOT, [f"submit {quote_id}" for (quote_id,) in self.bot.rows(newest)], 100.0)
+        before = self._rendered()
+        row = await self.volley("pdfs", BOT, [COMMAND] * round(PDF_RATE * SECONDS), PDF_RATE, settle=False)
+        rendered = self._rendered() - before
+        if not rendered:
+            row["problems"].append("no PDF was rendered meanwhile")
+        row["rendered"] = rendered
+        await self.bot.quiet()
+
+    async def slow_flush(self, library: Path) -> None:
+        """A second bot, whose every flush takes longer."""
+        slow = Bot(self._slack, self._folder, "slow-disk")
+        shim = {"LD_PRELOAD": str(library), "BENCH_FSYNC_MS": f"{SLOW_FLUSH_MS:g}"}
+        async with slow.running(**shim) as pid:
+            await self._slack.volley(slow.name, [COMMAND] * 20, 20.0)
+            await slow.quiet()
+            began = cpu_seconds(pid)
+            shots = await self._slack.volley(slow.name, [COMMAND] * round(SLOW_RATE * (0.3 if self._quick else SECONDS)), SLOW_RATE)
+            quiet = await slow.quiet()
+            problems = slow.problems(shots, words.nothing_recorded()) + ([] if quiet else ["it did not come to rest"])
+            row = figures(shots, words.nothing_recorded(), cpu_seconds(pid) - began, problems)
+        self.table.setdefault("slow flush", {})[BOT] = [row]
+
+    async def volley(self, stage: str, name: str, commands: list[str], per_second: float | None, *, settle: bool = True) -> Row:
+        """Send, wait until all is done, compare with the ledger, and keep the figures."""
+        began = cpu_seconds(self._pids[name])
+        shots = await self._slack.volley(name, commands, per_second)
+        problems: list[str] = []
+        if name == BOT:
+            if settle and not await self.bot.quiet():
+                problems.append("it did not come to rest")
+            problems += self.bot.problems(shots, words.nothing_recorded())
+        row = figures(shots, words.nothing_recorded(), cpu_seconds(self._pids[name]) - began, problems)
+        self.table.setdefault(stage, {}).setdefault(name, []).append(row)
+        return row
+
+    def _rendered(self) -> int:
+        ((count,),) = self.bot.rows("SELECT count(*) FROM effects WHERE class = 'pdf.render' AND state = 'delivered'")
+        return int(str(count))
+
+
+def main() -> int:
+    """Run what the command line asks for and print the report."""
+    asked = _parser().parse_args()
+    if in_memory(asked.dir):
+        print(f"{asked.dir} is kept in memory, where flushing is free. Nothing was run. Choose another: --dir.", file=sys.stderr)
+        return USAGE
+    busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+    with tempfile.TemporaryDirectory(prefix="quotebot-bench-", dir=asked.dir) as place:
+        header = describe(Path(place), {"journal_mode": "wal", "synchronous": "FULL"})
+        table, notes = asyncio.run(_measure(asked, Path(place)))
+    rows = {stage: {name: together(found) for name, found in apps.items()} for stage, apps in table.items()}
+    report = {
+        "header": {**header, "load_after": round(os.getloadavg()[0], 2)},
+        "rows": rows,
+        "notes": notes,
+        "goals": judge(rows, float(str(header["fdatasync_p50_ms"])), busy=busy),
+    }
+    print(json.dumps(report, indent=2) if asked.json else "\n".join(_lines(report)))
+    return int(any(goal["verdict"] == "missed" for goal in report["goals"]))
+
+
+async def _measure(asked: argparse.Namespace, folder: Path) -> tuple[dict[str, dict[str, list[Row]]], list[str]]:
+    notes: list[str] = []
+    slack = Slack()
+    await slack.start()
+    try:
+        async with AsyncExitStack() as stack:
+            trial = Trial(slack, folder, quick=asked.quick)
+            await trial.start(stack)
+            if "rates" in asked.only:
+                for turn in range(1 if asked.quick else asked.rounds):
+                    await trial.rates(asked.rates, turn)
+            if "burst" in asked.only:
+                await trial.burst()
+            if "pdfs" in asked.only:
+                await trial.pdfs()
+            if "flood" in asked.only:
+                await trial.flood()
+        library = slow_fsync_library(folder)
+        if "slow-flush" in asked.only and library is not None:
+            await trial.slow_flush(library)
+        elif library is None:
+            notes.append("no C compiler here: flushes were not slowed down")
+    finally:
+        await slack.stop()
+    return trial.table, notes
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    yield from machine(report["header"])
+    yield LEGEND
+    counts = f"{'sent':>6} {'refused':>8} {'unacked':>8} {'late':>5}"
+    yield f"{'':10} {'':10} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9} {'cpu ms':>7} {counts}"
+    for stage, apps in report["rows"].items():
+        for name in sorted(apps, key=APPS.index):
+            yield f"{stage:10} {name:10} {_figures(apps[name])}"
+    yield from report["notes"]
+    yield ""
+    for goal in report["goals"]:
+        found = "" if goal["found"] is None else f"  found {goal['found']:.2f}{goal['unit']}"
+        yield f"[{goal['verdict']}] {goal['goal']}{found}"
+
+
+def _figures(row: Row) -> str:
+    times = " ".join(f"{row[name]:9.2f}" if name in row else f"{'-':>9}" for name in ("p50_ms", "p99_ms", "max_ms"))
+    cpu = f"{row['cpu_ms']:7.2f}" if "cpu_ms" in row else f"{'-':>7}"
+    counts = f"{row['sent']:6,} {row['refused']:8,} {row['unacked']:8,} {row['late']:5,}"
+    return f"{times} {cpu} {counts} {'; '.join(row['problems'])}".rstrip()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="./run bench ack", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rates", type=lambda text: tuple(int(part) for part in text.split(",")), default=RATES)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=STAGES, help=f"some of: {', '.join(STAGES)}")
+    parser.add_argument("--rounds", type=int, default=3, help="of the rates: each application in turn at each of them")
+    parser.add_argument("--dir", type=Path, default=disk_folder(), help="where files are made and deleted again")
+    parser.add_argument("--quick", action="store_true", help="a look: one short round, small volleys")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The processes of the bench: the real bot, as shipped, and the applications beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from bench.acks.slack import Shot, Slack
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+BOT: Final = "quotebot"
+START_SECONDS: Final = 30.0
+QUIET_SECONDS: Final = 300.0
+LOOK_SECONDS: Final = 0.1
+UNFINISHED: Final = """
+SELECT 1 FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable')
+UNION ALL SELECT 1 FROM effects WHERE state IN ('pending', 'in_flight', 'uncertain') AND class NOT LIKE 'crm.%' LIMIT 1
+"""
+
+# Each flush takes longer, as on a disk of another machine. The bot knows nothing of it.
+SLOW_FSYNC: Final = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void held(void) { usleep(1000 * atoi(getenv("BENCH_FSYNC_MS"))); }
+int fsync(int fd) { held(); return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd); }
+int fdatasync(int fd) { held(); return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd); }
+"""
+
+
+def slow_fsync_library(folder: Path) -> Path | None:
+    """Compile what slows flushes down; None where there is no C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    source, library = folder / "slow_fsync.c", folder / "slow_fsync.so"
+    source.write_text(SLOW_FSYNC, encoding="utf-8")
+    done = subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=False, capture_output=True)
+    return library if done.returncode == 0 else None
+
+
+@asynccontextmanager
+async def child(slack: Slack, name: str, command: Sequence[str], log: Path, **environment: str) -> AsyncIterator[int]:
+    """Run one application until the end of the block; yields its process id. Raises RuntimeError when it does not connect."""
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            *command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=log.parent,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        )
+    try:
+        for _ in range(int(START_SECONDS / LOOK_SECONDS)):
+            if slack.connected(name) or process.returncode is not None:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        if not slack.connected(name):
+            raise RuntimeError(f"{name} did not connect: {_end_of(log)}")
+        yield process.pid
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-2000:]
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time a process has used; 0 where the kernel does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def app(slack: Slack, name: str, folder: Path) -> AbstractAsyncContextManager[int]:
+    """Return the block in which an application runs that only acknowledges."""
+    return child(slack, name, ["-m", "bench.acks.apps", name, slack.url], folder / f"{name}.log")
+
+
+class Bot:
+    """The real bot's process and its ledger, read as an outsider would."""
+
+    def __init__(self, slack: Slack, folder: Path, name: str = BOT) -> None:
+        self._slack = slack
+        self._folder = folder
+        self.name = name
+        self.ledger = folder / name / "ledger.db"
+
+    def running(self, **environment: str) -> AbstractAsyncContextManager[int]:
+        """Return the block in which it runs."""
+        settings = {
+            "SLACK_API_URL": f"{self._slack.url}/api/",
+            "SLACK_BOT_TOKEN": "xoxb-bench",
+            "SLACK_APP_TOKEN": f"xapp-{self.name}",
+            "QUOTEBOT_DATA_DIR": str(self.ledger.parent),
+        }
+        log = self._folder / f"{self.name}.log"
+        return child(self._slack, self.name, ["-m", "quotebot", "run"], log, **settings, **environment)
+
+    async def quiet(self) -> bool:
+        """Wait until everything it acknowledged is done; false when that took too long."""
+        for _ in range(int(QUIET_SECONDS / LOOK_SECONDS)):
+            if not self.rows(UNFINISHED):
+                return True
+            await asyncio.sleep(LOOK_SECONDS)
+        return False
+
+    def rows(self, sql: str) -> list[tuple[object, ...]]:
+        """Read from the ledger's file."""
+        with closing(sqlite3.connect(f"{self.ledger.as_uri()}?mode=ro", uri=True)) as reader:
+            return reader.execute(sql).fetchall()
+
+    def problems(self, shots: Sequence[Shot], refused: str) -> list[str]:
+        """Say which acknowledgements were untrue: what was promised is recorded once, what was refused is not recorded."""
+        recorded = {str(row[0]) for row in self.rows("SELECT source_request_id FROM deliveries")}
+        promised = [shot for shot in shots if shot.text is not None and shot.text != refused]
+        lost = sum(shot.request_id not in recorded for shot in promised)
+        denied = sum(shot.request_id in recorded for shot in shots if shot.text == refused)
+        found = [f"{lost} acknowledged and not recorded"] if lost else []
+        return found + ([f"{denied} refused and yet recorded"] if denied else [])

@@ -1,0 +1,55 @@
+"""Acknowledgements go before work: Slack waits for the first, nobody for the second.
+
+Both share one interpreter. While an envelope is on its way to its acknowledgement, the workers take little and wait before they
+take it; while nobody has asked for anything they take as much as shares a commit. They wait for a moment only, so that a flood
+delays what is owed and never stops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ledger.clock import Clock
+
+GIVE_WAY_SECONDS: Final = 0.025
+LATELY_SECONDS: Final = 0.25  # who was asked so lately will probably be asked again
+BUSY: Final = 1  # taken at once while envelopes are on their way
+LATELY: Final = 3  # while there is none, but was lately
+QUIET: Final = 64
+
+
+class Precedence:
+    """Who is on the way to an acknowledgement. `begin` and `end` are of the socket, `turn` is of the workers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._on_the_way = 0
+        self._last_at = float("-inf")
+        self._clear: asyncio.Event | None = None  # made for whoever waits
+
+    def begin(self) -> None:
+        """Note that an envelope arrived."""
+        self._on_the_way += 1
+
+    def end(self) -> None:
+        """Note that one was answered, one way or another."""
+        self._on_the_way -= 1
+        self._last_at = self._clock.monotonic()
+        if not self._on_the_way and self._clear is not None:
+            self._clear.set()
+            self._clear = None
+
+    async def turn(self) -> int:
+        """Give way for a moment, if there is somebody to give way to; return how much may be taken at once."""
+        if self._on_the_way:
+            if self._clear is None:
+                self._clear = asyncio.Event()
+            clear = self._clear
+            try:
+                async with asyncio.timeout(GIVE_WAY_SECONDS):
+                    await clear.wait()
+            except TimeoutError:
+                return BUSY
+        return LATELY if self._clock.monotonic() - self._last_at < LATELY_SECONDS else QUIET

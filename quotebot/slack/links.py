@@ -1,0 +1,316 @@
+"""Connections to Slack: each begins with a fresh ticket, is watched, and is replaced when it ends, whatever ended it.
+
+    ticket ──▶ handshake ──▶ hello ──▶ open ──▶ ended: cut, silent, or told to go
+      ▲           │ refused, or too late │                 │
+      └─ pause ◀──┴──────────────────────┴─────────────────┘   the longer, the more often it came to nothing
+
+Slack's own client is not used here: it asks for no new ticket after one that was refused, and notices a dead link late. An
+acknowledgement may leave over any connection, so one that has lost its own takes another. Nothing relies on an order of envelopes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import structlog
+from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsgType
+from slack_sdk.errors import SlackApiError
+
+from adapters.retry_after import asked_wait_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slack_sdk.web.async_client import AsyncWebClient
+
+    from ledger.clock import Clock
+
+PING_SECONDS: Final = 0.75
+SILENCE_SECONDS: Final = 2.0  # nothing came, not even the answer to a ping: nobody is there
+HANDSHAKE_SECONDS: Final = 2.0  # until Slack's hello
+TICKET_SECONDS: Final = 2.5  # doubled from try to try: a pooled connection may be as dead as the link was
+TICKET_SECONDS_MAX: Final = 10.0
+STEADY_SECONDS: Final = 5.0  # a connection that lasted less is one more that came to nothing
+PAUSE_SECONDS: Final = 0.05
+PAUSE_SECONDS_MAX: Final = 2.0
+CROWDED_SECONDS: Final = 0.5  # each try while all ten places are taken would only keep them taken
+CROWDED_SECONDS_MAX: Final = 30.0
+RETIRE_SECONDS: Final = 15.0  # after its warning a connection lives for about ten more
+CLOSE_SECONDS: Final = 1.0  # a half-open connection does not answer its closing
+SEND_SECONDS: Final = 3.0  # afterwards Slack no longer waits for an acknowledgement
+FRAME_BYTES_MAX: Final = 1024 * 1024  # a larger one is not parsed
+WIRE_BYTES_MAX: Final = 16 * 1024 * 1024  # a larger one is not even received: the connection is closed
+
+REFUSED_TOKEN: Final = frozenset({"invalid_auth", "not_authed", "not_allowed_token_type", "account_inactive", "token_revoked"})
+LINK_DISABLED: Final = "link_disabled"
+TOO_MANY: Final = "too_many_websockets"
+
+log = structlog.get_logger(__name__)
+
+
+class TokenRefusedError(Exception):
+    """Slack refused the app-level token before the first connection. The text is Slack's code."""
+
+
+class LinkDisabledError(Exception):
+    """Slack says that Socket Mode is switched off for this app: no other connection will be given."""
+
+
+class _NoLinkError(Exception):
+    """No connection came about. `wait_seconds` is what Slack asked for, if it did."""
+
+    def __init__(self, why: str, wait_seconds: float | None = None) -> None:
+        super().__init__(why)
+        self.wait_seconds = wait_seconds
+
+
+class Inbox(Protocol):
+    """Whoever takes what arrives. Called on the loop; it may not wait."""
+
+    def take(self, envelope: dict[str, Any], link: Link) -> None:
+        """Take one message of Slack's that is not about the connection."""
+        ...
+
+    def take_oversized(self, frame: str, size: int, link: Link) -> None:
+        """Take a frame of `size` bytes that is too large to be one of Slack's, unread."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One connection. `ended` holds the reason as soon as it is known; until `socket` is closed it may still bring something."""
+
+    socket: ClientWebSocketResponse
+    ended: asyncio.Future[str]
+    greeted: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def end(self, reason: str) -> None:
+        """Note why it ends; the first reason stands."""
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+    @property
+    def open(self) -> bool:
+        """Whether it is in use and nothing says that it will end."""
+        return self.greeted.is_set() and not self.ended.done()
+
+
+def pause_seconds(failures: int, reason: str, draw: Callable[[float, float], float]) -> float:
+    """Return how long to wait before the next try, after so many in a row that came to nothing; none after a good connection."""
+    if reason == TOO_MANY:
+        return draw(0.5, 1.0) * min(CROWDED_SECONDS_MAX, CROWDED_SECONDS * 2.0 ** min(max(0, failures - 1), 16))
+    if failures == 0:
+        return 0.0
+    return draw(0.5, 1.0) * min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2.0 ** min(failures, 16))
+
+
+class Links:
+    """Keeps `count` connections to Slack. `opened` is told of each; `draw(low, high)` is the injected source of jitter."""
+
+    def __init__(
+        self,
+        client: AsyncWebClient,
+        app_token: str,
+        inbox: Inbox,
+        *,
+        clock: Clock,
+        draw: Callable[[float, float], float],
+        count: int = 1,
+        opened: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`client` needs a session of its own: the connections share it."""
+        self._client = client
+        self._app_token = app_token
+        self._inbox = inbox
+        self._clock = clock
+        self._draw = draw
+        self._count = count
+        self._opened = opened
+        self._links: dict[Link, asyncio.Task[None]] = {}  # with what reads it, the oldest first
+        self._changed = asyncio.Condition()
+        self._ever_open = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether any connection is open and was heard of lately."""
+        return any(link.open for link in self._links)
+
+    async def run(self) -> None:
+        """Keep the connections until cancelled; `close` closes them.
+
+        Raises TokenRefusedError, before the first connection only (later a token may be mended while the bot waits), and
+        LinkDisabledError.
+        """
+        keepers = [asyncio.create_task(self._keep()) for _ in range(self._count)]
+        try:
+            await asyncio.gather(*keepers)
+        finally:
+            for keeper in keepers:
+                keeper.cancel()
+            await asyncio.gather(*keepers, return_exceptions=True)
+
+    async def send(self, text: str, link: Link) -> None:
+        """Send over `link`, else over another one, which is waited for a while. Raises ConnectionError when there was none."""
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                while True:
+                    for each in (link, *reversed(self._links)):
+                        if not each.socket.closed and await _sent(each.socket, text):
+                            return
+                    async with self._changed:
+                        await self._changed.wait_for(lambda: self.alive)
+        except TimeoutError:
+            raise ConnectionError("there is no connection to Slack") from None
+
+    async def close(self) -> None:
+        """Close every connection; `run` has been cancelled before."""
+        readers = list(self._links.values())
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        failures = 0
+        while True:
+            reason, asked_seconds = "no connection", None
+            began = self._clock.monotonic()
+            try:
+                link = await self._open(failures)
+            except _NoLinkError as error:
+                log.warning("socket.no_connection", why=str(error), failures=failures + 1)
+                failures, asked_seconds = failures + 1, error.wait_seconds
+            else:
+                reason = await asyncio.shield(link.ended)
+                steady = self._clock.monotonic() - began >= STEADY_SECONDS
+                failures = 0 if steady else failures + 1
+                log.info("socket.ended", reason=reason, connections=sum(each.open for each in self._links))
+                if reason == LINK_DISABLED:
+                    raise LinkDisabledError
+            await asyncio.sleep(pause_seconds(failures, reason, self._draw) if asked_seconds is None else asked_seconds)
+
+    async def _open(self, failures: int) -> Link:
+        """Return a connection over which Slack said hello. Raises _NoLinkError or TokenRefusedError."""
+        url = await self._ticket(min(TICKET_SECONDS_MAX, TICKET_SECONDS * 2.0 ** min(failures, 8)))
+        link: Link | None = None
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                socket = await self._client.session.ws_connect(  # type: ignore[union-attr] # it has one: see __init__
+                    url,
+                    autoping=False,
+                    max_msg_size=WIRE_BYTES_MAX,
+                    timeout=ClientWSTimeout(ws_close=CLOSE_SECONDS),
+                    proxy=self._client.proxy,
+                    ssl=True if self._client.ssl is None else self._client.ssl,
+                )
+                link = Link(socket, asyncio.get_running_loop().create_future())
+                self._links[link] = asyncio.create_task(self._read(link))
+                await link.greeted.wait()
+        except (ClientError, OSError, TimeoutError) as error:  # a TimeoutError is an OSError; named because it is the usual one
+            if link is not None:
+                link.end("no hello")
+                self._links[link].cancel()
+            raise _NoLinkError(f"the connection was refused or not greeted ({type(error).__name__})") from error
+        self._ever_open = True
+        if link.open:
+            self._opened()
+        async with self._changed:
+            self._changed.notify_all()
+        return link
+
+    async def _ticket(self, seconds: float) -> str:
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._client.apps_connections_open(app_token=self._app_token)
+            return str(answer["url"])
+        except SlackApiError as error:
+            code, headers = _code_of(error), getattr(error.response, "headers", None)
+            if code in REFUSED_TOKEN and not self._ever_open:
+                raise TokenRefusedError(code) from error
+            wait_seconds = asked_wait_seconds(headers, clock=self._unix_seconds) if headers else None
+            raise _NoLinkError(f"Slack gave no ticket ({code})", wait_seconds) from error
+        except Exception as error:
+            raise _NoLinkError(f"Slack gave no ticket ({type(error).__name__})") from error
+
+    async def _read(self, link: Link) -> None:
+        """Hand on what arrives until the connection is over, then close it."""
+        pinging = asyncio.create_task(_ping(link.socket))
+        loop, reason = asyncio.get_running_loop(), "cut"
+        try:
+            async with asyncio.timeout(None) as retirement:
+                while await self._take(link):
+                    if link.ended.done() and retirement.when() is None:
+                        retirement.reschedule(loop.time() + RETIRE_SECONDS)
+        except TimeoutError:
+            reason = "silent"
+        except (ClientError, OSError) as error:
+            log.info("socket.broken", error=type(error).__name__)
+        finally:
+            link.end(reason)
+            link.greeted.set()  # whoever waits for a hello need not any longer
+            pinging.cancel()
+            with contextlib.suppress(ClientError, OSError):
+                await link.socket.close()
+            self._links.pop(link, None)
+
+    async def _take(self, link: Link) -> bool:
+        """Take one frame; false when it was the last. Raises TimeoutError when none came for too long."""
+        frame = await link.socket.receive(SILENCE_SECONDS)
+        if frame.type is WSMsgType.TEXT:
+            return self._take_text(link, frame.data)
+        if frame.type is WSMsgType.PING:
+            await link.socket.pong(frame.data)
+        return frame.type in (WSMsgType.PING, WSMsgType.PONG, WSMsgType.BINARY)
+
+    def _take_text(self, link: Link, text: str) -> bool:
+        size = len(text) if text.isascii() else len(text.encode())
+        if size > FRAME_BYTES_MAX:
+            link.greeted.set()
+            self._inbox.take_oversized(text, size, link)
+            return True
+        try:
+            message = json.loads(text)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            log.warning("socket.unreadable", characters=len(text))
+            return True
+        if message.get("type") == "disconnect":
+            reason = str(message.get("reason"))
+            link.greeted.set()
+            link.end(reason)
+            return reason not in (TOO_MANY, LINK_DISABLED)
+        link.greeted.set()
+        if message.get("type") == "hello":
+            log.info("socket.opened", connections_of_app=message.get("num_connections"))
+        else:
+            self._inbox.take(message, link)
+        return True
+
+    def _unix_seconds(self) -> float:
+        return self._clock.now_ms() / 1000
+
+
+async def _ping(socket: ClientWebSocketResponse) -> None:
+    """Ask for a sign of life, again and again."""
+    with contextlib.suppress(ClientError, OSError):
+        while not socket.closed:
+            await socket.ping(b"quotebot")
+            await asyncio.sleep(PING_SECONDS)
+
+
+async def _sent(socket: ClientWebSocketResponse, text: str) -> bool:
+    try:
+        await socket.send_str(text)
+    except (ClientError, OSError):
+        return False
+    return True
+
+
+def _code_of(error: SlackApiError) -> str | None:
+    data = getattr(error.response, "data", error.response)  # text, when a server that failed answered no JSON
+    code = data.get("error") if isinstance(data, dict) else None
+    return code if isinstance(code, str) else None
