@@ -13,6 +13,7 @@ from quotebot.sandbox.slack.courier import REDELIVERIES_MAX, Courier
 from quotebot.sandbox.slack.errors import GestureError, Json
 from quotebot.sandbox.slack.listing import listing
 from quotebot.sandbox.slack.state import describe
+from quotebot.sandbox.slack.suggestions import Suggestions
 from quotebot.sandbox.weather import SOCKET_EFFECTS, Weather
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Control:
     ) -> None:
         self._workspace = workspace
         self._gestures = gestures
+        self._suggestions = Suggestions(workspace, gestures, courier)
         self._courier = courier
         self._socket = socket
         self._weather = weather
@@ -77,6 +79,7 @@ class Control:
             "home": self._home,
             "shortcut": self._shortcut,
             "close": self._close,
+            "suggest": self._suggest,
         }
         gets: dict[str, Callable[[web.Request], Awaitable[Json | list[Any]]]] = {
             "state": self._state,
@@ -127,6 +130,10 @@ class Control:
 
     async def _close(self, body: Body) -> Json:
         return await self._gestures.close_view(body.text("user"), body.text("view_id"))
+
+    async def _suggest(self, body: Body) -> Json:
+        place = {name: body.optional_text(name) for name in ("view_id", "channel", "message_ts")}
+        return await self._suggestions.ask(body.text("user"), place, body.text("action_id"), body.text("value", ""))
 
     async def _redeliver(self, body: Body) -> Json:
         request_id, kind = body.text("request_id"), body.text("kind", "resend")

@@ -132,6 +132,17 @@ class Gestures:
         delivery, ack = await self._courier.send("interactive", payload, accepts_response=False, on_ack=lambda ack: ack.error)
         return {"request_id": delivery.request_id, **ack.body()}
 
+    def element_at(self, user: str, place: Json, action_id: str) -> tuple[View | Message, Found]:
+        """Return the view or message a person has before them, and an element of it."""
+        view_id, ts = place.get("view_id"), place.get("message_ts")
+        if view_id is not None:
+            view = self._view(user, str(view_id))
+            return view, _pick(find_all(view.blocks), action_id, None, None, f"view {view_id}")
+        if ts is None or place.get("channel") is None:
+            raise GestureError(400, "field 'view_id', or 'channel' and 'message_ts', is missing: where the menu is")
+        message = self._message(user, str(place["channel"]), str(ts))
+        return message, _pick(find_all(message.blocks), action_id, None, None, f"message {ts}")
+
     async def shortcut(self, user: str, callback_id: str, channel_reference: str | None, ts: str | None) -> Json:
         """Use a global shortcut, or a message shortcut on the message given."""
         self._workspace.person(user)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quotebot.sandbox.slack.directory import APP_ID, TEAM_DOMAIN, TEAM_ID, VERIFICATION_TOKEN, Channel
+from quotebot.sandbox.slack.views import View
 
 if TYPE_CHECKING:
+    from quotebot.sandbox.slack.elements import Found
     from quotebot.sandbox.slack.errors import Json
     from quotebot.sandbox.slack.messages import Message
     from quotebot.sandbox.slack.passes import ResponseUrl
-    from quotebot.sandbox.slack.views import View
     from quotebot.sandbox.slack.workspace import Workspace
 
 
@@ -98,6 +99,18 @@ class Payloads:
             "message": self._workspace.wire(message),
             "response_url": f"{self._workspace.url}{hook.path}",
         }
+
+    def suggestion(self, user: str, where: View | Message, found: Found, value: str) -> Json:
+        """Return block_suggestion: what was typed into a menu, and where it is. It brings no trigger."""
+        payload = self._interactive("block_suggestion", user)
+        del payload["trigger_id"]
+        asked = {"action_id": found.action_id, "block_id": found.block_id, "value": value}
+        if isinstance(where, View):
+            return {**payload, **asked, "container": {"type": "view", "view_id": where.id}, "view": where.wire()}
+        channel = self._workspace.place(where.channel)
+        container = {"type": "message", "message_ts": where.ts, "channel_id": channel.id, "is_ephemeral": False}
+        place = {"id": channel.id, "name": _channel_name(channel)}
+        return {**payload, **asked, "container": container, "channel": place, "message": self._workspace.wire(where)}
 
     def message_event(self, message: Message, kind: str) -> Json:
         """Return the event `message` or `app_mention` for a posted message."""
