@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ledger.database import Row
 
 SCHEMA: Final = 1  # of the manifest
+FOLDER: Final = "backups"  # beside the ledger, where no other is named
 PAGES_PER_STEP: Final = 256  # 1 MiB
 PAUSE_SECONDS: Final = 0.002  # between two steps, and between two pages of the audit: the bot's commits go first
 ROOM_BYTES: Final = 64 << 20  # left over for the bot, which may share the disk
@@ -53,6 +54,14 @@ Progress = Callable[[str, int, int], None]  # what is done, how much of it is do
 
 class BackupError(DatabaseError):
     """A backup could not be made, or is not what it should be. The ledger is as it was."""
+
+
+class NotWholeError(BackupError):
+    """A copy of a ledger, or a ledger, is not whole: `why` says what was found."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} is not a whole backup: {why}. The ledger is as it was. Use another backup, and check the disk.")
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,7 @@ class Source:
     """The ledger to copy, and what is needed to read it."""
 
     path: Path
-    keyring: Keyring
+    keyring: Keyring | None  # None: its audit is not verified
     statements: Mapping[str, str]
     build: str
     pages_per_step: int = PAGES_PER_STEP
@@ -128,12 +137,12 @@ def verify(backup: Backup, keyring: Keyring, statements: Mapping[str, str], *, p
     tell = progress or _tell_nobody
     try:
         if backup.path.stat().st_size != backup.manifest.bytes or _sha256(backup.path, tell) != backup.manifest.sha256:
-            raise _not_whole(backup.path, "its content is not the one that was written: the checksum differs")
+            raise NotWholeError(backup.path, "its content is not the one that was written: the checksum differs")
         tables = prove(backup.path, keyring, statements, tell)
     except (OSError, sqlite3.Error) as error:
-        raise _not_whole(backup.path, str(error)) from error
+        raise NotWholeError(backup.path, str(error)) from error
     if tables != backup.manifest.tables:
-        raise _not_whole(backup.path, "its tables have other numbers of rows than its manifest says")
+        raise NotWholeError(backup.path, "its tables have other numbers of rows than its manifest says")
 
 
 def backup_at(path: Path) -> Backup:
@@ -176,27 +185,32 @@ def keep_newest(folder: Path, keep: int, *, disk: Disk | None = None) -> list[Pa
     return removed
 
 
-def prove(path: Path, keyring: Keyring, statements: Mapping[str, str], progress: Progress | None) -> dict[str, int]:
+def prove(path: Path, keyring: Keyring | None, statements: Mapping[str, str], progress: Progress | None) -> dict[str, int]:
     """Prove that the file is a whole ledger, its references and its audit too; return its numbers of rows. Raises BackupError."""
     tell = progress or _tell_nobody
     with contextlib.closing(_connect(path)) as connection:
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
         if application_id != APPLICATION_ID:
-            raise _not_whole(path, "it is not a Quotebot ledger")
+            raise NotWholeError(path, "it is not a Quotebot ledger")
         tell("Checking every page", 0, 0)
         found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({_PROBLEMS})")]
         if found != ["ok"]:
-            raise _not_whole(path, "; ".join(found))
+            raise NotWholeError(path, "; ".join(found))
         strays = connection.execute("PRAGMA foreign_key_check").fetchmany(_PROBLEMS)
         if strays:
-            raise _not_whole(path, f"{strays[0][0]} has rows that refer to nothing")
-        tell("Checking the audit", 0, 0)
-        connection.execute("BEGIN")
-        report = verify_within(_PacedTx(connection, statements, None), keyring, events_max=_EVENTS_MAX)
-        if report is not None and report.finding is not None:
-            finding = report.finding
-            raise _not_whole(path, f"its audit is not whole: {finding.table} {finding.row}: {finding.meaning}")
+            raise NotWholeError(path, f"{strays[0][0]} has rows that refer to nothing")
+        if keyring is not None:
+            tell("Checking the audit", 0, 0)
+            _prove_audit(path, connection, keyring, statements)
         return _tables(connection)
+
+
+def _prove_audit(path: Path, connection: sqlite3.Connection, keyring: Keyring, statements: Mapping[str, str]) -> None:
+    connection.execute("BEGIN")
+    report = verify_within(_PacedTx(connection, statements, None), keyring, events_max=_EVENTS_MAX)
+    if report is not None and report.finding is not None:
+        finding = report.finding
+        raise NotWholeError(path, f"its audit is not whole: {finding.table} {finding.row}: {finding.meaning}")
 
 
 class _PacedTx(SqliteTx):
@@ -214,7 +228,7 @@ def _made(source: Source, partial: Path, final: Path, now_ms: int, disk: Disk, t
     facts, tables = _copied(source, partial, tell)
     disk.sync(partial)
     if prove(partial, source.keyring, source.statements, tell) != tables:
-        raise _not_whole(final, "it has other numbers of rows than the ledger had")
+        raise NotWholeError(final, "it has other numbers of rows than the ledger had")
     manifest = Manifest(
         schema=SCHEMA,
         file=final.name,
@@ -338,10 +352,6 @@ def _sha256(path: Path, tell: Progress) -> str:
             done += len(block)
             tell("Checksum", done, total)
     return digest.hexdigest()
-
-
-def _not_whole(path: Path, why: str) -> BackupError:
-    return BackupError(f"{path} is not a whole backup: {why}. The ledger is as it was. Use another backup, and check the disk.")
 
 
 def _tell_nobody(what: str, done: int, total: int) -> None:

@@ -84,17 +84,21 @@ class SqliteDatabase:
         may_migrate: bool = True,
         ballast_bytes: int = 0,
         finish: Callable[[SqliteTx, Sequence[Any]], None] | None = None,
+        before_migrating: Callable[[], None] | None = None,
     ) -> SqliteDatabase:
         """Open or create the ledger at `path` and bring its schema up to date.
 
         `checkpoints` is false for every process but the bot: a WAL has one checkpoint owner. `may_migrate` is false beside a
         running bot: a ledger older than this build is then refused instead of changed. `ballast_bytes` of room are kept for a full
         disk. `finish` is called once per commit, inside its transaction, with what its members emitted, if they did.
+        `before_migrating` is called once before the schema of a ledger that was used is changed; what it raises prevents that.
 
         Raises DatabaseError when the file is not ours, is newer than this build, or does not give the durability asked for.
         """
         path = Path(os.path.abspath(path))  # noqa: ASYNC240, PTH100 -- once, at start
-        opening = Opening(path, migrations, clock, checkpoints=checkpoints, may_migrate=may_migrate)
+        opening = Opening(
+            path, migrations, clock, checkpoints=checkpoints, may_migrate=may_migrate, before_migrating=before_migrating
+        )
         opening.create_file()
         gate = WriteGate(path, "bot" if checkpoints else "cli")
         ballast = Ballast(path, ballast_bytes)

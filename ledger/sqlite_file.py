@@ -16,7 +16,7 @@ from ledger.migrations import Migration, migrate, pending
 from ledger.sqlite_tx import primary_code
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ledger.ballast import Ballast
@@ -48,6 +48,7 @@ class Opening:
     clock: Clock
     checkpoints: bool
     may_migrate: bool
+    before_migrating: Callable[[], None] | None = None
 
     @property
     def wal(self) -> Path:
@@ -142,7 +143,15 @@ def _prepare(connection: sqlite3.Connection, opening: Opening) -> None:
         )
     if is_new:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID:d}")
+    if opening.before_migrating is not None and _was_used(connection) and pending(connection, opening.migrations):
+        opening.before_migrating()
     migrate(connection, opening.migrations, opening.clock.now_ms())
+
+
+def _was_used(connection: sqlite3.Connection) -> bool:
+    """Tell whether a process ever worked on the ledger; one whose first start was cut off holds nothing to keep."""
+    known = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'epochs'").fetchone()
+    return known is not None and connection.execute("SELECT 1 FROM epochs LIMIT 1").fetchone() is not None
 
 
 def prepare_reader(connection: sqlite3.Connection) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from ledger.backup import Backup, Progress, Source, back_up, backups_in, keep_newest, verify
+from ledger.backup import FOLDER, Backup, Progress, Source, back_up, backups_in, keep_newest, verify
 from ledger.keyring import load_keyring, require_keys
 from quotebot import __version__
 from quotebot.opening import schema_and_statements
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ledger.disk import Disk
     from quotebot.settings import Settings
 
-FOLDER: Final = "backups"
 HOUR_MS: Final = 3_600_000
 log = structlog.get_logger(__name__)
 

@@ -13,6 +13,7 @@ import structlog
 
 from adapters.policies import Matrix, policies
 from ledger.audit import Audit
+from ledger.backup import FOLDER, BackupError, Source, back_up
 from ledger.ballast import BALLAST_BYTES
 from ledger.clock import SystemClock
 from ledger.dead_letters import DeadLetters
@@ -115,7 +116,19 @@ async def open_database(
         may_migrate=may_migrate,
         ballast_bytes=BALLAST_BYTES if bot else 0,
         finish=audit.chain,
+        before_migrating=lambda: _back_up_first(path, clock),
     )
+
+
+def _back_up_first(path: Path, clock: Clock) -> None:
+    """Keep the ledger as the older build left it: forward is the only way a migration goes. Its audit may be in any state."""
+    try:
+        made = back_up(Source(path, None, _statements(), __version__), path.parent / FOLDER, clock.now_ms())
+    except BackupError as error:
+        raise BackupError(
+            f"The ledger is of an older build. It was not brought up to date, because the backup that comes first failed: {error}"
+        ) from error
+    log.info("ledger.backed_up_before_migrating", file=made.path.name)
 
 
 def schema_and_statements() -> tuple[Sequence[Migration], Mapping[str, str]]:

@@ -152,7 +152,7 @@ def _posts_claimed(facts: Facts) -> Iterator[str]:
     for key, requests in _by_key(facts, "chat.postMessage").items():
         effect = facts.effect_by_key.get(key)
         if effect is None:
-            if not facts.forgets:
+            if not facts.forgets and not facts.all_lost(requests):
                 yield f"a message was posted under the key {key[:8]}, which no effect has"
             continue
         yield from _covered(facts, f"the message of effect {effect['id']}", requests, [effect])
@@ -164,7 +164,7 @@ def _records_claimed(facts: Facts) -> Iterator[str]:
     for key, requests in _by_key(facts, "composite/graph").items():
         effect = facts.crm_effects.get(key)
         if effect is None:
-            if not facts.forgets:
+            if not facts.forgets and not facts.all_lost(requests):
                 yield f"Salesforce was written to under the key {key}, which no effect has"
             continue
         answered = [request for request in requests if request["status"] != UNAUTHORISED]  # repeated once after a new login
@@ -176,7 +176,7 @@ def _files_claimed(facts: Facts) -> Iterator[str]:
         effect = facts.file_effects.get(file_id)
         if effect is not None:
             yield from _covered(facts, f"the file of effect {effect['id']}", requests, [effect])
-        elif any(request["applied"] for request in requests) and not facts.forgets:
+        elif any(request["applied"] for request in requests) and not facts.forgets and not facts.all_lost(requests):
             yield f"the file {file_id} was shared; no effect knows it"
 
 
@@ -196,7 +196,8 @@ def _cards_claimed(facts: Facts) -> Iterator[str]:
     for key, requests in _by_key(facts, "chat.update").items():
         aggregate_id = shown.get(key.partition(":")[2])
         if aggregate_id is None:
-            yield f"the message {key} was redrawn; it is no quote's card, and no dead letter's"
+            if not facts.all_lost(requests):
+                yield f"the message {key} was redrawn; it is no quote's card, and no dead letter's"
             continue
         if not facts.forgets:
             yield from _covered(facts, f"the card of {aggregate_id}", requests, cards.get(aggregate_id, []))

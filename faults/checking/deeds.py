@@ -99,7 +99,7 @@ def _messages_once(facts: Facts) -> Iterator[str]:
             yield f"{len(messages)} messages carry the key {key[:8]}"
         if effect is not None:
             yield from _owned(facts, effect, f"message {messages[0]['ts']}")
-        elif not facts.forgets:
+        elif not facts.forgets and not all(facts.lost(float(message["ts"]) * 1000) for message in messages):
             yield f"message {messages[0]['ts']} carries the key {key[:8]}, which no effect has"
     for effect in facts.effects:
         if effect["class"] != "slack.post" or effect["state"] != "delivered" or _by_a_person(effect):
@@ -118,7 +118,7 @@ def _records_once(facts: Facts) -> Iterator[str]:
         effect = facts.crm_effects.get(key)
         if effect is not None:
             yield from _owned(facts, effect, f"record {found[0]['Id']}")
-        elif not facts.forgets:
+        elif not facts.forgets and not facts.generations:  # who owed it may be lost
             yield f"Salesforce has a record under the key {key}, which no effect has"
     for key, effect in facts.crm_effects.items():
         if effect["state"] == "delivered" and not _by_a_person(effect):
@@ -141,7 +141,7 @@ def _files_once(facts: Facts) -> Iterator[str]:
             yield f"the file {file_id} is shared {places} times"
         if effect is not None:
             yield from _owned(facts, effect, f"file {file_id}")
-        elif not facts.forgets:
+        elif not facts.forgets and not facts.generations:  # who owed it may be lost
             yield f"the file {file_id} is shared; no effect knows it"
     by_effect = Counter(facts.file_effects[file_id]["id"] for file_id in shared if file_id in facts.file_effects)
     for effect_id, count in by_effect.items():

@@ -138,6 +138,10 @@ class Facts:
         self.events_of_effect = grouped(self.events, "effect_id")
         self.events_of_operation = grouped(self.events, "operation_key")
 
+    def all_lost(self, requests: Iterable[Row]) -> bool:
+        """Tell whether all these requests were made in a part of the ledger that is lost."""
+        return all(self.lost(request["at"] * 1000) for request in requests)
+
     def lost(self, at_ms: float) -> bool:
         """Tell whether what happened then is in no ledger any more: after a backup that was restored, and before that."""
         return any(row["backup_made_at"] - self.slack_ms <= at_ms <= row["started_at"] + self.slack_ms for row in self.generations)

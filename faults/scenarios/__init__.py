@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from faults.scenarios import crash, disk, operator, pdf, salesforce, slack, text
+from faults.scenarios import crash, disk, lost, operator, pdf, salesforce, slack, text
 from faults.scenarios.stage import Scenario, perform
 
 __all__ = ["SCENARIOS", "Scenario", "perform"]
 
-_THEMES: Final = (slack, salesforce, pdf, crash, disk, text, operator)
+_THEMES: Final = (slack, salesforce, pdf, crash, disk, text, operator, lost)
 
 
 def _by_name(scenario: Scenario) -> tuple[bool, str]:

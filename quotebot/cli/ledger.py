@@ -1,4 +1,4 @@
-"""`quotebot ledger prune`: forget what is done and old."""
+"""`quotebot ledger ...`: the ledger's file. Prove it whole, bring it up to date, forget what is done and old."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from quotebot.cli import exits, opened
+from quotebot.cli import backup, exits, opened
 
 if TYPE_CHECKING:
     from ledger.retention import Purged
 
 app = App(name="ledger", help="Look after the ledger's file.")
+app.command(backup.backup)
+app.command(backup.restore)
 
 
 @app.command
@@ -55,6 +57,49 @@ async def prune(
         print(f"{'Would be deleted' if dry_run else 'Deleted'}: {_words(purged)}.")
     else:
         print("Nothing is old enough to be deleted.")
+    return exits.OK
+
+
+@app.command
+def verify(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+    """Check every page of the ledger's file, every reference and every event of its audit. It only reads; the bot may run.
+
+    Parameters
+    ----------
+    json_output
+        Print JSON.
+    """
+    from ledger.backup import NotWholeError, prove  # noqa: PLC0415 -- see root.py
+    from ledger.keyring import load_keyring, require_keys  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import schema_and_statements  # noqa: PLC0415 -- see root.py
+
+    settings = backup.existing_site()
+    require_keys(settings.data_dir)
+    _, statements = schema_and_statements()
+    found, tables = None, dict[str, int]()
+    try:
+        with backup.following() as progress:
+            tables = prove(settings.ledger_path, load_keyring(settings.data_dir, may_create=False), statements, progress)
+    except NotWholeError as error:
+        found = error.why
+    if json_output:
+        print(json.dumps({"schema_version": 1, "whole": found is None, "found": found, "tables": tables}, indent=2))
+    elif found is None:
+        rows, events = sum(tables.values()), tables["audit_events"]
+        print(f"The ledger is whole: {rows:,} rows in {len(tables)} tables, {events:,} of them audit events.")
+    else:
+        exits.complain(
+            f"The ledger {settings.ledger_path.absolute()} is not whole: {found}. Nothing was changed. Stop the bot, keep a copy "
+            "of the whole data folder, check the disk, then: quotebot restore with the newest backup."
+        )
+    return exits.OK if found is None else exits.REFUSED
+
+
+@app.command
+async def migrate() -> int:
+    """Bring the ledger up to this build's schema, with a backup first, as the bot's next start would. No bot may be running."""
+    async with opened.existing_ledger():
+        print("The ledger is of this build.")
     return exits.OK
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quotebot.backups import folder_of, keep_backups
 from quotebot.settings import Settings
-from tests.quotebot.parts import ManualClock
+from tests.quotebot.parts import ManualClock, tampered
 from tests.rig import read_ledger
 
 if TYPE_CHECKING:
@@ -108,3 +108,21 @@ def test_nobody_there_to_agree_is_no_yes(command: Run, dead: Path) -> None:
 def test_a_file_that_is_no_backup_is_refused_with_words(command: Run, dead: Path) -> None:
     done = command("restore", str(dead), "--yes")
     assert (done.returncode, "There is no manifest" in done.stderr) == (69, True)
+
+
+def test_a_ledger_that_is_whole_is_said_to_be_and_one_that_is_not_is_named(command: Run, dead: Path) -> None:
+    done = command("ledger", "verify")
+    assert (done.returncode, done.stdout.startswith("The ledger is whole: ")) == (0, True)
+    assert json.loads(command("ledger", "verify", "--json").stdout)["whole"] is True
+    tampered(dead, "DROP TRIGGER audit_no_update")
+    tampered(dead, "UPDATE audit_events SET actor = 'U0MALLORY' WHERE id = 3")
+    done = command("ledger", "verify")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "is not whole: its audit is not whole: audit_events 3" in done.stderr
+    assert json.loads(command("ledger", "verify", "--json").stdout)["whole"] is False
+
+
+def test_a_ledger_of_this_build_has_nothing_to_bring_up_to_date(command: Run, dead: Path) -> None:
+    done = command("ledger", "migrate")
+    assert (done.returncode, done.stdout) == (0, "The ledger is of this build.\n")
+    assert not (dead.parent / "backups").exists()

@@ -1,0 +1,142 @@
+"""The ledger of every release is opened, brought up to date and found whole by this build, also after a death on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from faults.lab.database import InlineDatabase, engine
+from faults.lab.traps import KilledError, Switch
+from ledger.audit import Audit
+from ledger.backup import backups_in
+from ledger.clock import SystemClock
+from ledger.database import DatabaseError
+from ledger.keyring import load_keyring
+from ledger.sqlite import SqliteDatabase
+from ledger.verification import verify
+from quotebot import __version__
+from quotebot.cli import root
+from quotebot.handlers.quotes import DOMAIN_EVENTS
+from quotebot.opening import open_database, schema_and_statements
+from tests.quotebot.parts import tampered
+
+if TYPE_CHECKING:
+    from ledger.verification import VerificationReport
+
+LEDGERS: Final = Path(__file__).parent / "data" / "ledgers"
+VERSIONS: Final = sorted(path.stem for path in LEDGERS.glob("*.sqlite"))
+
+
+def installed(version: str, folder: Path) -> Path:
+    """Put a release's ledger and its key where a bot looks for them; return the ledger."""
+    folder.mkdir(mode=0o700)
+    shutil.copyfile(LEDGERS / f"{version}.sqlite", folder / "ledger.db")
+    shutil.copyfile(LEDGERS / f"{version}.key", folder / "audit-0001.key")
+    for path in folder.iterdir():
+        path.chmod(0o600)
+    return folder / "ledger.db"
+
+
+async def opened(path: Path, database: type[SqliteDatabase] = SqliteDatabase) -> VerificationReport:
+    """Open the ledger as a starting bot does, and verify its audit."""
+    keyring = load_keyring(path.parent, may_create=False)
+    found = await open_database(path, Audit(DOMAIN_EVENTS, keyring), SystemClock(), bot=True, engine=database)
+    try:
+        return await verify(found, keyring)
+    finally:
+        await found.close()
+
+
+def schema(path: Path) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(path)) as ledger:
+        return ledger.execute("SELECT name, coalesce(sql, '') FROM sqlite_schema ORDER BY name").fetchall()
+
+
+def counts(path: Path) -> dict[str, int]:
+    tables = ("operations", "deliveries", "effects", "attempts", "audit_events", "quotes", "quote_versions", "approvals")
+    with closing(sqlite3.connect(path)) as ledger:
+        return {table: ledger.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}  # noqa: S608 -- ours
+
+
+def is_old(path: Path) -> bool:
+    migrations, _ = schema_and_statements()
+    with closing(sqlite3.connect(path)) as ledger:
+        (applied,) = ledger.execute("SELECT count(*) FROM schema_migrations").fetchone()
+    return bool(applied < len(migrations))
+
+
+def test_there_is_one_for_this_release() -> None:
+    assert __version__ in VERSIONS
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_release_s_ledger_is_backed_up_brought_up_to_date_and_whole(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = installed(version, tmp_path / "bot")
+    before, old = counts(path), is_old(path)
+    report = asyncio.run(opened(path))
+    assert (report.finding, report.events) == (None, before["audit_events"])
+    assert counts(path) == before
+    kept = backups_in(tmp_path / "bot" / "backups")
+    assert len(kept) == old
+    assert [counts(backup.path) for backup in kept] == [before] * old
+    asyncio.run(opened(path))
+    assert len(backups_in(tmp_path / "bot" / "backups")) == old, "once: there is nothing to bring up to date any more"
+    monkeypatch.setenv("QUOTEBOT_DATA_DIR", str(path.parent))
+    for check in (("quote", "reprice", "--verify"), ("doctor", "--offline", "--only", "ledger.schema"), ("dead", "list")):
+        assert root.run(check) == 0, capsys.readouterr().err
+    assert "crm.create" in capsys.readouterr().out, "its dead letter"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_killed_at_any_statement_of_a_migration_it_is_finished_by_the_next_start(version: str, tmp_path: Path) -> None:
+    done = installed(version, tmp_path / "done")
+    before = counts(done)
+    asyncio.run(opened(done, InlineDatabase))
+    wanted = schema(done)
+    deaths = 0
+    while True:
+        folder, left = tmp_path / f"killed{deaths}", tmp_path / f"left{deaths}"
+        path = installed(version, folder)
+        switch = Switch(lambda: None, lambda _: shutil.copytree(folder, left))  # noqa: B023 -- it is called within this round
+        switch.arm(deaths)
+        try:
+            asyncio.run(opened(path, engine(switch)))
+        except KilledError:
+            deaths += 1
+        else:
+            break
+        report = asyncio.run(opened(left / "ledger.db", InlineDatabase))
+        assert report.sound
+        assert (schema(left / "ledger.db"), counts(left / "ledger.db")) == (wanted, before)
+        shutil.rmtree(folder)
+        shutil.rmtree(left)
+    assert deaths > 10
+
+
+def test_without_room_for_the_backup_nothing_is_changed_and_the_start_says_why(tmp_path: Path) -> None:
+    path = installed("0.1.0", tmp_path / "bot")
+    assert is_old(path)
+    (path.parent / "backups").write_text("in the way", "utf-8")
+    before = schema(path), counts(path)
+    with pytest.raises(
+        DatabaseError, match=r"older build\. It was not brought up to date, because the backup that comes first failed"
+    ):
+        asyncio.run(opened(path))
+    assert (schema(path), counts(path)) == before
+
+
+def test_a_ledger_of_a_newer_build_is_refused_unchanged(tmp_path: Path) -> None:
+    path = installed("0.1.0", tmp_path / "bot")
+    tampered(path, "INSERT INTO schema_migrations VALUES ('ledger', '9999_new.sql', 'x', 1)")
+    before = path.read_bytes()
+    with pytest.raises(DatabaseError, match=r"written by a newer build .*It is unchanged\. Start the newer build"):
+        asyncio.run(opened(path, InlineDatabase))
+    assert path.read_bytes() == before
