@@ -42,7 +42,7 @@ def revised(before: Quote, after: Quote, actor: str) -> str:
     lapsed = "" if before.approval is None else f" Its approval does not carry over by itself: submit v{after.version} again."
     return (
         f"{words.mention(actor)} made {version_name(after)}. v{before.version}, which was {state_words(before.state)}, "
-        f"is superseded.{lapsed}\n{differences(before.pricing, after.pricing)}"
+        f"is superseded, its PDF too.{lapsed}\n{differences(before.pricing, after.pricing)}"
     )
 
 

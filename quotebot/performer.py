@@ -18,7 +18,7 @@ from ledger import keys
 from ledger.gates import Gate, family
 from ledger.records import Delivered, Effect, EffectIntent, FollowUps
 from quotebot import effects, figures, letter_words, words
-from quotebot.documents import Seller, quote_document
+from quotebot.documents import Seller, file_title, quote_document
 from quotebot.domain import money
 from quotebot.domain.avoidance import avoidances
 from quotebot.domain.policy import evaluate
@@ -219,7 +219,7 @@ class QuotePerformer:
         try:
             completed = await self._adapters.slack.complete_upload(
                 file_id=file_id,
-                title=f"{quote.quote_id} v{quote.version} - {quote.account}"[:200],
+                title=file_title(quote),
                 channel=quote.channel,
                 thread_ts=quote.thread_ts,
                 comment=words.pdf_comment(quote),
