@@ -22,6 +22,7 @@ from ledger.retention import purge
 from quotebot import __version__
 from quotebot.alerts import log_dead_letter
 from quotebot.announcing import announce_letters
+from quotebot.artefact_sweep import ArtefactSweep
 from quotebot.deciding import burial_answer
 from quotebot.directory import Directory
 from quotebot.dispatch import Dispatcher
@@ -50,6 +51,7 @@ TEND_SECONDS: Final = 60.0
 LETTERS_SECONDS: Final = 2.0
 MEASURES_SECONDS: Final = 60.0
 RETENTION_SECONDS: Final = 3600.0
+ARTEFACTS_SECONDS: Final = 3600.0
 INTEGRITY_SECONDS: Final = 86_400.0
 INTEGRITY_FIRST_SECONDS: Final = 30.0  # a start has better things to do than to read the whole file
 YOUNG_SECONDS: Final = 10  # a process that dies before this age, again and again, is in a boot loop
@@ -111,7 +113,8 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     metrics = Metrics()
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
     directory = Directory(ledger, outside.adapters.slack)
-    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics)
+    sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.documents.restore)
+    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, sweep)
     stack.push_async_callback(ledger.noted)
     stack.push_async_callback(workers.stop)
     workers.start()
@@ -141,6 +144,7 @@ class Workers:
         settings: Settings,
         ports: Ports,
         metrics: Metrics,
+        sweep: ArtefactSweep,
     ) -> None:
         self._ledger = ledger
         lines = matrix(settings)
@@ -161,7 +165,7 @@ class Workers:
             settle_delay_seconds=settings.settle_delay_seconds,
             poll_seconds=ports.poll_seconds,
         )
-        jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, settings.ledger_path, ports.clock))
+        jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, settings.ledger_path, ports.clock, sweep))
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
         self._scheduler = Scheduler(ledger, scheduled_jobs(settings), poll_seconds=ports.poll_seconds)
         self._drain_seconds = settings.drain_seconds
@@ -196,11 +200,12 @@ class Workers:
         await recovery.give_back(self._ledger)
 
 
-def _long_jobs(ledger: Ledger, path: Path, clock: Clock) -> list[Job]:
+def _long_jobs(ledger: Ledger, path: Path, clock: Clock, sweep: ArtefactSweep) -> list[Job]:
     """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
         Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
+        Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
         Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(path), INTEGRITY_FIRST_SECONDS),
     ]
 

@@ -91,9 +91,8 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
 
 
 def file_title(quote: Quote) -> str:
-    """Return what a quote's file is called wherever it is listed: "Q-2026-0042 v1 - Acme (superseded)". Its bytes never change."""
-    mark = " (superseded)" if quote.superseded else ""
-    return f"{quote.quote_id} v{quote.version} - {quote.account}"[: TITLE_CHARACTERS_MAX - len(mark)] + mark
+    """Return what a quote's file is called where it is listed: "Q-2026-0042 v1 - Acme", the version always said."""
+    return f"{quote.quote_id} v{quote.version} - {quote.account}"[:TITLE_CHARACTERS_MAX]
 
 
 def _sections(pricing: Pricing) -> tuple[tuple[str, str], ...]:

@@ -366,10 +366,8 @@ def not_reminded(quote: Quote, reason: str) -> str:
 
 
 def pdf_comment(quote: Quote) -> str:
-    """Comment beside the uploaded PDF. One that comes late, for a version that is not current any more, says so."""
-    if quote.superseded:
-        return f"{quote.quote_id} v{quote.version} for {_account(quote)}: {_net(quote)}. ⚠️ Superseded: there is a newer version."
-    return f"{title(quote)} for {_account(quote)}: {_net(quote)}, valid until {utc_text(quote.valid_until)}."
+    """Comment beside the uploaded PDF. It names the version, for the next one may be there by the time this one is uploaded."""
+    return f"{quote.quote_id} v{quote.version} for {_account(quote)}: {_net(quote)}, valid until {utc_text(quote.valid_until)}."
 
 
 def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:

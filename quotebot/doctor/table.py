@@ -153,7 +153,7 @@ CHECKS: Final = (
         "pdf.renders",
         "PDFs can be made",
         "Without the native libraries every document is a dead letter.",
-        "Mend what is named. Libraries: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 (docs/setup.md has more).",
+        "Mend what is named; libraries: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 (docs/setup.md).",
         State.ERROR,
         CONFIG,
         machine.pdf,
