@@ -57,6 +57,21 @@ class Artefacts:
             raise AdapterError(Failure.NOT_FOUND, "artefact_damaged", message)
         return content
 
+    def names(self) -> frozenset[str]:
+        """Return the SHA-256 of every file that is stored, by their names alone; anything else in the folder is not ours."""
+        try:
+            found = [path.stem for path in self._files.find(self._folder, "*.pdf")]
+        except OSError as error:
+            raise _refused("list", error) from error
+        return frozenset(name for name in found if _SHA256.fullmatch(name))
+
+    def remove(self, sha256: str) -> None:
+        """Remove what is stored under this SHA-256, if anything is."""
+        try:
+            self._files.remove(self._path(sha256))
+        except OSError as error:
+            raise _refused("remove", error) from error
+
     def sweep(self) -> int:
         """Remove what a crash left half written; return how many. Call at start, before the first put."""
         removed = 0

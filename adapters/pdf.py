@@ -14,13 +14,10 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import struct
 import sys
 import tempfile
-import unicodedata
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version as installed_version
 from importlib.resources import files
@@ -28,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adapters.failures import AdapterError, Failure
+from adapters.quote_document import QuoteDocument, canonical_json, canonical_model, request_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,68 +33,10 @@ if TYPE_CHECKING:
 
 LANGUAGE = "en"  # of the template's own words
 PDF_VARIANT = "pdf/a-3b"
-LINES_MAX = 500
 REQUEST_BYTES_MAX = 8 << 20
 ANSWER_BYTES_MAX = 64 << 20
 
 _LENGTH = struct.Struct(">I")
-_ACCENT = re.compile(r"#[0-9a-fA-F]{6}")
-# Bidirectional embeddings, overrides and isolates: they can make an amount read backwards. Right-to-left text does not need them.
-_DIRECTION_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentLine:
-    """One line of a quote document. Every value is text for people; an empty one prints as nothing."""
-
-    position: str
-    name: str
-    sku: str
-    detail: str  # "Tier 100+ · billed monthly"
-    quantity: str
-    term: str  # "12 months"
-    unit_price: str
-    discount: str  # empty: none; the column disappears when no line has one
-    amount: str
-
-
-@dataclass(frozen=True, slots=True)
-class QuoteDocument:
-    """What a quote PDF says. Every value is text already formatted for people: nothing is computed here.
-
-    Raises ValueError when `accent` is not "#rrggbb", `created_at` not an ISO 8601 time with an offset, or there are over 500 lines.
-    """
-
-    title: str  # "Quote"
-    quote_id: str
-    version: str  # "3"
-    account: str
-    issued_on: str
-    valid_until: str
-    prepared_by: str
-    approved_by: str  # what follows "Approved by": "the VP Sales on 3 March 2026"; empty: no approval block
-    currency: str
-    term: str
-    lines: tuple[DocumentLine, ...]
-    list_total: str
-    discount_label: str  # "Discount (12 %)"
-    discount_total: str  # empty: no subtotal and no discount row
-    net_total: str
-    assumptions: tuple[str, ...]
-    terms: tuple[str, ...]
-    seller_name: str
-    seller_lines: tuple[str, ...]
-    accent: str
-    created_at: str  # the PDF's own dates come from here, never from the clock
-    tax_rows: tuple[tuple[str, str], ...] = ()  # what and how much, the total with tax last; empty: before tax
-
-    def __post_init__(self) -> None:
-        if not _ACCENT.fullmatch(self.accent):
-            raise ValueError(f"accent must look like #1f4e79, not {self.accent!r}")
-        if datetime.fromisoformat(self.created_at).tzinfo is None:
-            raise ValueError(f"created_at needs an offset from UTC: {self.created_at!r}")
-        if len(self.lines) > LINES_MAX:
-            raise ValueError(f"a quote document holds at most {LINES_MAX} lines, not {len(self.lines)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +54,13 @@ def render_key(document: QuoteDocument) -> str:
     Equal on every machine; another template, style sheet, font, language, PDF variant or WeasyPrint major version changes it.
     """
     decided_by = {
-        "document": _printable(asdict(document)),
+        "document": canonical_model(document),
         "assets": _assets_digest(),
         "locale": LANGUAGE,
         "variant": PDF_VARIANT,
         "renderer": f"weasyprint {installed_version('weasyprint').partition('.')[0]}",
     }
-    return hashlib.sha256(_canonical_json(decided_by)).hexdigest()
+    return hashlib.sha256(canonical_json(decided_by)).hexdigest()
 
 
 class PdfRenderer:
@@ -145,10 +85,9 @@ class PdfRenderer:
     async def render(self, document: QuoteDocument) -> RenderedPdf:
         """Render one document. Raises AdapterError; `possibly_applied` is never set, for nothing outside changes.
 
-        TRANSIENT: timeout, renderer_died, closed. RENDER: template_error, render_error, missing_native_library.
+        TRANSIENT: timeout, renderer_died, closed. RENDER: template_error, render_error, missing_glyphs, missing_native_library.
         """
-        request = _canonical_json({"document": _printable(asdict(document)), "language": LANGUAGE, "variant": PDF_VARIANT})
-        return await self._ask(request)
+        return await self._ask(request_of(document, LANGUAGE, PDF_VARIANT))
 
     async def close(self) -> None:
         """End the child. A render under way fails as transient; later ones are refused."""
@@ -261,27 +200,6 @@ def _rendered(answer: dict[str, Any], content: bytes) -> RenderedPdf:
     if not content.startswith(b"%PDF-"):
         raise AdapterError(Failure.RENDER, "render_error", "The renderer's answer is not a PDF. Nothing was stored.")
     return RenderedPdf(content=content, sha256=hashlib.sha256(content).hexdigest(), pages=int(answer["pages"]))
-
-
-def _printable(value: Any) -> Any:
-    """Drop what no page can show or what can disguise text: control characters, surrogates, non-characters, direction overrides."""
-    if isinstance(value, str):
-        return "".join(_printable_character(character) for character in value)
-    if isinstance(value, dict):
-        return {name: _printable(inner) for name, inner in value.items()}
-    return [_printable(inner) for inner in value]
-
-
-def _printable_character(character: str) -> str:
-    if character in "\t\n\r\v\f\u2028\u2029\x85":
-        return " "
-    if unicodedata.category(character) in {"Cc", "Cs"} or character in _DIRECTION_CONTROLS or character in "\ufffe\uffff":
-        return ""
-    return character
-
-
-def _canonical_json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 @cache

@@ -22,6 +22,7 @@ from ledger.retention import purge
 from quotebot import __version__
 from quotebot.alerts import log_dead_letter
 from quotebot.announcing import announce_letters
+from quotebot.artefact_sweep import ArtefactSweep
 from quotebot.backups import keep_backups
 from quotebot.deciding import burial_answer
 from quotebot.directory import Directory
@@ -52,6 +53,7 @@ TEND_SECONDS: Final = 60.0
 LETTERS_SECONDS: Final = 2.0
 MEASURES_SECONDS: Final = 60.0
 RETENTION_SECONDS: Final = 3600.0
+ARTEFACTS_SECONDS: Final = 3600.0
 BACKUP_SECONDS: Final = 600.0  # it is looked whether one is due
 INTEGRITY_SECONDS: Final = 86_400.0
 INTEGRITY_FIRST_SECONDS: Final = 30.0  # a start has better things to do than to read the whole file
@@ -117,7 +119,8 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
     directory = Directory(ledger, outside.adapters.slack)
     precedence = Precedence(ports.clock)
-    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence)
+    sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.documents.restore)
+    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence, sweep)
     stack.push_async_callback(ledger.noted)
     stack.push_async_callback(workers.stop)
     workers.start()
@@ -163,6 +166,7 @@ class Workers:
         ports: Ports,
         metrics: Metrics,
         precedence: Precedence,
+        sweep: ArtefactSweep,
     ) -> None:
         self._ledger = ledger
         lines = matrix(settings)
@@ -185,7 +189,7 @@ class Workers:
             poll_seconds=ports.poll_seconds,
             precedence=precedence,
         )
-        jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, settings, ports.clock))
+        jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, settings, ports.clock, sweep))
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
         self._scheduler = Scheduler(ledger, scheduled_jobs(settings), poll_seconds=ports.poll_seconds)
         self._drain_seconds = settings.drain_seconds
@@ -220,11 +224,12 @@ class Workers:
         await recovery.give_back(self._ledger)
 
 
-def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock) -> list[Job]:
+def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: ArtefactSweep) -> list[Job]:
     """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
         Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
+        Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
         Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(settings.ledger_path), INTEGRITY_FIRST_SECONDS),
         Job("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),
     ]

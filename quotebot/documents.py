@@ -6,15 +6,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from adapters.pdf import DocumentLine, QuoteDocument
+from adapters.quote_document import DETAILED, DocumentLine, QuoteDocument
 from quotebot import figures
 from quotebot.domain import money
+from quotebot.domain.priced import ZERO
 
 if TYPE_CHECKING:
-    from quotebot.domain.pricing import PricedLine
+    from quotebot.domain.pricing import PricedLine, Pricing
     from quotebot.domain.quotes import Quote
 
 ACCENT = "#1f4e79"
+TITLE_CHARACTERS_MAX = 200
+MONTHS_A_YEAR = 12
+_SECTIONS = {"recurring": "Recurring charges", "one_time": "One-time charges"}
 ROLE_WORDS = {
     "sales_manager": "Sales Manager",
     "deal_desk": "Deal Desk",
@@ -31,16 +35,22 @@ TERMS = (
 
 @dataclass(frozen=True, slots=True)
 class Seller:
-    """Who sends the quote."""
+    """Who sends the quote, and how their documents look."""
 
     name: str
     lines: tuple[str, ...]
+    accent: str = ACCENT
+    footer: str = ""
+    terms: tuple[str, ...] = TERMS
+    logo: bytes = b""  # a PNG file
+    template: str = DETAILED
 
 
 def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocument:
     """Return the document of an approved quote. Its dates come from the quote, so that rendering twice gives the same bytes."""
     pricing = quote.pricing
     currency = pricing.currency
+    sections = _sections(pricing)
     percents = [pricing.granted_percent(line) for line in pricing.lines]
     discounted = pricing.discount_total > 0
     return QuoteDocument(
@@ -55,7 +65,7 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         currency=currency,
         term=_months(pricing.term_months),
         lines=tuple(
-            _line(line, currency, money.format_percent(percent) if discounted else "")
+            _line(line, currency, money.format_percent(percent) if discounted else "", _SECTIONS[line.billing] if sections else "")
             for line, percent in zip(pricing.lines, percents, strict=True)
         ),
         list_total=money.format_amount(pricing.list_total, currency),
@@ -64,15 +74,54 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         net_total=money.format_amount(pricing.net_total, currency),
         tax_rows=figures.tax_rows(pricing),
         assumptions=(f"All amounts are in {currency}.", f"Subscription term: {_months(pricing.term_months)}."),
-        terms=(*TERMS, *(f"{value[:1].upper()}{value[1:]} as agreed for this quote." for _, value in figures.terms_row(pricing))),
+        terms=(
+            *seller.terms,
+            *(f"{value[:1].upper()}{value[1:]} as agreed for this quote." for _, value in figures.terms_row(pricing)),
+        ),
         seller_name=seller.name,
         seller_lines=seller.lines,
-        accent=ACCENT,
+        accent=seller.accent,
         created_at=datetime.fromtimestamp(quote.issued_at // 1000, tz=UTC).isoformat(),
+        template=seller.template,
+        sections=sections,
+        key_figures=(*_key_figures(pricing), ("Valid until", _day(quote.valid_until))),
+        footer=seller.footer,
+        logo=seller.logo,
     )
 
 
-def _line(line: PricedLine, currency: str, percent: str) -> DocumentLine:
+def file_title(quote: Quote) -> str:
+    """Return what a quote's file is called where it is listed: "Q-2026-0042 v1 - Acme", the version always said."""
+    return f"{quote.quote_id} v{quote.version} - {quote.account}"[:TITLE_CHARACTERS_MAX]
+
+
+def _sections(pricing: Pricing) -> tuple[tuple[str, str], ...]:
+    """Return the sections with their subtotals, none when all lines are billed alike."""
+    if len({line.billing for line in pricing.lines}) == 1:
+        return ()
+    subtotals = {
+        billing: money.total(tuple(line.net_amount for line in pricing.lines if line.billing == billing), pricing.currency)
+        for billing in _SECTIONS
+    }
+    return tuple((name, money.format_number(subtotals[billing], pricing.currency)) for billing, name in _SECTIONS.items())
+
+
+def _key_figures(pricing: Pricing) -> tuple[tuple[str, str], ...]:
+    """Return what a reader looks for first; figures that a snapshot of an older schema lacks are left out."""
+    figures_by_name = {
+        "Total before tax": pricing.net_total,
+        "Per month": pricing.monthly_recurring_revenue,
+        "Per year": pricing.annual_contract_value if pricing.term_months > MONTHS_A_YEAR else ZERO,
+        "One time": pricing.one_time_total if pricing.recurring_total else ZERO,
+    }
+    return tuple(
+        (name, money.format_amount(amount, pricing.currency))
+        for name, amount in figures_by_name.items()
+        if amount or name == "Total before tax"
+    )
+
+
+def _line(line: PricedLine, currency: str, percent: str, section: str) -> DocumentLine:
     billed = "per month" if line.billing == "recurring" else "billed once"
     part = "" if line.bundle is None else f"Part of {line.bundle} · "
     tier = "" if line.tier is None else f"Volume tier {line.tier} · "
@@ -86,6 +135,7 @@ def _line(line: PricedLine, currency: str, percent: str) -> DocumentLine:
         unit_price=money.format_unit_price(line.unit_price, currency).removesuffix(f" {currency}"),
         discount=percent,
         amount=money.format_number(line.net_amount, currency),
+        section=section,
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from adapters.failures import Failure
 from ledger.records import FollowUps
 from quotebot import effects, letter_words, roots, words
+from quotebot.document_effects import remember
 from quotebot.model_effects import summary_arrived
 from quotebot.reading_work import answer_follows
 from quotebot.store import quotes as store
@@ -26,6 +27,8 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:  # noqa: PLR09
         return settled(tx, effect)
     if roots.GONE in effect.steps and effect.state == "superseded":
         return roots.replaced(tx, effect, now_ms)
+    if effect.effect_class in (effects.RENDER, effects.FILE) and effect.state == "delivered":
+        remember(tx, effect, now_ms)
     match effect.effect_class:
         case effects.SUMMARIZE:
             return _summary_follows(tx, effect, now_ms)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DIFFERENCES_SHOWN_MAX = 15
 DETAIL_CHARACTERS_MAX = 200
+WITH_DOCUMENT: Final = frozenset({QuoteState.APPROVED, QuoteState.FINALIZED, QuoteState.SENT})
 
 
 def version_name(quote: Quote) -> str:
@@ -39,10 +40,11 @@ def differences(before: Pricing, after: Pricing) -> str:
 
 def revised(before: Quote, after: Quote, actor: str) -> str:
     """Tell what the new version changes and what became of the one before it."""
+    document = " So is its PDF, whose file stays as it is." if before.state in WITH_DOCUMENT else ""
     lapsed = "" if before.approval is None else f" Its approval does not carry over by itself: submit v{after.version} again."
     return (
         f"{words.mention(actor)} made {version_name(after)}. v{before.version}, which was {state_words(before.state)}, "
-        f"is superseded.{lapsed}\n{differences(before.pricing, after.pricing)}"
+        f"is superseded.{document}{lapsed}\n{differences(before.pricing, after.pricing)}"
     )
 
 

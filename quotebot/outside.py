@@ -10,7 +10,7 @@ import aiohttp
 
 from adapters.artefacts import Artefacts
 from adapters.pdf import PdfRenderer
-from quotebot.documents import Seller
+from quotebot.branding import load_seller
 from quotebot.model_effects import CallLog, Model
 from quotebot.opening import load_rules, matrix
 from quotebot.performer import Adapters, QuotePerformer
@@ -92,8 +92,9 @@ async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[Qu
 
 def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> QuotePerformer:
     """Return what performs effects with these adapters."""
-    seller = Seller(settings.seller_name, settings.seller_lines)
-    return QuotePerformer(ledger, adapters, load_rules(settings), seller, settle_delay_seconds=settings.settle_delay_seconds)
+    return QuotePerformer(
+        ledger, adapters, load_rules(settings), load_seller(settings), settle_delay_seconds=settings.settle_delay_seconds
+    )
 
 
 def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> Salesforce | None:

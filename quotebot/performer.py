@@ -6,19 +6,18 @@ repeated carries the effect's key.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from adapters.failures import AdapterError, Failure
-from adapters.pdf import render_key
 from adapters.salesforce import SalesforceLine, SalesforceQuote
 from ledger import keys
 from ledger.gates import Gate, family
 from ledger.records import Delivered, Effect, FollowUps, Settlement
 from quotebot import effects, figures, roots, words
-from quotebot.documents import Seller, quote_document
+from quotebot.document_effects import DocumentEffects
+from quotebot.documents import file_title
 from quotebot.domain import money
 from quotebot.domain.avoidance import avoidances
 from quotebot.domain.policy import evaluate
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from adapters.slack import SharedFile, SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
+    from quotebot.documents import Seller
     from quotebot.domain.people import Delegation
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
@@ -83,7 +83,7 @@ class QuotePerformer:
             case effects.REPLY:
                 return await self._reply(effect)
             case effects.RENDER:
-                return await self._render(effect)
+                return await self.documents.render(await self._quote(effect))
             case effects.FILE:
                 return await self._share(effect)
             case effects.CRM:
@@ -110,6 +110,11 @@ class QuotePerformer:
     @property
     def _surface(self) -> SurfaceEffects:
         return SurfaceEffects(self._ledger, self._adapters.slack, self._rules)
+
+    @property
+    def documents(self) -> DocumentEffects:
+        """What renders and keeps documents."""
+        return DocumentEffects(self._ledger, self._adapters.pdf, self._adapters.artefacts, self._seller)
 
     async def look_up(self, effect: Effect) -> Delivered | None:
         """Ask the other side whether it was done. Only appends are ever looked for; a keyed write is asked for to foretell."""
@@ -249,13 +254,6 @@ class QuotePerformer:
             )
         return Delivered(None, {})
 
-    async def _render(self, effect: Effect) -> Delivered:
-        quote = await self._quote(effect)
-        document = quote_document(quote, self._seller, quote.requester_name)
-        rendered = await self._adapters.pdf.render(document)
-        sha256 = await asyncio.to_thread(self._adapters.artefacts.put, rendered.content)
-        return Delivered(sha256, {"sha256": sha256, "pages": rendered.pages, "render_key": render_key(document)})
-
     async def _share(self, effect: Effect) -> Delivered:
         quote = await self._quote(effect)
         if UPLOADED not in effect.steps:
@@ -264,7 +262,7 @@ class QuotePerformer:
         try:
             completed = await self._adapters.slack.complete_upload(
                 file_id=file_id,
-                title=f"{quote.quote_id} v{quote.version} - {quote.account}"[:200],
+                title=file_title(quote),
                 channel=quote.channel,
                 thread_ts=quote.thread_ts,
                 comment=words.pdf_comment(quote),
@@ -282,7 +280,7 @@ class QuotePerformer:
 
     async def _upload(self, effect: Effect, quote: Quote) -> Effect:
         """Send the bytes. Nobody sees them before the completing call, so whatever goes wrong here may be repeated."""
-        content = await self._pdf_of(effect, quote)
+        effect, content = await self.documents.content(effect, quote)
         try:
             ticket = await self._adapters.slack.upload_url(filename=_filename(quote), length=len(content))
             effect = await self._ledger.record_step(effect, TICKET, {"file_id": ticket.file_id})
@@ -291,17 +289,6 @@ class QuotePerformer:
             error.possibly_applied = False
             raise
         return await self._ledger.record_step(effect, UPLOADED, {"bytes": len(content)})
-
-    async def _pdf_of(self, effect: Effect, quote: Quote) -> bytes:
-        """Return the stored PDF, rendered again when the store has lost it: the same document, so the same bytes."""
-        try:
-            return await asyncio.to_thread(self._adapters.artefacts.get, effect.payload["sha256"])
-        except AdapterError as error:
-            if error.failure is not Failure.NOT_FOUND:
-                raise
-        rendered = await self._adapters.pdf.render(quote_document(quote, self._seller, quote.requester_name))
-        await asyncio.to_thread(self._adapters.artefacts.put, rendered.content)
-        return rendered.content
 
     async def _create_in_crm(self, effect: Effect) -> Delivered:
         if self._adapters.salesforce is None:

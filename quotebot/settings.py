@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -24,6 +24,7 @@ from pydantic_settings import (
 )
 
 from adapters.policies import OverridesError, RetryOverride, read_overrides
+from quotebot.colours import readable_colour
 from quotebot.settings_sources import Reading, SettingsFileError, key, layered, nearest, unknown_keys
 
 if TYPE_CHECKING:
@@ -152,6 +153,21 @@ class Settings(BaseSettings):
     seller_name: str = Field("Your company", description="Who sells: the head of every document")
     seller_lines: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
         (), description='Lines below it, such as the address, ["1 High Street", "London"]'
+    )
+    seller_logo: Path | None = Field(
+        None, description="PNG file of at most 512 KiB for the head of every document; without it, the name"
+    )
+    seller_accent: Annotated[str, AfterValidator(readable_colour)] = Field(
+        "#1f4e79", description="Colour of headings and rules on documents, dark enough to be read on white"
+    )
+    seller_footer: Annotated[str, Field(max_length=300)] = Field(
+        "", description="Line at the foot of every page: company register, tax number, bank"
+    )
+    seller_terms: Annotated[tuple[str, ...], Field(max_length=40), BeforeValidator(_from_text)] = Field(
+        (), description='Terms printed on every document, in place of the three that come with it, ["Payment within 30 days."]'
+    )
+    document_template: Literal["detailed", "summary"] = Field(
+        "detailed", description="What documents show: every line's price, or a summary without unit prices"
     )
     quote_valid_days: Annotated[int, Field(ge=1, le=365)] = Field(30, description="How many days an offer stands")
     stale_draft_days: Annotated[int, Field(ge=1, le=365)] = Field(

@@ -380,8 +380,8 @@ def not_reminded(quote: Quote, reason: str) -> str:
 
 
 def pdf_comment(quote: Quote) -> str:
-    """Comment beside the uploaded PDF."""
-    return f"{title(quote)} for {_account(quote)}: {_net(quote)}, valid until {utc_text(quote.valid_until)}."
+    """Comment beside the uploaded PDF. It names the version, for the next one may be there by the time this one is uploaded."""
+    return f"{quote.quote_id} v{quote.version} for {_account(quote)}: {_net(quote)}, valid until {utc_text(quote.valid_until)}."
 
 
 def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:

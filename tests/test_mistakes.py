@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adapters.failures import Failure
-from adapters.pdf import DocumentLine, QuoteDocument
+from adapters.quote_document import DocumentLine, QuoteDocument
 from adapters.salesforce_errors import BY_CODE as SALESFORCE_CODES
 from adapters.salesforce_errors import Refusal
 from adapters.slack_errors import ERRORS as SLACK_CODES

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
 
-    from adapters.pdf import QuoteDocument
+    from adapters.quote_document import QuoteDocument
     from faults.lab.loop import LabClock
     from faults.lab.traps import Trap
     from faults.lab.wire import FarEnd

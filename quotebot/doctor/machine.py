@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from adapters.failures import AdapterError
-from adapters.pdf import PdfRenderer, QuoteDocument
+from adapters.pdf import PdfRenderer
+from adapters.quote_document import QuoteDocument
 from ledger.ballast import BALLAST_BYTES
 from ledger.keyring import key_files
 from ledger.locks import instance_holder
+from quotebot.branding import load_seller
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.domain.policy import LADDER, ORTHOGONAL, sufficient_roles
 from quotebot.opening import load_rules
@@ -49,6 +52,15 @@ PAGE: Final = QuoteDocument(
     accent="#1f3a5f",
     created_at="2026-01-01T00:00:00+00:00",
 )
+SAMPLES: Final = {
+    "Chinese": "\u4e2d\u6587",
+    "Japanese": "\u3042\u30a2",
+    "Korean": "\ud55c\uae00",
+    "Hebrew": "\u05d0\u05d1",
+    "Arabic": "\u0639\u0631",
+    "Thai": "\u0e01\u0e02",
+    "Hindi": "\u0939\u0915",
+}
 
 
 async def tokens(site: Site) -> Seen:
@@ -113,16 +125,35 @@ async def sqlite_version(site: Site) -> Seen:
 
 
 async def pdf(site: Site) -> Seen:
-    """Render a page, in the same child process as the bot does."""
-    del site
+    """Render a page with the seller's branding, in the same child process as the bot does; name the scripts it cannot print."""
+    try:
+        seller = load_seller(site.settings)
+    except ConfigurationError as error:
+        return bad(str(error))
+    head = replace(PAGE, seller_name=seller.name, seller_lines=seller.lines, accent=seller.accent, footer=seller.footer)
+    branded = replace(head, terms=seller.terms, logo=seller.logo, template=seller.template)
     renderer = PdfRenderer()
     try:
-        page = await renderer.render(PAGE)
+        page = await renderer.render(branded)
+        boxes = [script for script, sample in SAMPLES.items() if not await _printable(renderer, sample)]
     except AdapterError as error:
         return bad(str(error))
     finally:
         await asyncio.shield(renderer.close())
-    return fine(f"a page was rendered ({len(page.content):,} bytes)")
+    missing = (
+        f"; there is no font for {', '.join(boxes)}: a quote with such a name is a dead letter until there is" if boxes else ""
+    )
+    return fine(f"a page was rendered ({len(page.content):,} bytes){missing}")
+
+
+async def _printable(renderer: PdfRenderer, sample: str) -> bool:
+    try:
+        await renderer.render(replace(PAGE, account=sample))
+    except AdapterError as error:
+        if error.code == "missing_glyphs":
+            return False
+        raise
+    return True
 
 
 async def approvers(site: Site) -> Seen:

@@ -162,7 +162,7 @@ CHECKS: Final = (
         "pdf.renders",
         "PDFs can be made",
         "Without the native libraries every document is a dead letter.",
-        "apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 (docs/setup.md has other systems).",
+        "Mend what is named; libraries: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 (docs/setup.md).",
         State.ERROR,
         CONFIG,
         machine.pdf,

@@ -441,3 +441,17 @@ FROM quotes AS q JOIN operations AS o ON o.operation_key = q.created_by_operatio
 WHERE q.thread_ts IS NOT NULL
   AND q.state <> 'accepted' AND q.state <> 'lost' AND q.state <> 'cancelled' AND q.state <> 'expired'
 ORDER BY q.quote_id;
+-- name: insert_artefact
+INSERT INTO artefacts (render_key, sha256, quote_id, version, pages, rendered_at)
+VALUES (:render_key, :sha256, :quote_id, :version, :pages, :now)
+ON CONFLICT DO NOTHING;
+
+-- name: artefact_of_key
+-- The newest: one of the same key is there twice when the same document became other bytes, after its file was lost.
+SELECT * FROM artefacts WHERE render_key = :render_key ORDER BY rendered_at DESC, sha256 LIMIT 1;
+
+-- name: artefacts_after
+SELECT * FROM artefacts WHERE (render_key, sha256) > (:render_key, :sha256) ORDER BY render_key, sha256 LIMIT :limit;
+
+-- name: renders_under_way
+SELECT 1 AS one FROM effects WHERE state = 'in_flight' AND class IN ('pdf.render', 'slack.file') LIMIT 1;

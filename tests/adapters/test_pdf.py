@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ctypes.util
 import io
 import os
@@ -17,10 +18,13 @@ from typing import TYPE_CHECKING
 import pypdf
 import pytest
 import pytest_asyncio
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
 
 import adapters
 from adapters.failures import AdapterError, Failure
-from adapters.pdf import DocumentLine, PdfRenderer, QuoteDocument, RenderedPdf, render_key
+from adapters.pdf import PdfRenderer, RenderedPdf, render_key
+from adapters.quote_document import DocumentLine, QuoteDocument
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,6 +64,17 @@ DOCUMENT = QuoteDocument(
 )
 SIXTY = replace(
     DOCUMENT, lines=tuple(replace(LINES[0], position=str(n), name=f"Component {n}", sku=f"sku-{n:03}") for n in range(1, 61))
+)
+SECTIONS = replace(
+    DOCUMENT,
+    lines=(
+        *(replace(line, section="Recurring charges") for line in LINES),
+        replace(LINES[2], position="4", name="Onboarding", quantity="1", amount="5,000.00", section="One-time charges"),
+    ),
+    sections=(("Recurring charges", "20,400.00"), ("One-time charges", "5,000.00")),
+)
+LOGO = base64.b64decode(  # 2 x 1 pixels
+    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAD0lEQVR4nGOQ96s8UaEBAAebAk/VZEyvAAAAAElFTkSuQmCC"
 )
 
 
@@ -127,7 +142,7 @@ async def test_a_quote_says_who_what_how_much_and_until_when(shared: PdfRenderer
         "Payment is due within 30 days.",
         "Approved by the VP Sales on 3 March 2026.",
         "Signature",
-        "Page 1 / 1",
+        "Page 1 of 1",
     ):
         assert said in text, said
     assert rendered.pages == 1
@@ -144,10 +159,10 @@ async def test_without_a_discount_neither_its_column_nor_its_row_is_shown(shared
     )
 
     assert "Discount" not in plain
-    assert "Subtotal" not in plain
+    assert "List price" not in plain
     assert "Discount (10 %)" in discounted
     assert "-1,080.00 USD" in discounted
-    assert "Subtotal" in discounted
+    assert "List price" in discounted
 
 
 @together
@@ -157,7 +172,7 @@ async def test_sixty_lines_repeat_the_header_and_count_the_pages(shared: PdfRend
     pages = pages_of(rendered)
     assert len(pages) == rendered.pages > 2
     for number, text in enumerate(pages, start=1):
-        assert f"Page {number} / {len(pages)}" in text
+        assert f"Page {number} of {len(pages)}" in text
         assert "Q-2026-0042" in text
         if "Component" in text:
             assert "Unit price" in text
@@ -239,13 +254,74 @@ async def test_markup_in_a_value_is_text_and_no_url_in_it_is_fetched(shared: Pdf
 
 
 @together
-async def test_long_names_and_other_scripts_render(shared: PdfRenderer) -> None:
-    account = "株式会社テスト商事 · شركة الاختبار المحدودة · חברת הבדיקות · " + "Donaudampfschifffahrtsgesellschaft" * 8
+async def test_long_names_break_and_figures_never_do(shared: PdfRenderer) -> None:
+    account = "Donaudampfschifffahrtsgesellschaft" * 8
     lines = (replace(LINES[0], name="N" * 300, unit_price="99,999,999,999.99", amount="999,999,999,999,999.99"),)
 
     rendered = await shared.render(replace(DOCUMENT, account=account, lines=lines))
 
     assert "999,999,999,999,999.99" in "".join(pages_of(rendered))  # in one piece: a figure is never broken over two lines
+
+
+@together
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [
+        ("株式会社テスト", "cjk"),
+        ("한국어", "hangul"),
+        ("שלום עולם", "hebrew"),
+        ("شركة", "arabic"),
+        ("Ελλάδα Україна", "greek"),
+        ("\U0010fffd", "unnamed"),  # of no script: no font has it
+    ],
+)
+async def test_a_name_in_any_script_is_printed_or_refused_by_script_but_never_as_boxes(
+    shared: PdfRenderer, name: str, script: str
+) -> None:
+    try:
+        rendered = await shared.render(replace(DOCUMENT, account=name))
+    except AdapterError as error:
+        refused = error
+    else:
+        assert script != "unnamed"
+        assert set(name) - {" "} <= set("".join(pages_of(rendered)))
+        return
+    assert (refused.failure, refused.code) == (Failure.RENDER, "missing_glyphs")
+    assert any(f"U+{ord(character):04X}" in str(refused) for character in name)
+    assert script in str(refused)
+    assert name not in str(refused)
+
+
+@together
+async def test_joiners_and_variation_selectors_need_no_glyph(shared: PdfRenderer) -> None:
+    assert (await shared.render(replace(DOCUMENT, account="No\u00adrth\u200dwind\ufe0e \u200bLtd\u200e"))).pages == 1
+
+
+async def test_a_font_that_the_machine_gets_makes_a_refused_name_printable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    character = "\U000f0f0f"
+    fonts = FontBuilder(1000, isTTF=True)
+    fonts.setupGlyphOrder([".notdef", "made"])
+    fonts.setupCharacterMap({ord(character): "made"})
+    pen = TTGlyphPen(None)
+    for step, point in enumerate(((100, 0), (100, 700), (500, 700))):
+        (pen.lineTo if step else pen.moveTo)(point)
+    pen.closePath()
+    fonts.setupGlyf({".notdef": TTGlyphPen(None).glyph(), "made": pen.glyph()})
+    fonts.setupHorizontalMetrics({".notdef": (600, 0), "made": (600, 100)})
+    fonts.setupHorizontalHeader(ascent=800, descent=-200)
+    fonts.setupNameTable({"familyName": "Made", "styleName": "Regular"})
+    fonts.setupOS2()
+    fonts.setupPost()
+    fonts.save(tmp_path / "made.ttf")
+    (tmp_path / "fonts.conf").write_text(f"<fontconfig><dir>{tmp_path}</dir></fontconfig>")
+    monkeypatch.setenv("FONTCONFIG_PATH", str(tmp_path))
+    renderer = PdfRenderer()
+    try:
+        (text,) = pages_of(await renderer.render(replace(DOCUMENT, account=f"{character} Ltd")))
+    finally:
+        await renderer.close()
+
+    assert character in text
 
 
 @together
@@ -461,12 +537,19 @@ def test_a_render_key_is_stable_and_every_field_changes_it() -> None:
     changed = {key}
     for field in fields(QuoteDocument):
         value = getattr(DOCUMENT, field.name)
-        other: object = (*value, value[0]) if isinstance(value, tuple) else f"{value}x"
+        other: object = (*value, value[0] if value else ("x", "y")) if isinstance(value, tuple) else f"{value}x"
         if field.name == "accent":
             other = "#ffffff"
         if field.name == "created_at":
             other = "2026-03-03T09:30:01Z"
+        if field.name == "template":
+            other = "summary"
+        if field.name == "logo":
+            other = LOGO
+        if field.name == "sections":
+            continue  # its lines change with it
         changed.add(render_key(replace(DOCUMENT, **{field.name: other})))  # type: ignore[arg-type] # each of its own type
+    changed.add(render_key(SECTIONS))
     assert len(changed) == len(fields(QuoteDocument)) + 1
 
 

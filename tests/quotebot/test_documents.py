@@ -61,7 +61,7 @@ def test_without_a_discount_none_is_mentioned() -> None:
 
 
 def test_what_the_customer_reads_holds_no_cost_no_margin_and_no_slack_id() -> None:
-    text = json.dumps(asdict(quote_document(APPROVED, SELLER, "rep")))
+    text = json.dumps(asdict(quote_document(APPROVED, SELLER, "rep")), default=str)
     assert not any(
         secret in text
         for secret in ("U0REP", "U0MANAGER", "T0HOME", "C0SALES", "A-2026", "cost", "margin", "discount 15 % is over")

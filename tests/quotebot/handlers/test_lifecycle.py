@@ -217,6 +217,7 @@ def test_a_revision_is_a_new_version_without_an_approval_from_every_state_that_i
     assert [effect.effect_class for effect in decision.effects] == ["slack.card", "slack.post"]
     notice = decision.effects[1].payload["text"]
     assert f"v1, which was {state.value.replace('_', ' ')}, is superseded." in notice
+    assert ("So is its PDF" in notice) == (state in {QuoteState.APPROVED, QuoteState.FINALIZED, QuoteState.SENT})
     assert ("submit v2 again" in notice) == (before.approval is not None)
     assert "• discount 15 % → 8 %" in notice
     *withdrawals, event = decision.events

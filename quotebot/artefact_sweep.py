@@ -1,0 +1,81 @@
+"""Keeps the folder of rendered documents and the ledger's list of them alike: what only one of them has is put right, or said."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from adapters.failures import AdapterError
+from quotebot.store import artefacts as store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from adapters.artefacts import Artefacts
+    from ledger.database import Database
+    from quotebot.store.artefacts import Artefact
+
+RESTORED_MAX: Final = 100  # in one sweep: others wait for the renderer too
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep did: files removed that no document is, files rendered again, documents lost for good."""
+
+    removed: int
+    restored: int
+    lost: int
+
+
+class ArtefactSweep:
+    """One sweep after the other. A file without a row is removed when the sweep before saw it too: by then it is nobody's work."""
+
+    def __init__(self, database: Database, artefacts: Artefacts, restore: Callable[[Artefact], Awaitable[bool]]) -> None:
+        self._database = database
+        self._artefacts = artefacts
+        self._restore = restore
+        self._strays: frozenset[str] = frozenset()
+        self._lost: set[str] = set()  # tried and told once in this process
+
+    async def sweep(self) -> Swept:
+        """Put both in order. Raises AdapterError when the disk refuses; what was done until then is done."""
+        stored = await asyncio.to_thread(self._artefacts.names)
+        known, under_way = await self._database.read(lambda tx: (tuple(store.everything(tx)), store.under_way(tx)))
+        removed = await self._remove(stored - {each.sha256 for each in known}, under_way=under_way)
+        missing = [each for each in known if each.sha256 not in stored and each.sha256 not in self._lost]
+        restored = await self._bring_back(missing[:RESTORED_MAX])
+        swept = Swept(removed, restored, len(self._lost))
+        if removed or missing:
+            log.info("artefacts.swept", removed=removed, restored=restored, lost=len(self._lost))
+        return swept
+
+    async def _remove(self, strays: frozenset[str], *, under_way: bool) -> int:
+        doomed = frozenset() if under_way else strays & self._strays  # a file is there before its row is
+        for sha256 in sorted(doomed):
+            await asyncio.to_thread(self._artefacts.remove, sha256)
+        self._strays = strays - doomed
+        return len(doomed)
+
+    async def _bring_back(self, missing: list[Artefact]) -> int:
+        restored = 0
+        for each in missing:
+            try:
+                again = await self._restore(each)
+            except AdapterError as error:
+                log.warning("artefacts.not_restored", quote=each.quote_id, version=each.version, error=str(error))
+                break  # what stopped this one stops the next ones; the next sweep tries again
+            restored += again
+            if not again:
+                self._lost.add(each.sha256)
+                log.error(
+                    "artefacts.lost",
+                    quote=each.quote_id,
+                    version=each.version,
+                    sha256=each.sha256,
+                    do="other fonts, branding or build make other bytes now: take it from a backup or from Slack",
+                )
+        return restored
