@@ -18,6 +18,7 @@ from quotebot.cli import (
     audit,
     catalog,
     config,
+    crm,
     dead,
     doctor,
     drill,
@@ -57,6 +58,7 @@ app.command(ops.app)
 app.command(operate.pause)
 app.command(operate.resume)
 app.command(operate.gates)
+app.command(crm.app)
 app.command(policy.policy)
 app.command(audit.app)
 app.command(metrics.metrics)

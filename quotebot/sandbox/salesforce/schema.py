@@ -236,6 +236,15 @@ _OBJECTS = (
         Field("Quotebot_Months__c", "double", precision=4, scale=0),
         Field("Quotebot_Position__c", "double", precision=4, scale=0),
     ),
+    _sobject(
+        "ContentVersion",
+        "068",
+        Field("Title", "string", 255),
+        Field("PathOnClient", "string", 500, nillable=False, updateable=False),
+        Field("VersionData", "base64", 50_000_000, nillable=False, updateable=False),
+        _reference("FirstPublishLocationId", "Quote", updateable=False),
+        _KEY,
+    ),
 )
 
 SCHEMA: Mapping[str, SObject] = MappingProxyType({sobject.name.lower(): sobject for sobject in _OBJECTS})
