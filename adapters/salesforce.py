@@ -6,22 +6,25 @@ sent, logged in, cut and classified is salesforce_calls.py's business; which fie
 
 from __future__ import annotations
 
+import base64
+import json
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce_calls import RestRequest, SalesforceCalls, Trip
 from adapters.salesforce_describe import Described, read_described
 from adapters.salesforce_errors import Refusal, Target, lost, refused
-from adapters.salesforce_graph import SalesforceLine, SalesforceQuote, checked_key, graph_body, read_graph
+from adapters.salesforce_graph import SalesforceLine, SalesforceQuote, checked_key, exact_json, graph_body, read_graph
 from adapters.salesforce_login import ClientCredentials, Credentials
 from adapters.salesforce_mapping import CrmMapping, default_mapping
 from adapters.salesforce_transport import make_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
 
     import requests
@@ -40,6 +43,27 @@ class SalesforceRecord:
 
     record_id: str
     created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeldQuote:
+    """What Salesforce holds of a quote version now. `version` is None where it is no whole number."""
+
+    record_id: str
+    content_hash: str | None
+    version: int | None
+    status: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CrmDocument:
+    """A file of a quote's record. `key` is its identity in Salesforce: the same key is never attached twice."""
+
+    key: str
+    title: str
+    file_name: str
+    record_id: str
+    content: bytes
 
 
 class Salesforce:
@@ -110,6 +134,57 @@ class Salesforce:
         trip = Trip(correlation_id, Target("read the quote", self.mapping.quote, checked_key(key)))
         return await self._calls.within_deadline(trip, self._find(key, content_hash, trip))
 
+    async def read_quote(self, key: str, *, correlation_id: str) -> HeldQuote | None:
+        """Return what is held under that key, or None when nothing is. Raises AdapterError."""
+        mapping = self.mapping
+        names = (mapping.field_of("content_hash"), mapping.field_of("version"), mapping.status.field)
+        trip = Trip(correlation_id, Target("read the quote", mapping.quote, checked_key(key)))
+        found = await self._calls.within_deadline(trip, self._read(mapping.quote, mapping.quote_key, key, names, trip))
+        if found is None:
+            return None
+        content_hash, version, status = (found.get(name) for name in names)
+        return HeldQuote(
+            record_id=found["Id"],
+            content_hash=content_hash if isinstance(content_hash, str) else None,
+            version=int(version) if isinstance(version, int | Decimal) and version == int(version) else None,
+            status=status if isinstance(status, str) else None,
+        )
+
+    async def write_status(self, key: str, word: str, *, correlation_id: str) -> None:
+        """Change how far the quote of that key is; never makes a record. Raises AdapterError."""
+        mapping = self.mapping
+        values = {mapping.status.field: word}
+        await self._change(mapping.quote, mapping.quote_key, key, values, f"write the status {word} of", correlation_id)
+
+    async def attach(self, document: CrmDocument, *, correlation_id: str) -> SalesforceRecord:
+        """Attach a file to a record. Repeating it under the same key finds the one that is there. Raises AdapterError."""
+        mapping = self.mapping
+        values = {
+            mapping.document_key: checked_key(document.key),
+            "Title": document.title,
+            "PathOnClient": document.file_name,
+            mapping.document_parent: document.record_id,
+        }
+        shown = {name: json.dumps(value) for name, value in values.items()}
+        target = Target("attach the document", mapping.document, document.key, shown, writes=True)
+        content = base64.b64encode(document.content).decode("ascii")
+        body = exact_json({**values, "VersionData": content}).encode()
+        trip = Trip(correlation_id, target)
+        request = RestRequest("POST", f"sobjects/{mapping.document}", target, body)
+        return await self._calls.within_deadline(trip, self._attach(request, document.key, trip))
+
+    async def retitle(self, key: str, title: str, *, correlation_id: str) -> bool:
+        """Give a file another title; false when there is none of that key. Raises AdapterError."""
+        mapping = self.mapping
+        deed = "change the title of"
+        try:
+            await self._change(mapping.document, mapping.document_key, key, {"Title": title}, deed, correlation_id)
+        except AdapterError as error:
+            if error.code == "NOT_FOUND":
+                return False
+            raise
+        return True
+
     async def describe(self, sobject: str) -> Described | None:
         """Return an object as the org describes it to our login, or None when there is none of that name. Raises AdapterError."""
         trip = Trip("describe", Target("read the fields", sobject))
@@ -128,6 +203,47 @@ class Salesforce:
     async def close(self) -> None:
         """Cut what is running and end the threads. Calls after this fail as transient."""
         await self._calls.close()
+
+    async def _change(self, sobject: str, key_field: str, key: str, values: dict[str, str], deed: str, correlation_id: str) -> None:
+        """Change fields of the record of that key, if there is one."""
+        shown = {name: json.dumps(value) for name, value in values.items()}
+        target = Target(deed, sobject, checked_key(key), shown, writes=True)
+        trip = Trip(correlation_id, target)
+        body, params = exact_json(values).encode(), {"updateOnly": "true"}
+        request = RestRequest("PATCH", f"sobjects/{sobject}/{key_field}/{key}", target, body, params)
+        await self._calls.within_deadline(trip, self._calls.authorised(request, trip))
+
+    async def _attach(self, request: RestRequest, key: str, trip: Trip) -> SalesforceRecord:
+        mapping = self.mapping
+        try:
+            answer = await self._calls.authorised(request, trip)
+        except AdapterError as error:
+            if error.code != "DUPLICATE_VALUE":
+                raise
+            trip.write = None  # refused, so it was not written again
+            found = await self._read(mapping.document, mapping.document_key, key, (), trip)
+            if found is None:
+                raise
+            return SalesforceRecord(found["Id"], created=False)
+        if not isinstance(answer, dict) or not isinstance(answer.get("id"), str):
+            raise lost("unreadable", "its answer names no record", request.target, sent=True)
+        return SalesforceRecord(answer["id"], created=True)
+
+    async def _read(self, sobject: str, key_field: str, key: str, names: Iterable[str], trip: Trip) -> dict[str, Any] | None:
+        """Read fields of the record of that key; None when there is none."""
+        target = Target("read the record", sobject, key)
+        fields = ",".join(dict.fromkeys(("Id", *names)))
+        try:
+            found = await self._calls.authorised(
+                RestRequest("GET", f"sobjects/{sobject}/{key_field}/{key}", target, params={"fields": fields}), trip
+            )
+        except AdapterError as error:
+            if error.code == "NOT_FOUND":
+                return None
+            raise
+        if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
+            raise lost("unreadable", "its answer is not a record", target, sent=True)
+        return found
 
     async def _create(self, quote: SalesforceQuote, body: bytes, trip: Trip) -> SalesforceRecord:
         request = RestRequest("POST", "composite/graph", trip.target, body)
@@ -152,17 +268,11 @@ class Salesforce:
         return found
 
     async def _find(self, key: str, content_hash: str, trip: Trip) -> SalesforceRecord | None:
-        hash_field = self.mapping.field_of("content_hash")
-        target = Target("read the quote", self.mapping.quote, key)
-        path = f"sobjects/{self.mapping.quote}/{self.mapping.quote_key}/{key}"
-        try:
-            found = await self._calls.authorised(RestRequest("GET", path, target, params={"fields": f"Id,{hash_field}"}), trip)
-        except AdapterError as error:
-            if error.code == "NOT_FOUND":
-                return None
-            raise
-        if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
-            raise lost("unreadable", "its answer is not a record", target, sent=True)
+        mapping = self.mapping
+        hash_field = mapping.field_of("content_hash")
+        found = await self._read(mapping.quote, mapping.quote_key, key, (hash_field,), trip)
+        if found is None:
+            return None
         if found.get(hash_field) == content_hash:
             return SalesforceRecord(found["Id"], created=False)
         message = (

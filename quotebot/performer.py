@@ -17,7 +17,8 @@ from adapters.salesforce import SalesforceLine, SalesforceQuote
 from ledger import keys
 from ledger.gates import Gate, family
 from ledger.records import Delivered, Effect, EffectIntent, FollowUps
-from quotebot import effects, figures, letter_words, words
+from quotebot import crm_owed, effects, figures, letter_words, words
+from quotebot.crm_updates import CrmUpdates
 from quotebot.documents import Seller, quote_document
 from quotebot.domain import money
 from quotebot.domain.avoidance import avoidances
@@ -70,7 +71,7 @@ class QuotePerformer:
         self._seller = seller
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
 
-    async def perform(self, effect: Effect) -> Delivered:
+    async def perform(self, effect: Effect) -> Delivered:  # noqa: PLR0911 -- one return per class
         """Do the deed. Raises AdapterError."""
         match effect.effect_class:
             case effects.POST:
@@ -85,6 +86,8 @@ class QuotePerformer:
                 return await self._share(effect)
             case effects.CRM:
                 return await self._create_in_crm(effect)
+            case effects.UPDATE:
+                return await self._update_crm(effect)
             case unknown:
                 raise AdapterError(Failure.INTERNAL, "unknown_class", f"This build cannot perform {unknown}.")
 
@@ -268,6 +271,12 @@ class QuotePerformer:
         record = await self._adapters.salesforce.create_quote(_crm_quote(quote, ledger_id), correlation_id=effect.correlation_id)
         return Delivered(record.record_id, {"record_id": record.record_id}, already_there=not record.created)
 
+    async def _update_crm(self, effect: Effect) -> Delivered:
+        quote = await self._quote(effect)
+        record = _crm_quote(quote, await self._ledger.database.read(_ledger_id))
+        updates = CrmUpdates(self._ledger, self._adapters.salesforce, self._pdf_of)
+        return await updates.perform(effect, quote, record.key, record.content_hash)
+
     async def _find_in_crm(self, effect: Effect, quote: Quote) -> Delivered | None:
         if self._adapters.salesforce is None:
             raise AdapterError(Failure.AUTH, "not_configured", "Salesforce is not configured: it cannot be asked.")
@@ -297,6 +306,8 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     if effect.effect_class == effects.POST and effect.state == "failed" and effect.payload["what"] == "root":
         return FollowUps((_card_not_posted(tx, effect, now_ms),))
     letter = letter_drawn(tx, effect)
+    if effect.effect_class == effects.UPDATE:
+        return FollowUps((*_update_told(tx, effect), *letter))
     if effect.effect_class not in _LABELS or _looks_the_same(effect):
         return FollowUps(letter)
     root = store.root_effect_key(tx, effect.aggregate_id)
@@ -315,7 +326,23 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     if effect.effect_class == effects.RENDER and effect.state == "delivered":
         assert effect.result is not None  # noqa: S101 -- delivered
         owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
+        owed += crm_owed.document_owed(tx, effect, effect.result["sha256"])
     return FollowUps(tuple(owed))
+
+
+def _update_told(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
+    """Say in the thread what became of a write that follows a record; the card shows the record itself only."""
+    gave_up, came_true = effect.state == "failed", effect.cycle > 1 and effect.state == "delivered"
+    if not (gave_up or came_true):
+        return ()
+    quote = _quote_of(tx, effect)
+    assert quote is not None  # noqa: S101 -- it owes this effect
+    label = crm_owed.label_of(effect)
+    if gave_up:
+        text = words.dead_letter(label, effect.correlation_id, effect.last_error or "it failed", quote)
+    else:
+        text = letter_words.recovered(label, quote, effect.correlation_id)
+    return (effects.notice(effect.aggregate_id, store.root_effect_key(tx, effect.aggregate_id), text),)
 
 
 def _quote_of(tx: Tx, effect: Effect) -> Quote | None:
