@@ -1,48 +1,40 @@
 """Salesforce: one immutable Quote record with its lines per quote version, written once however often it is asked for.
 
-simple-salesforce speaks the protocol in its direct mode (a token and an instance), the one mode in which it never logs in again
-on its own. The login, the single refresh, the deadline and the classification of errors are here.
+What may change after that (how far the version is, its document) follows in writes that can be repeated as well. How requests are
+sent, logged in, cut and classified is salesforce_calls.py's business; which field holds what is the mapping's.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import re
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+import json
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import requests
-import urllib3
-
 from adapters.failures import AdapterError, Failure
-from adapters.retry_after import asked_wait_seconds
-from adapters.salesforce_errors import Refusal, Target, login_refused, lost, refused
-from adapters.salesforce_graph import (
-    HASH_FIELD,
-    KEY_FIELD,
-    SalesforceLine,
-    SalesforceQuote,
-    checked_key,
-    graph_body,
-    read_graph,
-)
-from adapters.salesforce_transport import AnswerTooLargeError, CallCutError, LiveCall, make_session
+from adapters.salesforce_calls import RestRequest, SalesforceCalls, Trip
+from adapters.salesforce_describe import Described, read_described
+from adapters.salesforce_errors import Refusal, Target, lost, refused
+from adapters.salesforce_graph import SalesforceLine, SalesforceQuote, checked_key, exact_json, graph_body, read_graph
+from adapters.salesforce_login import ClientCredentials, Credentials
+from adapters.salesforce_mapping import CrmMapping, default_mapping
+from adapters.salesforce_transport import make_session
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Executor
+
+    import requests
+
+    from adapters.salesforce_limits import ApiUsage
 
 __all__ = ["Salesforce", "SalesforceLine", "SalesforceQuote", "SalesforceRecord"]
 
-T = TypeVar("T")
+API_VERSION = "65.0"
 _OK = 200
-_MULTIPLE_CHOICES = 300
-_CORRELATION_CHARACTERS_MAX = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,44 +46,50 @@ class SalesforceRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
-    """One REST call below the API version."""
+class HeldQuote:
+    """What Salesforce holds of a quote version now. `version` is None where it is no whole number."""
 
-    method: str
-    path: str
-    target: Target
-    body: bytes | None = None
-    params: dict[str, str] | None = None
+    record_id: str
+    content_hash: str | None
+    version: int | None
+    status: str | None
 
 
-@dataclass(slots=True)
-class _Trip:
-    """One call of ours, of one or more HTTP exchanges under one deadline."""
+@dataclass(frozen=True, slots=True)
+class CrmDocument:
+    """A file of a quote's record. `key` is its identity in Salesforce: the same key is never attached twice."""
 
-    correlation_id: str
-    target: Target
-    write: LiveCall | None = field(default=None)  # the exchange whose fate is not known yet
+    key: str
+    title: str
+    file_name: str
+    record_id: str
+    content: bytes
 
 
 class Salesforce:
     """The client. Safe to share between tasks; `threads` calls run at once and the others wait within their own deadline.
 
     `instance_url` is the org's own https address (https://acme.my.salesforce.com), `ca_file` a PEM file to trust instead of the
-    public authorities, `timeout_seconds` the deadline of one whole call, login included. Proxies of the process environment are
-    ignored; name one with `proxy_url`. `session` and `executor` replace our own connections and threads.
+    public authorities, `timeout_seconds` the deadline of one whole call, login included. `credentials` replaces the client
+    secret, e.g. by an assertion. Proxies of the process environment are ignored; name one with `proxy_url`. `watch` is told how
+    much of the org's allowance of calls is used, in a worker thread. `session` and `executor` replace our own connections and
+    threads.
     """
 
     def __init__(
         self,
         instance_url: str,
         client_id: str,
-        client_secret: str,
+        client_secret: str = "",
         *,
+        credentials: Credentials | None = None,
+        mapping: CrmMapping | None = None,
         ca_file: str | None = None,
-        api_version: str = "65.0",
+        api_version: str = API_VERSION,
         timeout_seconds: float = 20.0,
         threads: int = 4,
         proxy_url: str | None = None,
+        watch: Callable[[ApiUsage], None] | None = None,
         session: requests.Session | None = None,
         executor: Executor | None = None,
     ) -> None:
@@ -102,19 +100,24 @@ class Salesforce:
             )
         if ca_file is not None and not Path(ca_file).is_file():
             raise ValueError(f"the certificate file for Salesforce does not exist: {ca_file}")
-        self._instance_url = f"https://{parts.netloc}"
-        self._client_id = client_id
-        self._client_secret = client_secret
+        self.mapping = mapping or default_mapping()
         self._api_version = api_version
-        self._timeout_seconds = timeout_seconds
-        self._session = session or make_session(
-            ca_file=ca_file, timeout_seconds=timeout_seconds, connections=threads, proxy_url=proxy_url
+        self._calls = SalesforceCalls(
+            f"https://{parts.netloc}",
+            credentials or ClientCredentials(client_id, client_secret),
+            api_version=api_version,
+            timeout_seconds=timeout_seconds,
+            session=session
+            or make_session(ca_file=ca_file, timeout_seconds=timeout_seconds, connections=threads, proxy_url=proxy_url),
+            threads=threads,
+            executor=executor,
+            watch=watch,
         )
-        self._threads = executor or ThreadPoolExecutor(threads, thread_name_prefix="salesforce")
-        self._live: set[LiveCall] = set()
-        self._token: str | None = None
-        self._login_lock = asyncio.Lock()
-        self._closed = False
+
+    @property
+    def usage(self) -> ApiUsage | None:
+        """How much of the org's allowance of calls was used when it last said so."""
+        return self._calls.usage
 
     async def create_quote(self, quote: SalesforceQuote, *, correlation_id: str) -> SalesforceRecord:
         """Write the quote and its lines, all or nothing. Repeating it under the same key and hash finds what is there.
@@ -122,39 +125,131 @@ class Salesforce:
         Raises AdapterError: VALIDATION before anything is sent for a bad key or more than 499 lines, CONFLICT when the key holds
         another content, otherwise what Salesforce answered.
         """
-        body = graph_body(quote, self._api_version)
-        trip = _Trip(correlation_id, Target("write the quote", "Quote", quote.key, writes=True))
-        return await self._within_deadline(trip, self._create(quote, body, trip))
+        body = graph_body(quote, self._api_version, self.mapping)
+        trip = Trip(correlation_id, Target("write the quote", self.mapping.quote, quote.key, writes=True))
+        return await self._calls.within_deadline(trip, self._create(quote, body, trip))
 
     async def find_quote(self, key: str, content_hash: str, *, correlation_id: str) -> SalesforceRecord | None:
         """Look for the quote of that key; None when it is absent. Raises AdapterError, CONFLICT when it holds another content."""
-        trip = _Trip(correlation_id, Target("read the quote", "Quote", checked_key(key)))
-        return await self._within_deadline(trip, self._find(key, content_hash, trip))
+        trip = Trip(correlation_id, Target("read the quote", self.mapping.quote, checked_key(key)))
+        return await self._calls.within_deadline(trip, self._find(key, content_hash, trip))
 
-    async def writable_fields(self, sobject: str) -> frozenset[str]:
-        """Return the names of the fields of an object that our login may fill in. Raises AdapterError."""
-        trip = _Trip("describe", Target("read the fields", sobject))
-        found = await self._within_deadline(
-            trip, self._authorised(_Request("GET", f"sobjects/{sobject}/describe", trip.target), trip)
+    async def read_quote(self, key: str, *, correlation_id: str) -> HeldQuote | None:
+        """Return what is held under that key, or None when nothing is. Raises AdapterError."""
+        mapping = self.mapping
+        names = (mapping.field_of("content_hash"), mapping.field_of("version"), mapping.status.field)
+        trip = Trip(correlation_id, Target("read the quote", mapping.quote, checked_key(key)))
+        found = await self._calls.within_deadline(trip, self._read(mapping.quote, mapping.quote_key, key, names, trip))
+        if found is None:
+            return None
+        content_hash, version, status = (found.get(name) for name in names)
+        return HeldQuote(
+            record_id=found["Id"],
+            content_hash=content_hash if isinstance(content_hash, str) else None,
+            version=int(version) if isinstance(version, int | Decimal) and version == int(version) else None,
+            status=status if isinstance(status, str) else None,
         )
-        fields = found.get("fields") if isinstance(found, dict) else None
-        if not isinstance(fields, list):
-            raise lost("unreadable", "its answer names no fields", trip.target, sent=True)
-        return frozenset(str(field["name"]) for field in fields if isinstance(field, dict) and field.get("createable") is True)
+
+    async def write_status(self, key: str, word: str, *, correlation_id: str) -> None:
+        """Change how far the quote of that key is; never makes a record. Raises AdapterError."""
+        mapping = self.mapping
+        values = {mapping.status.field: word}
+        await self._change(mapping.quote, mapping.quote_key, key, values, f"write the status {word} of", correlation_id)
+
+    async def attach(self, document: CrmDocument, *, correlation_id: str) -> SalesforceRecord:
+        """Attach a file to a record. Repeating it under the same key finds the one that is there. Raises AdapterError."""
+        mapping = self.mapping
+        values = {
+            mapping.document_key: checked_key(document.key),
+            "Title": document.title,
+            "PathOnClient": document.file_name,
+            mapping.document_parent: document.record_id,
+        }
+        shown = {name: json.dumps(value) for name, value in values.items()}
+        target = Target("attach the document", mapping.document, document.key, shown, writes=True)
+        content = base64.b64encode(document.content).decode("ascii")
+        body = exact_json({**values, "VersionData": content}).encode()
+        trip = Trip(correlation_id, target)
+        request = RestRequest("POST", f"sobjects/{mapping.document}", target, body)
+        return await self._calls.within_deadline(trip, self._attach(request, document.key, trip))
+
+    async def retitle(self, key: str, title: str, *, correlation_id: str) -> bool:
+        """Give a file another title; false when there is none of that key. Raises AdapterError."""
+        mapping = self.mapping
+        deed = "change the title of"
+        try:
+            await self._change(mapping.document, mapping.document_key, key, {"Title": title}, deed, correlation_id)
+        except AdapterError as error:
+            if error.code == "NOT_FOUND":
+                return False
+            raise
+        return True
+
+    async def describe(self, sobject: str) -> Described | None:
+        """Return an object as the org describes it to our login, or None when there is none of that name. Raises AdapterError."""
+        trip = Trip("describe", Target("read the fields", sobject))
+        request = RestRequest("GET", f"sobjects/{sobject}/describe", trip.target)
+        try:
+            answer = await self._calls.within_deadline(trip, self._calls.authorised(request, trip))
+        except AdapterError as error:
+            if error.code in ("NOT_FOUND", "INVALID_TYPE"):
+                return None
+            raise
+        try:
+            return read_described(answer)
+        except ValueError as error:
+            raise lost("unreadable", "its answer describes no object", trip.target, sent=True) from error
 
     async def close(self) -> None:
         """Cut what is running and end the threads. Calls after this fail as transient."""
-        self._closed = True
-        for call in tuple(self._live):
-            call.cut()
-        await asyncio.to_thread(self._threads.shutdown, wait=True)
-        self._session.close()
+        await self._calls.close()
 
-    async def _create(self, quote: SalesforceQuote, body: bytes, trip: _Trip) -> SalesforceRecord:
-        request = _Request("POST", "composite/graph", trip.target, body)
-        answer = await self._authorised(request, trip)
+    async def _change(self, sobject: str, key_field: str, key: str, values: dict[str, str], deed: str, correlation_id: str) -> None:
+        """Change fields of the record of that key, if there is one."""
+        shown = {name: json.dumps(value) for name, value in values.items()}
+        target = Target(deed, sobject, checked_key(key), shown, writes=True)
+        trip = Trip(correlation_id, target)
+        body, params = exact_json(values).encode(), {"updateOnly": "true"}
+        request = RestRequest("PATCH", f"sobjects/{sobject}/{key_field}/{key}", target, body, params)
+        await self._calls.within_deadline(trip, self._calls.authorised(request, trip))
+
+    async def _attach(self, request: RestRequest, key: str, trip: Trip) -> SalesforceRecord:
+        mapping = self.mapping
         try:
-            result = read_graph(answer, quote)
+            answer = await self._calls.authorised(request, trip)
+        except AdapterError as error:
+            if error.code != "DUPLICATE_VALUE":
+                raise
+            trip.write = None  # refused, so it was not written again
+            found = await self._read(mapping.document, mapping.document_key, key, (), trip)
+            if found is None:
+                raise
+            return SalesforceRecord(found["Id"], created=False)
+        if not isinstance(answer, dict) or not isinstance(answer.get("id"), str):
+            raise lost("unreadable", "its answer names no record", request.target, sent=True)
+        return SalesforceRecord(answer["id"], created=True)
+
+    async def _read(self, sobject: str, key_field: str, key: str, names: Iterable[str], trip: Trip) -> dict[str, Any] | None:
+        """Read fields of the record of that key; None when there is none."""
+        target = Target("read the record", sobject, key)
+        fields = ",".join(dict.fromkeys(("Id", *names)))
+        try:
+            found = await self._calls.authorised(
+                RestRequest("GET", f"sobjects/{sobject}/{key_field}/{key}", target, params={"fields": fields}), trip
+            )
+        except AdapterError as error:
+            if error.code == "NOT_FOUND":
+                return None
+            raise
+        if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
+            raise lost("unreadable", "its answer is not a record", target, sent=True)
+        return found
+
+    async def _create(self, quote: SalesforceQuote, body: bytes, trip: Trip) -> SalesforceRecord:
+        request = RestRequest("POST", "composite/graph", trip.target, body)
+        answer = await self._calls.authorised(request, trip)
+        try:
+            result = read_graph(answer, quote, self.mapping)
         except ValueError as error:
             raise lost("unreadable", "its answer is not one to our request", trip.target, sent=True) from error
         if result.quote_id is not None:
@@ -172,154 +267,16 @@ class Salesforce:
             raise AdapterError(Failure.TRANSIENT, refusal.code, message, http_status=refusal.status)
         return found
 
-    async def _find(self, key: str, content_hash: str, trip: _Trip) -> SalesforceRecord | None:
-        target = Target("read the quote", "Quote", key)
-        path = f"sobjects/Quote/{KEY_FIELD}/{key}"
-        try:
-            found = await self._authorised(_Request("GET", path, target, params={"fields": f"Id,{HASH_FIELD}"}), trip)
-        except AdapterError as error:
-            if error.code == "NOT_FOUND":
-                return None
-            raise
-        if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
-            raise lost("unreadable", "its answer is not a record", target, sent=True)
-        if found.get(HASH_FIELD) == content_hash:
+    async def _find(self, key: str, content_hash: str, trip: Trip) -> SalesforceRecord | None:
+        mapping = self.mapping
+        hash_field = mapping.field_of("content_hash")
+        found = await self._read(mapping.quote, mapping.quote_key, key, (hash_field,), trip)
+        if found is None:
+            return None
+        if found.get(hash_field) == content_hash:
             return SalesforceRecord(found["Id"], created=False)
         message = (
-            f"Salesforce already holds another content under the key {key} (record {found['Id']}): its {HASH_FIELD} differs "
+            f"Salesforce already holds another content under the key {key} (record {found['Id']}): its {hash_field} differs "
             "from ours. Nothing was written. Look at the record before replaying it."
         )
         raise AdapterError(Failure.CONFLICT, "content_differs", message)
-
-    async def _within_deadline(self, trip: _Trip, work: Awaitable[T]) -> T:
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                return await work
-        except TimeoutError as error:
-            sent = trip.write is not None and trip.write.sent
-            what = f"no answer within {self._timeout_seconds:g} s"
-            raise lost("timeout", what, trip.target, sent=sent) from error
-
-    async def _authorised(self, request: _Request, trip: _Trip) -> Any:
-        """Send one request with a token; when the session has expired, log in once more and send it once more."""
-        token = await self._valid_token(None)
-        try:
-            return await self._exchange(request, token, trip)
-        except AdapterError as error:
-            if error.code != "INVALID_SESSION_ID":
-                raise
-        trip.write = None  # refused at the door
-        return await self._exchange(request, await self._valid_token(token), trip)
-
-    async def _valid_token(self, rejected: str | None) -> str:
-        """Return a token other than `rejected`; whoever comes first logs in and the others wait for it."""
-        async with self._login_lock:
-            if self._token is None or self._token == rejected:
-                self._token = None
-                call = LiveCall()
-                self._token = await self._in_thread(call, partial(self._log_in, call))
-            return self._token
-
-    async def _exchange(self, request: _Request, token: str, trip: _Trip) -> Any:
-        call = LiveCall()
-        if request.target.writes:
-            trip.write = call
-        return await self._in_thread(call, partial(self._send, request, token, trip.correlation_id, call))
-
-    async def _in_thread(self, call: LiveCall, work: Callable[[], T]) -> T:
-        """Run blocking work on our own threads; a deadline or a cancellation cuts its socket, so the thread ends too."""
-        if self._closed:
-            raise _shut_down()
-        future = self._threads.submit(call.run, work)
-        self._live.add(call)
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            call.cut()
-            raise
-        except CallCutError as error:  # it was still waiting for a thread when the client was closed
-            raise _shut_down() from error
-        finally:
-            self._live.discard(call)
-
-    def _send(self, request: _Request, token: str, correlation_id: str, call: LiveCall) -> Any:
-        """Send one request, in a worker thread. Raises AdapterError."""
-        # Imported at first use: it takes a sixth of a second and tens of megabytes.
-        from simple_salesforce.api import Salesforce as RestClient  # noqa: PLC0415 -- slow to import
-        from simple_salesforce.exceptions import SalesforceError  # noqa: PLC0415 -- slow to import
-
-        client = RestClient(
-            session_id=token,
-            instance_url=self._instance_url,
-            version=self._api_version,
-            session=self._session,
-            parse_float=Decimal,
-            object_pairs_hook=dict,
-        )
-        headers = {"X-Request-Id": _header_value(correlation_id), "Sforce-Call-Options": "client=quotebot"}
-        ask = partial(
-            client.restful, request.path, method=request.method, params=request.params, data=request.body, headers=headers
-        )
-        try:
-            return self._guarded(ask, request.target, call)
-        except SalesforceError as error:
-            refusal = Refusal.read(error.status, error.content)
-            raise refused(refusal, request.target, retry_after_seconds=asked_wait_seconds(call.answer_headers)) from error
-
-    def _log_in(self, call: LiveCall) -> str:
-        """Get a token by client credentials, in a worker thread. Raises AdapterError."""
-        target = Target("log in")
-        credentials = base64.b64encode(f"{self._client_id}:{self._client_secret}".encode()).decode("ascii")
-        ask = partial(
-            self._session.post,
-            f"{self._instance_url}/services/oauth2/token",
-            data={"grant_type": "client_credentials"},
-            headers={"Authorization": f"Basic {credentials}"},
-        )
-        response = self._guarded(ask, target, call)
-        try:
-            content = response.json()
-        except (ValueError, RecursionError):
-            content = None
-        if response.status_code >= _MULTIPLE_CHOICES:
-            raise login_refused(response.status_code, content, retry_after_seconds=asked_wait_seconds(call.answer_headers))
-        token = content.get("access_token") if isinstance(content, dict) else None
-        if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
-            raise lost("unreadable", "its answer holds no token", target, sent=True)
-        return token
-
-    def _guarded(self, ask: Callable[[], T], target: Target, call: LiveCall) -> T:
-        """Run one exchange and translate what the network and the library can do to it; refusals pass through."""
-        try:
-            return ask()
-        except requests.exceptions.TooManyRedirects as error:
-            message = (
-                f"Salesforce redirected the request to {target.deed} elsewhere, which is never followed. Nothing was written. "
-                "Set the instance URL to the org's own address, then replay it."
-            )
-            raise AdapterError(Failure.VALIDATION, "redirect", message) from error
-        except requests.exceptions.JSONDecodeError as error:
-            raise lost("unreadable", "its answer is not JSON", target, sent=True) from error
-        except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError) as error:
-            raise lost("timeout", "no answer in time", target, sent=call.sent) from error
-        except requests.exceptions.SSLError as error:
-            what = "the secure connection failed (if this stays, check the trusted certificates)"
-            raise lost("tls", what, target, sent=call.sent) from error
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            what = "the connection broke before the answer" if call.sent else "no connection"
-            raise lost("network", what, target, sent=call.sent) from error
-        except AnswerTooLargeError as error:
-            raise lost("unreadable", "its answer is too large", target, sent=True) from error
-        except (ValueError, TypeError, RecursionError) as error:
-            if not call.sent:
-                raise AdapterError(Failure.INTERNAL, "bad_request", f"Could not build the request to {target.deed}.") from error
-            raise lost("unreadable", "its answer cannot be read", target, sent=call.sent) from error
-
-
-def _shut_down() -> AdapterError:
-    message = "The Salesforce client is shut down. Nothing was sent; another try is safe."
-    return AdapterError(Failure.TRANSIENT, "closed", message)
-
-
-def _header_value(correlation_id: str) -> str:
-    return re.sub(r"[^\x21-\x7e]", "_", correlation_id)[:_CORRELATION_CHARACTERS_MAX]

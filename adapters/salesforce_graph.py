@@ -1,6 +1,6 @@
 """A quote as one all-or-nothing composite graph, and what the graph's answer means.
 
-The mapping is data: Salesforce field on the left, our attribute on the right.
+Which field holds what is data (salesforce_mapping.py).
 """
 
 from __future__ import annotations
@@ -10,44 +10,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Any
 
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce_errors import Refusal
+from adapters.salesforce_mapping import CrmMapping, default_mapping
 
-KEY_FIELD = "Quotebot_Key__c"
-HASH_FIELD = "Quotebot_Hash__c"
 LINES_MAX = 499  # a graph holds 500 nodes, one of which is the quote itself
+STATUS_AT_FIRST = "approved"  # a record is made when a version is approved
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,240}")  # fits a URL unescaped and leaves room for a line's suffix in 255 characters
 _QUOTE_NODE = "quote"
 _SUCCESS = range(200, 300)
-
-QUOTE_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        KEY_FIELD: "key",
-        HASH_FIELD: "content_hash",
-        "Name": "name",
-        "Quotebot_Account__c": "account",
-        "Quotebot_Version__c": "version",
-        "CurrencyIsoCode": "currency",
-        "Quotebot_Total__c": "total",
-        "ExpirationDate": "expires_on",
-    }
-)
-LINE_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        "Quotebot_Sku__c": "sku",
-        "Quotebot_Name__c": "name",
-        "Quantity": "quantity",
-        "Quotebot_Months__c": "months",
-        "UnitPrice": "unit_price",
-        "Discount": "discount_percent",
-        "Quotebot_Net__c": "net_amount",
-        "Quotebot_Position__c": "position",
-    }
-)
-_CUSTOMER_TEXT = frozenset({"Name", "Quotebot_Account__c"})  # told by length only
+_CUSTOMER_TEXT = frozenset({"name", "account"})  # of a quote: told by length only
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +68,24 @@ def checked_key(key: str) -> str:
     )
 
 
-def graph_body(quote: SalesforceQuote, api_version: str) -> bytes:
+def graph_body(quote: SalesforceQuote, api_version: str, mapping: CrmMapping | None = None) -> bytes:
     """Return the request body: the quote, then its lines. Raises AdapterError(VALIDATION) for what no graph can hold."""
     checked_key(quote.key)
     if len(quote.lines) > LINES_MAX:
         size = f"Quote {quote.key} has {len(quote.lines)} lines; Salesforce takes {LINES_MAX} at once."
         raise AdapterError(Failure.VALIDATION, "too_many_lines", f"{size} Nothing was sent. Split the quote.")
+    mapping = mapping or default_mapping()
     root = f"/services/data/v{api_version}/sobjects"
     nodes: list[dict[str, object]] = [
-        {"method": "POST", "url": f"{root}/Quote/", "referenceId": _QUOTE_NODE, "body": _mapped(quote, QUOTE_FIELDS)}
+        {"method": "POST", "url": f"{root}/{mapping.quote}/", "referenceId": _QUOTE_NODE, "body": _quote_body(quote, mapping)}
     ]
     for line in quote.lines:
         body = {
-            "QuoteId": f"@{{{_QUOTE_NODE}.id}}",
-            KEY_FIELD: f"{quote.key}_L{line.position}",
-            **_mapped(line, LINE_FIELDS),
+            mapping.line_parent: f"@{{{_QUOTE_NODE}.id}}",
+            mapping.line_key: f"{quote.key}_L{line.position}",
+            **_mapped(line, mapping.line_fields),
         }
-        nodes.append({"method": "POST", "url": f"{root}/QuoteLineItem/", "referenceId": f"line{line.position}", "body": body})
+        nodes.append({"method": "POST", "url": f"{root}/{mapping.line}/", "referenceId": f"line{line.position}", "body": body})
     return exact_json({"graphs": [{"graphId": "1", "compositeRequest": nodes}]}).encode()
 
 
@@ -139,7 +114,7 @@ class GraphAnswer:
     values: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_graph(answer: object, quote: SalesforceQuote) -> GraphAnswer:
+def read_graph(answer: object, quote: SalesforceQuote, mapping: CrmMapping | None = None) -> GraphAnswer:
     """Read the answer to `graph_body`. Raises ValueError when it has not the shape of one."""
     try:
         graph = _only(_only(answer)["graphs"][0])
@@ -151,10 +126,10 @@ def read_graph(answer: object, quote: SalesforceQuote) -> GraphAnswer:
         return GraphAnswer(_quote_id(nodes, expected=1 + len(quote.lines)))
     if succeeded is not False:
         raise ValueError("a graph that neither succeeded nor failed")
-    return _culprit(nodes, quote)
+    return _culprit(nodes, quote, mapping or default_mapping())
 
 
-def _culprit(nodes: list[dict[str, Any]], quote: SalesforceQuote) -> GraphAnswer:
+def _culprit(nodes: list[dict[str, Any]], quote: SalesforceQuote, mapping: CrmMapping) -> GraphAnswer:
     """Find the node that stopped the graph; the others only say that they were halted."""
     halted = Refusal(400, "PROCESSING_HALTED")
     for node in nodes:
@@ -167,9 +142,10 @@ def _culprit(nodes: list[dict[str, Any]], quote: SalesforceQuote) -> GraphAnswer
             continue
         line = next((line for line in quote.lines if node.get("referenceId") == f"line{line.position}"), None)
         if line is None:
-            return GraphAnswer(None, refusal, "Quote", _tellable(_mapped(quote, QUOTE_FIELDS)))
-        return GraphAnswer(None, refusal, "QuoteLineItem", _tellable(_mapped(line, LINE_FIELDS)))
-    return GraphAnswer(None, halted)
+            held = {**mapping.quote_fields, mapping.quote_key: "key", mapping.status.field: "status"}
+            return GraphAnswer(None, refusal, mapping.quote, _tellable(_quote_body(quote, mapping), held))
+        return GraphAnswer(None, refusal, mapping.line, _tellable(_mapped(line, mapping.line_fields), {}))
+    return GraphAnswer(None, halted, mapping.quote)
 
 
 def _quote_id(nodes: list[dict[str, Any]], *, expected: int) -> str:
@@ -183,13 +159,22 @@ def _quote_id(nodes: list[dict[str, Any]], *, expected: int) -> str:
     raise ValueError("a successful graph without the quote's id")
 
 
+def _quote_body(quote: SalesforceQuote, mapping: CrmMapping) -> dict[str, object]:
+    return {
+        mapping.quote_key: quote.key,
+        **_mapped(quote, mapping.quote_fields),
+        mapping.status.field: mapping.status.words[STATUS_AT_FIRST],
+    }
+
+
 def _mapped(source: SalesforceQuote | SalesforceLine, fields: Mapping[str, str]) -> dict[str, object]:
     return {name: getattr(source, attribute) for name, attribute in fields.items()}
 
 
-def _tellable(body: Mapping[str, object]) -> dict[str, str]:
+def _tellable(body: Mapping[str, object], held: Mapping[str, str]) -> dict[str, str]:
+    """Return what may be repeated to people of the values; `held` says which of them are a quote's, and what they hold."""
     return {
-        name: f"({len(str(value))} characters)" if name in _CUSTOMER_TEXT else json.dumps(str(value)[:80])
+        name: f"({len(str(value))} characters)" if held.get(name) in _CUSTOMER_TEXT else json.dumps(str(value)[:80])
         for name, value in body.items()
     }
 

@@ -43,6 +43,8 @@ PLACES: Final = {
     "quotebot/outside.py": ("outbound", "the choke point: what Ports.outside hands on"),
     "adapters/slack.py": ("outbound", "its own session when nobody hands one in"),
     "adapters/salesforce.py": ("outbound", "names the type of a session that is handed in"),
+    "adapters/salesforce_calls.py": ("outbound", "likewise"),
+    "adapters/salesforce_login.py": ("clock", "an assertion is good for three minutes of the other side's clock"),
     "adapters/salesforce_transport.py": ("outbound", "the choke point for Salesforce"),
     "adapters/files.py": ("files", "the choke point for artefacts"),
     "adapters/pdf.py": ("files process", "the renderer's child and its font cache: rendering is pure"),

@@ -23,6 +23,7 @@ from quotebot.commands import (
     SubmitQuote,
     parse_stored,
 )
+from quotebot.crm_owed import status_owed
 from quotebot.domain.lifecycle import is_final
 from quotebot.domain.quotes import parse_quote_id
 from quotebot.handlers import approvals, escalation, expiry, lifecycle
@@ -231,6 +232,7 @@ class Decider:
         decision = self._decide_about(tx, asked, payload, quote, root)
         if decision.quote is not None:
             versions.save(tx, quote, decision.quote, asked.received_at)
+            decision = replace(decision, effects=(*decision.effects, *status_owed(tx, quote, decision.quote)))
         elif decision.response["code"] in _CARD_WAS_STALE:
             decision = replace(decision, effects=(*decision.effects, effects.card(quote_id, root)))
         return self._kept(tx, decision.quote or quote, _outcome(decision))

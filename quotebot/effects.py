@@ -21,6 +21,7 @@ RENDER: Final = "pdf.render"
 CRM: Final = "crm.create"
 EXTRACT: Final = "llm.extract"
 SUMMARIZE: Final = "llm.summarize"
+UPDATE: Final = "crm.update"
 
 RESPONSE_URL_MS: Final = 29 * 60_000  # Slack gives a response_url 30 minutes
 
@@ -121,6 +122,23 @@ def extract(reading: str) -> EffectIntent:
 def summarize(quote_id: str, version: int) -> EffectIntent:
     """Let the model sum up a quote version for its approvers."""
     return _intent(SUMMARIZE, quote_id, quote_id, {"quote_id": quote_id, "version": version})
+
+
+def status_in_crm(quote_id: str, version: int, status: str, create_key: str, *, instead_of: tuple[str, ...] = ()) -> EffectIntent:
+    """Tell Salesforce how far a version is. A newer status makes this one needless.
+
+    What is written is the status of that moment; `status` says what it was when this was owed. `instead_of` are values of the field
+    that an operator lets us overwrite.
+    """
+    content: dict[str, Any] = {"quote_id": quote_id, "version": version, "what": "status", "status": status}
+    content |= {"instead_of": list(instead_of)} if instead_of else {}
+    return _intent(UPDATE, quote_id, quote_id, content, after=create_key, supersede_key=f"crm-status:{quote_id}:v{version}")
+
+
+def document_in_crm(quote_id: str, version: int, sha256: str, create_key: str) -> EffectIntent:
+    """Attach a rendered PDF to the record of its version."""
+    content = {"quote_id": quote_id, "version": version, "what": "document", "sha256": sha256}
+    return _intent(UPDATE, quote_id, quote_id, content, after=create_key)
 
 
 def _intent(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.failures import Failure
 from ledger.records import FollowUps
-from quotebot import effects, letter_words, roots, words
+from quotebot import crm_owed, effects, letter_words, roots, words
 from quotebot.document_effects import remember
 from quotebot.model_effects import summary_arrived
 from quotebot.reading_work import answer_follows
@@ -27,7 +27,7 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:  # noqa: PLR09
         return settled(tx, effect)
     if roots.GONE in effect.steps and effect.state == "superseded":
         return roots.replaced(tx, effect, now_ms)
-    if effect.effect_class in (effects.RENDER, effects.FILE) and effect.state == "delivered":
+    if effect.effect_class in (effects.RENDER, effects.FILE, effects.UPDATE) and effect.state == "delivered":
         remember(tx, effect, now_ms)
     match effect.effect_class:
         case effects.SUMMARIZE:
@@ -36,6 +36,8 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:  # noqa: PLR09
             return FollowUps(letter_drawn(tx, effect), commands=answer_follows(tx, effect, now_ms))
         case effects.POST if effect.payload["what"] == "root":
             return _root_follows(tx, effect, now_ms)
+        case effects.UPDATE:
+            return FollowUps((*_update_told(tx, effect), *letter_drawn(tx, effect)))
         case effects.RENDER | effects.FILE | effects.CRM if not _looks_the_same(effect):
             return FollowUps((*_of_a_deal(tx, effect), *letter_drawn(tx, effect)))
         case _:
@@ -70,7 +72,21 @@ def _of_a_deal(tx: Tx, effect: Effect) -> list[EffectIntent]:
     if effect.effect_class == effects.RENDER and effect.state == "delivered":
         assert effect.result is not None  # noqa: S101 -- delivered
         owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
+        owed += crm_owed.document_owed(tx, effect, effect.result["sha256"])
     return owed
+
+
+def _update_told(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
+    """Say in the thread what became of a write that follows a record; the card shows the record itself only."""
+    gave_up, came_true = effect.state == "failed", effect.cycle > 1 and effect.state == "delivered"
+    if not (gave_up or came_true):
+        return ()
+    quote, label = _owing(tx, effect), crm_owed.label_of(effect)
+    if gave_up:
+        text = words.dead_letter(label, effect.correlation_id, effect.last_error or "it failed", quote)
+    else:
+        text = letter_words.recovered(label, quote, effect.correlation_id)
+    return (effects.notice(effect.aggregate_id, store.root_effect_key(tx, effect.aggregate_id), text),)
 
 
 def _summary_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:

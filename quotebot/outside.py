@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from adapters.policies import Policy
     from adapters.salesforce import Salesforce
+    from adapters.salesforce_login import Credentials
+    from adapters.salesforce_mapping import CrmMapping
     from ledger.ledger import Ledger
     from quotebot.settings import Settings
 
@@ -126,20 +128,41 @@ def connect_model(stack: contextlib.AsyncExitStack, settings: Settings, http_cli
 
 
 def _salesforce(settings: Settings, line: Policy) -> Salesforce | None:
-    url, client_id, secret = (
-        settings.salesforce_instance_url,
-        settings.salesforce_client_id,
-        settings.salesforce_client_secret,
-    )
-    if url is None or client_id is None or secret is None:
+    url, client_id = settings.salesforce_instance_url, settings.salesforce_client_id
+    credentials = salesforce_credentials(settings)
+    if url is None or client_id is None or credentials is None:
         return None
     from adapters.salesforce import Salesforce  # noqa: PLC0415 -- as above
 
     return Salesforce(
         url,
         client_id,
-        secret.get_secret_value(),
+        credentials=credentials,
+        mapping=crm_mapping(settings),
         ca_file=settings.salesforce_ca_file,
         timeout_seconds=line.timeout_seconds,
         threads=line.concurrency,
     )
+
+
+def crm_mapping(settings: Settings) -> CrmMapping:
+    """Return which field of the org holds what: the installation's own table, or the one that comes with this build."""
+    from adapters.salesforce_mapping import default_mapping, read_mapping  # noqa: PLC0415 -- as above
+
+    own = settings.salesforce_mapping
+    return default_mapping() if own is None else read_mapping(own.read_text("utf-8"))
+
+
+def salesforce_credentials(settings: Settings) -> Credentials | None:
+    """Return how this installation logs in to Salesforce, or None when it does not."""
+    from adapters.salesforce_login import ClientCredentials, JwtBearer  # noqa: PLC0415 -- as above
+
+    client_id, secret = settings.salesforce_client_id, settings.salesforce_client_secret
+    username, key = settings.salesforce_username, settings.salesforce_private_key
+    if client_id is None:
+        return None
+    if secret is not None:
+        return ClientCredentials(client_id, secret.get_secret_value())
+    if username is None or key is None:
+        return None
+    return JwtBearer(client_id, username, key.get_secret_value(), settings.salesforce_audience)

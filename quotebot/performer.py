@@ -16,6 +16,7 @@ from ledger import keys
 from ledger.gates import Gate, family
 from ledger.records import Delivered, Effect, FollowUps, Settlement
 from quotebot import effects, figures, roots, words
+from quotebot.crm_updates import CrmUpdates
 from quotebot.document_effects import DocumentEffects
 from quotebot.documents import file_title
 from quotebot.domain import money
@@ -75,7 +76,7 @@ class QuotePerformer:
         self._seller = seller
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
 
-    async def perform(self, effect: Effect) -> Settlement:
+    async def perform(self, effect: Effect) -> Settlement:  # noqa: PLR0911 -- one return per class
         """Do the deed, or find that it is needless. Raises AdapterError."""
         match effect.effect_class:
             case effects.POST | effects.CARD:
@@ -90,6 +91,8 @@ class QuotePerformer:
                 return await self._create_in_crm(effect)
             case effects.EXTRACT | effects.SUMMARIZE:
                 return await self._ask_model(effect)
+            case effects.UPDATE:
+                return await self._update_crm(effect)
             case unknown:
                 raise AdapterError(Failure.INTERNAL, "unknown_class", f"This build cannot perform {unknown}.")
 
@@ -299,6 +302,15 @@ class QuotePerformer:
         ledger_id = await self._ledger.database.read(_ledger_id)
         record = await self._adapters.salesforce.create_quote(_crm_quote(quote, ledger_id), correlation_id=effect.correlation_id)
         return Delivered(record.record_id, {"record_id": record.record_id}, already_there=not record.created)
+
+    async def _update_crm(self, effect: Effect) -> Delivered:
+        quote = await self._quote(effect)
+        record = _crm_quote(quote, await self._ledger.database.read(_ledger_id))
+        updates = CrmUpdates(self._ledger, self._adapters.salesforce, self._content_of)
+        return await updates.perform(effect, quote, record.key, record.content_hash)
+
+    async def _content_of(self, effect: Effect, quote: Quote) -> bytes:
+        return (await self.documents.content(effect, quote))[1]
 
     async def _find_in_crm(self, effect: Effect, quote: Quote) -> Delivered | None:
         if self._adapters.salesforce is None:

@@ -41,8 +41,10 @@ SALESFORCE = (
     "SALESFORCE_INSTANCE_URL",
     "SALESFORCE_CLIENT_ID",
     "SALESFORCE_CLIENT_SECRET",
+    "SALESFORCE_USERNAME",
+    "SALESFORCE_PRIVATE_KEY",
     "SALESFORCE_CA_FILE",
-)  # the last may be missing
+)  # of these, an installation needs the first two and one way to log in
 
 
 class ConfigurationError(Exception):
@@ -83,6 +85,19 @@ def _known_zone(name: str) -> str:
         raise ValueError(
             f'no time zone "{name}" is known here; zones are named like Europe/Berlin, and on Debian come with the package tzdata'
         ) from error
+
+
+def _usable_mapping(path: Path) -> Path:
+    """Refuse a mapping that cannot be read, or that names what there is not."""
+    from adapters.salesforce_mapping import MappingFileError, read_mapping  # noqa: PLC0415 -- only who has one pays for it
+
+    try:
+        read_mapping(path.read_text("utf-8"))
+    except OSError as error:
+        raise ValueError(f"it cannot be read ({error.strerror})") from error
+    except (MappingFileError, UnicodeDecodeError) as error:
+        raise ValueError("; ".join(str(error).splitlines())) from error
+    return path
 
 
 class Settings(BaseSettings):
@@ -131,10 +146,28 @@ class Settings(BaseSettings):
     salesforce_client_secret: SecretStr | None = Field(
         None, validation_alias="SALESFORCE_CLIENT_SECRET", description="Consumer secret: beside the consumer key"
     )
+    salesforce_username: str | None = Field(
+        None,
+        validation_alias="SALESFORCE_USERNAME",
+        description="For a login by key instead of a secret: the integration user's name",
+    )
+    salesforce_private_key: SecretStr | None = Field(
+        None,
+        validation_alias="SALESFORCE_PRIVATE_KEY",
+        description="PEM text of the RSA key whose certificate the connected app holds; as a file of the secrets folder",
+    )
+    salesforce_audience: str = Field(
+        "https://login.salesforce.com",
+        validation_alias="SALESFORCE_AUDIENCE",
+        description="Whom a login by key is meant for; https://test.salesforce.com for a sandbox org",
+    )
     salesforce_ca_file: str | None = Field(
         None,
         validation_alias="SALESFORCE_CA_FILE",
         description="PEM file of the authority that signs the org's certificate, if private",
+    )
+    salesforce_mapping: Annotated[Path, AfterValidator(_usable_mapping)] | None = Field(
+        None, description="TOML file with your org's own objects and fields; docs/salesforce.md has the one that is built in"
     )
 
     llm_base_url: AnyHttpUrl | None = Field(
@@ -303,11 +336,15 @@ def _misfits(error: ValidationError, reading: Reading) -> list[str]:
 
 def _salesforce_problems(given: Mapping[str, object]) -> list[str]:
     """Return what is wrong with Salesforce's settings taken together, for settings by their variables."""
-    missing = [name for name in SALESFORCE[:3] if not given[name]]
     url, ca_file = given["SALESFORCE_INSTANCE_URL"], given["SALESFORCE_CA_FILE"]
+    by_key = given["SALESFORCE_USERNAME"] or given["SALESFORCE_PRIVATE_KEY"]
+    needed = ("SALESFORCE_INSTANCE_URL", "SALESFORCE_CLIENT_ID", *(SALESFORCE[3:5] if by_key else SALESFORCE[2:3]))
+    missing = [name for name in needed if not given[name]]
     problems = []
-    if 0 < len(missing) < len(SALESFORCE[:3]):
+    if missing and any(given[name] for name in SALESFORCE[:5]):
         problems.append(f"Salesforce is configured in part: {', '.join(missing)} missing")
+    if by_key and given["SALESFORCE_CLIENT_SECRET"]:
+        problems.append("Salesforce has two ways to log in: give SALESFORCE_CLIENT_SECRET or SALESFORCE_PRIVATE_KEY, not both")
     if url and urlsplit(str(url)).scheme != "https":
         problems.append("SALESFORCE_INSTANCE_URL must be an https address, such as https://acme.my.salesforce.com")
     if ca_file and not Path(str(ca_file)).is_file():

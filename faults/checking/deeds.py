@@ -125,10 +125,28 @@ def _records_once(facts: Facts) -> Iterator[str]:
             ids = [record["Id"] for record in by_key.get(key, ())]
             if effect["external_ref"] not in ids:
                 yield f"effect {effect['id']} is delivered as record {effect['external_ref']}; there is {ids or 'none'}"
+    yield from _documents_once(facts)
     hashes = grouped(facts.sightings.get("composite/graph", ()), "key")
     for key, seen in hashes.items():
         if len({sighting["request_hash"] for sighting in seen}) > 1:
             yield f"Salesforce was asked for different things under the key {key}"
+
+
+def _documents_once(facts: Facts) -> Iterator[str]:
+    """Each PDF is one file in Salesforce, and what is recorded as attached is there."""
+    if "ContentVersion" not in facts.outside.crm:
+        return
+    documents = facts.outside.crm["ContentVersion"]
+    yield from (
+        f"Salesforce has {len(found)} files under the key {key}"
+        for key, found in grouped(documents, "Quotebot_Key__c").items()
+        if len(found) > 1
+    )
+    there = {document["Id"] for document in documents}
+    for effect in facts.effects:
+        attached = effect["class"] == "crm.update" and loaded(effect["payload"]).get("what") == "document"
+        if attached and effect["state"] == "delivered" and not _by_a_person(effect) and effect["external_ref"] not in there:
+            yield f"effect {effect['id']} is delivered as file {effect['external_ref']} in Salesforce; it is not there"
 
 
 def _files_once(facts: Facts) -> Iterator[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RETRIES: Final = 2
 CALL_SECONDS: Final = 2
-MAPPING: Final = "adapters/salesforce_graph.py"
+MAPPING: Final = "adapters/salesforce.toml"
 # What an installation may set itself: few retries, and soon, so that a drill does not take a minute.
 IMPATIENT: Final = json.dumps(
     {
@@ -109,7 +109,7 @@ async def login_refused(stage: Stage) -> str:
 async def field_refused(stage: Stage) -> str:
     """FI-011."""
     deal = stage.deal
-    await stage.start(None, **amended(stage.folder, MAPPING, '"ExpirationDate": "expires_on"', '"Status": "currency"'))
+    await stage.start(None, **amended(stage.folder, MAPPING, 'approved = "Approved"', 'approved = "USD"'))
     await deal.approved_deal()
     (effect,) = await deal.rows("SELECT state, attempts, category, last_error FROM effects WHERE class = 'crm.create'")
     verdict = (effect["state"], effect["attempts"], effect["category"])

@@ -20,6 +20,7 @@ from quotebot.cli import (
     catalog,
     completion,
     config,
+    crm,
     dead,
     doctor,
     drill,
@@ -59,6 +60,7 @@ app.command(ops.app)
 app.command(operate.pause)
 app.command(operate.resume)
 app.command(operate.gates)
+app.command(crm.app)
 app.command(policy.policy)
 app.command(audit.app)
 app.command(metrics.metrics)

@@ -14,7 +14,7 @@ import aiohttp
 from slack_sdk.errors import SlackApiError
 
 from adapters.failures import AdapterError
-from adapters.salesforce_graph import LINE_FIELDS, QUOTE_FIELDS
+from adapters.salesforce_describe import Finding, findings, objects_of
 from adapters.salesforce_transport import make_session
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.outside import connect_salesforce, web_client
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
     from slack_sdk.web.async_client import AsyncWebClient
+
+    from quotebot.settings import Settings
 
 SKEW_SECONDS_MAX: Final = 30.0
 SCOPES: Final = frozenset(
@@ -114,21 +116,32 @@ async def socket(site: Site) -> Seen:
 async def crm_login(site: Site) -> Seen:
     """Log in to Salesforce."""
     try:
-        found = await _crm_missing(site)
+        found = await crm_findings(site.settings)
     except AdapterError as error:
         return bad(str(error))
     return nothing("Salesforce is not configured: its writes wait, paused") if found is None else fine("it lets us in")
 
 
 async def crm_fields(site: Site) -> Seen:
-    """Compare the fields that are written with those that may be."""
+    """Compare what the mapping writes with what the org has and lets us write."""
     try:
-        missing = await _crm_missing(site)
+        found = await crm_findings(site.settings)
     except AdapterError as error:
         return nothing(f"Salesforce does not tell ({error.code})")
-    if missing is None:
+    if found is None:
         return nothing("Salesforce is not configured")
-    return bad(f"{', '.join(missing)}: not there, or not to be written") if missing else fine("all fields are there")
+    return bad("; ".join(f"{each.place}: {each.what}" for each in found)) if found else fine("the org agrees with the mapping")
+
+
+async def crm_findings(settings: Settings) -> tuple[Finding, ...] | None:
+    """Return what the org and the mapping disagree about, or None when no Salesforce is configured. Raises AdapterError."""
+    async with contextlib.AsyncExitStack() as stack:
+        salesforce = connect_salesforce(stack, settings)
+        if salesforce is None:
+            return None
+        names = objects_of(salesforce.mapping)
+        described = await asyncio.gather(*(salesforce.describe(name) for name in names))
+        return findings(salesforce.mapping, dict(zip(names, described, strict=True)))
 
 
 async def one_retrier(site: Site) -> Seen:
@@ -141,20 +154,6 @@ async def one_retrier(site: Site) -> Seen:
         if retries.max_retries.total:
             found.append(f"requests ({retries.max_retries.total})")
     return bad(f"repeat by themselves: {', '.join(found)}") if found else fine("nobody but the ledger repeats a call")
-
-
-def missing_fields(writable: dict[str, frozenset[str]]) -> list[str]:
-    """Return what the mapping writes and the org does not let us: "Quote.Quotebot_Key__c"."""
-    needed = {"Quote": QUOTE_FIELDS, "QuoteLineItem": LINE_FIELDS}
-    return [f"{name}.{field}" for name, fields in needed.items() for field in fields if field not in writable[name]]
-
-
-async def _crm_missing(site: Site) -> list[str] | None:
-    async with contextlib.AsyncExitStack() as stack:
-        salesforce = connect_salesforce(stack, site.settings)
-        if salesforce is None:
-            return None
-        return missing_fields({name: await salesforce.writable_fields(name) for name in ("Quote", "QuoteLineItem")})
 
 
 async def _ask(

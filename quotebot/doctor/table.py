@@ -258,8 +258,8 @@ CHECKS: Final = (
         "crm.login",
         "Salesforce lets us in",
         "Without a login no quote reaches the CRM.",
-        "Check SALESFORCE_INSTANCE_URL, _CLIENT_ID and _CLIENT_SECRET against the connected app, and that its client credentials "
-        "flow is on, with a user to run as.",
+        "Check SALESFORCE_INSTANCE_URL, _CLIENT_ID and _CLIENT_SECRET (or _USERNAME and _PRIVATE_KEY) against the connected app, "
+        "and that its client credentials flow is on, with a user to run as. docs/salesforce.md has every step.",
         State.ERROR,
         CONFIG,
         others.crm_login,
@@ -267,9 +267,9 @@ CHECKS: Final = (
     ),
     Check(
         "crm.fields",
-        "Salesforce has the fields we write",
+        "Salesforce has the objects and fields we write",
         "A field that is missing makes every record a dead letter.",
-        "Make each field that is named (Setup, Object Manager), and let the integration's user edit it (field-level security).",
+        "Run `quotebot crm check`: it says for each what to do. docs/salesforce.md has the fields and the permissions.",
         State.ERROR,
         CONFIG,
         others.crm_fields,

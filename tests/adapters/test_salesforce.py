@@ -319,7 +319,7 @@ async def test_a_closed_client_leaves_no_thread_and_refuses_more_work(world: Wor
         stuck = asyncio.ensure_future(failure_of(client, a_quote("k2")))
         await world.until_held()
         waiting = asyncio.ensure_future(failure_of(client, a_quote("k4")))
-        await world.until(lambda: len(client._live) == 2)
+        await world.until(lambda: len(client._calls._live) == 2)
         await client.close()
         assert (await stuck).code == "network"
         assert (await waiting).code == "closed"

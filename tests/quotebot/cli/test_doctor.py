@@ -18,10 +18,9 @@ from typing import Any
 
 import pytest
 
-from adapters.salesforce_graph import LINE_FIELDS, QUOTE_FIELDS
 from quotebot.cli import root
 from quotebot.doctor.checks import Check, Seen, Site, State, bad, examine, exit_status, fine
-from quotebot.doctor.others import SCOPES, missing_fields
+from quotebot.doctor.others import SCOPES
 from quotebot.doctor.table import CHECKS
 from quotebot.sandbox.slack.directory import APPROVERS
 from quotebot.sandbox.world import World
@@ -326,12 +325,6 @@ async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:
     assert {check_id for check_id, state in states.items() if state is not State.OK} == {"secrets.private", "backup.age"}, (
         results
     )  # there are none yet
-
-
-def test_a_field_the_org_does_not_have_is_named() -> None:
-    writable = {"Quote": frozenset(QUOTE_FIELDS), "QuoteLineItem": frozenset(LINE_FIELDS)}
-    assert missing_fields(writable) == []
-    assert missing_fields({**writable, "Quote": frozenset(QUOTE_FIELDS) - {"Quotebot_Key__c"}}) == ["Quote.Quotebot_Key__c"]
 
 
 def test_the_scopes_are_the_manifest_s() -> None:

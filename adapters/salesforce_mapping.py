@@ -1,0 +1,153 @@
+"""Which objects and fields of the org hold what: a table as data, read from salesforce.toml or an installation's own copy of it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Owner = Literal["crm_wins", "local_wins", "merge", "immutable_after_bind"]
+OWNERS: Final = ("crm_wins", "local_wins", "merge", "immutable_after_bind")
+STATUSES: Final = ("approved", "sent", "accepted", "lost", "cancelled", "expired", "superseded")
+QUOTE_ATTRIBUTES: Final = ("content_hash", "name", "account", "version", "currency", "total", "expires_on")
+LINE_ATTRIBUTES: Final = ("sku", "name", "quantity", "months", "unit_price", "discount_percent", "net_amount", "position")
+NEEDED: Final = ("content_hash", "name", "version")  # without them a repeated write, or a stale one, could not be told
+SCHEMA: Final = 1
+# Names end up in URLs and in queries, so only what Salesforce itself allows in an API name is one.
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,79}")
+_WORD_CHARACTERS_MAX: Final = 255
+
+
+class MappingFileError(ValueError):
+    """The mapping cannot be used; the message names every place that is wrong, one a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusMapping:
+    """The field that says how far a version is, who owns it once the record is there, and its words by our status."""
+
+    field: str
+    owner: Owner
+    words: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CrmMapping:
+    """The whole table. `quote_fields` and `line_fields` map the org's field to our attribute, in the order they are written."""
+
+    quote: str
+    quote_key: str
+    quote_fields: Mapping[str, str]
+    line: str
+    line_key: str
+    line_parent: str
+    line_fields: Mapping[str, str]
+    status: StatusMapping
+    document: str
+    document_key: str
+    document_parent: str
+    lookup: str
+    lookup_name: str
+
+    def field_of(self, attribute: str) -> str:
+        """Return the quote's field that holds one of NEEDED."""
+        return next(field for field, held in self.quote_fields.items() if held == attribute)
+
+
+@cache
+def default_mapping() -> CrmMapping:
+    """Return the table that comes with this build."""
+    return read_mapping(files("adapters").joinpath("salesforce.toml").read_text("utf-8"))
+
+
+def read_mapping(text: str) -> CrmMapping:
+    """Read a mapping file. Raises MappingFileError naming everything that is wrong with it at once."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise MappingFileError(f"it is not TOML: {error}") from error
+    return _Reader(content).read()
+
+
+class _Reader:
+    """One pass over the file; `wrong` collects what cannot be used."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._content = content
+        self._wrong: list[str] = []
+
+    def read(self) -> CrmMapping:
+        if self._content.get("schema") != SCHEMA:
+            raise MappingFileError(f"schema must be {SCHEMA}")
+        known = {"schema", "quote", "line", "status", "document", "lookup"}
+        self._wrong += [f"{name}: there is no such part" for name in self._content if name not in known]
+        mapping = CrmMapping(
+            quote=self._name("quote", "object"),
+            quote_key=self._name("quote", "key"),
+            quote_fields=self._fields("quote", QUOTE_ATTRIBUTES, NEEDED),
+            line=self._name("line", "object"),
+            line_key=self._name("line", "key"),
+            line_parent=self._name("line", "parent"),
+            line_fields=self._fields("line", LINE_ATTRIBUTES, ("position",)),
+            status=self._status(),
+            document=self._name("document", "object"),
+            document_key=self._name("document", "key"),
+            document_parent=self._name("document", "parent"),
+            lookup=self._name("lookup", "object"),
+            lookup_name=self._name("lookup", "name"),
+        )
+        for part, field in (("quote.fields", mapping.quote_key), ("quote.fields", mapping.status.field)):
+            if field in mapping.quote_fields:
+                self._wrong.append(f"{part}: {field} is written already, as the key or the status")
+        if mapping.line_key in mapping.line_fields or mapping.line_parent in mapping.line_fields:
+            self._wrong.append("line.fields: the key and the parent are written already")
+        if self._wrong:
+            raise MappingFileError("\n".join(self._wrong))
+        return mapping
+
+    def _part(self, name: str) -> Mapping[str, Any]:
+        part = self._content.get(name)
+        return part if isinstance(part, dict) else {}
+
+    def _name(self, part: str, item: str) -> str:
+        found = self._part(part).get(item)
+        if isinstance(found, str) and _NAME.fullmatch(found):
+            return found
+        self._wrong.append(f"{part}.{item} must be an API name, such as Quotebot_Key__c")
+        return ""
+
+    def _fields(self, part: str, attributes: tuple[str, ...], needed: tuple[str, ...]) -> Mapping[str, str]:
+        fields = self._part(part).get("fields")
+        if not isinstance(fields, dict):
+            self._wrong.append(f"{part}.fields is missing")
+            return {}
+        self._wrong += [f"{part}.fields: {name} is not an API name" for name in fields if not _NAME.fullmatch(name)]
+        self._wrong += [
+            f"{part}.fields.{name}: there is no {held!r}; there is {', '.join(attributes)}"
+            for name, held in fields.items()
+            if held not in attributes
+        ]
+        self._wrong += [f"{part}.fields: nothing holds {name}" for name in needed if name not in fields.values()]
+        return MappingProxyType({str(name): str(held) for name, held in fields.items()})
+
+    def _status(self) -> StatusMapping:
+        part = self._part("status")
+        owner = part.get("owner")
+        if owner not in OWNERS:
+            self._wrong.append(f"status.owner must be one of {', '.join(OWNERS)}")
+        words = {name: part.get(name) for name in STATUSES}
+        self._wrong += [
+            f"status.{name} must be one of the field's values"
+            for name, word in words.items()
+            if not isinstance(word, str) or not 0 < len(word) <= _WORD_CHARACTERS_MAX
+        ]
+        return StatusMapping(
+            self._name("status", "field"), cast("Owner", owner), MappingProxyType({name: str(word) for name, word in words.items()})
+        )

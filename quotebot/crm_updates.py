@@ -1,0 +1,95 @@
+"""What follows in Salesforce after a version's record was made: how far the version is, and its PDF.
+
+Both are written from the state of the moment of the call, so writing them twice, late or again converges; both wait for the record
+itself. What a person changed meanwhile is left alone, or put to the operators, as the mapping's ownership says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from adapters.failures import AdapterError, Failure
+from adapters.salesforce import CrmDocument
+from ledger.records import Delivered
+from quotebot.crm_owed import DOCUMENT, effects_of, told_before
+from quotebot.domain.crm_fields import FieldVerdict, judge, status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from adapters.salesforce import Salesforce
+    from ledger.ledger import Ledger
+    from ledger.records import Effect
+    from quotebot.domain.quotes import Quote
+
+TITLE_DIGITS: Final = 12  # of a document's checksum in its title
+
+
+@dataclass(frozen=True, slots=True)
+class CrmUpdates:
+    """Performs crm.update. `salesforce` is None where it is not configured: then they wait, paused."""
+
+    ledger: Ledger
+    salesforce: Salesforce | None
+    content_of: Callable[[Effect, Quote], Awaitable[bytes]]  # the bytes of the PDF that an effect names
+
+    async def perform(self, effect: Effect, quote: Quote, key: str, content_hash: str) -> Delivered:
+        """Write one of them. `quote` is the version it is about as it is now, `key` its record's. Raises AdapterError."""
+        if self.salesforce is None:
+            raise AdapterError(
+                Failure.AUTH, "not_configured", "Salesforce is not configured: set SALESFORCE_INSTANCE_URL and its credentials."
+            )
+        held = await self.salesforce.read_quote(key, correlation_id=effect.correlation_id)
+        if held is None:
+            message = (
+                f"Salesforce holds no record {key} any more: somebody deleted it. Nothing was written. "
+                "Restore it from the recycle bin and replay this, or discard it."
+            )
+            raise AdapterError(Failure.CONFLICT, "record_gone", message)
+        if held.content_hash != content_hash or held.version != quote.version:
+            message = (
+                f"The record {held.record_id} under the key {key} is not what was written: its version or its hash differs. "
+                "It was left as it is. Look at it in Salesforce before replaying this."
+            )
+            raise AdapterError(Failure.CONFLICT, "record_differs", message)
+        if effect.payload["what"] == DOCUMENT:
+            return await self._attach(effect, quote, key, held.record_id)
+        return await self._tell(effect, quote, key, held.record_id, held.status)
+
+    async def _tell(self, effect: Effect, quote: Quote, key: str, record_id: str, theirs: str | None) -> Delivered:
+        assert self.salesforce is not None  # noqa: S101 -- asked for by `perform`
+        mapping = self.salesforce.mapping.status
+        status = status_of(quote)
+        ours = mapping.words[status]
+        earlier = await self.ledger.database.read(lambda tx: effects_of(tx, effect.aggregate_id))
+        expected = {mapping.words[name] for name in told_before(earlier, quote.version)} | set(effect.payload.get("instead_of", ()))
+        verdict = judge(mapping.owner, ours, theirs, expected)
+        if verdict is FieldVerdict.WRITE:
+            await self.salesforce.write_status(key, ours, correlation_id=effect.correlation_id)
+        if quote.superseded:
+            title = document_title(quote, None)
+            await self.salesforce.retitle(f"{key}_pdf", title, correlation_id=effect.correlation_id)
+        result = {"record_id": record_id, "status": status, "verdict": verdict.value, "ours": ours, "theirs": theirs}
+        return Delivered(record_id, result, already_there=verdict is FieldVerdict.THERE)
+
+    async def _attach(self, effect: Effect, quote: Quote, key: str, record_id: str) -> Delivered:
+        assert self.salesforce is not None  # noqa: S101 -- asked for by `perform`
+        sha256 = effect.payload["sha256"]
+        document = CrmDocument(
+            key=f"{key}_pdf",
+            title=document_title(quote, sha256),
+            file_name=f"{quote.quote_id}-v{quote.version}.pdf",
+            record_id=record_id,
+            content=await self.content_of(effect, quote),
+        )
+        attached = await self.salesforce.attach(document, correlation_id=effect.correlation_id)
+        return Delivered(attached.record_id, {"record_id": attached.record_id}, already_there=not attached.created)
+
+
+def document_title(quote: Quote, sha256: str | None) -> str:
+    """Return what the PDF is called in Salesforce. Its bytes never change; that it is of an earlier version, the title says."""
+    name = f"{quote.quote_id} v{quote.version}"
+    if quote.superseded:
+        return f"{name} (superseded)"
+    return name if sha256 is None else f"{name} (sha256 {sha256[:TITLE_DIGITS]})"

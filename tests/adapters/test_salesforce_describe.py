@@ -1,0 +1,141 @@
+"""Whether the org agrees with the mapping: what is missing, wrong or forbidden is named before it becomes a dead letter."""
+
+from __future__ import annotations
+
+import copy
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from adapters.salesforce_describe import findings, objects_of, read_described
+from adapters.salesforce_limits import ApiUsage, read_usage
+from adapters.salesforce_mapping import MappingFileError, default_mapping, read_mapping
+from quotebot.sandbox.salesforce.schema import SCHEMA
+
+TEXT = files("adapters").joinpath("salesforce.toml").read_text("utf-8")
+
+
+def org() -> dict[str, Any]:
+    """Return what the sandbox's org says of itself."""
+    return {name: copy.deepcopy(SCHEMA[name.lower()].describe()) for name in objects_of(default_mapping())}
+
+
+def field(described: dict[str, Any], place: str) -> dict[str, Any]:
+    name, _, wanted = place.partition(".")
+    found: dict[str, Any] = next(each for each in described[name]["fields"] if each["name"] == wanted)
+    return found
+
+
+def looked(described: dict[str, Any], text: str = TEXT) -> list[tuple[str, str]]:
+    read = {name: None if answer is None else read_described(answer) for name, answer in described.items()}
+    return [(each.place, each.what) for each in findings(read_mapping(text), read)]
+
+
+def test_the_sandbox_s_org_agrees_with_the_mapping_that_comes_with_the_build() -> None:
+    assert looked(org()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "changes", "words"),
+    [
+        ("Quote.Quotebot_Key__c", {"unique": False}, "it is not Unique"),
+        ("Quote.Quotebot_Key__c", {"externalId": False, "unique": False}, "it is not External ID and Unique"),
+        ("Quote.Quotebot_Key__c", {"length": 80}, "it takes 80 characters"),
+        ("QuoteLineItem.Quotebot_Key__c", {"externalId": False}, "it is not External ID"),
+        ("ContentVersion.Quotebot_Key__c", {"unique": False}, "it is not Unique"),
+        ("Quote.Quotebot_Hash__c", {"createable": False}, "our login may not write it"),
+        ("Quote.Quotebot_Hash__c", {"length": 32}, "it takes 32 characters"),
+        ("Quote.Status", {"updateable": False}, "our login may not write it"),
+        ("Quote.ExpirationDate", {"type": "string"}, "it is a string field"),
+        ("Quote.Quotebot_Total__c", {"type": "int"}, "it is a int field"),
+        ("QuoteLineItem.Quantity", {"name": "Amount"}, "there is no such field, or our login may not see it"),
+        ("QuoteLineItem.QuoteId", {"createable": False}, "our login may not write it"),
+        ("Account.Name", {"name": "Nom"}, "there is no such field, or our login may not see it"),
+    ],
+)
+def test_what_a_field_cannot_do_is_named(place: str, changes: dict[str, Any], words: str) -> None:
+    described = org()
+    field(described, place).update(changes)
+    assert (place, words) in looked(described)
+
+
+def test_a_field_the_org_asks_for_and_nobody_gives_is_named() -> None:
+    described = org()
+    field(described, "Quote.OpportunityId")["nillable"] = False
+    assert looked(described) == [("Quote.OpportunityId", "the org asks for it and the mapping does not give it")]
+
+
+def test_a_status_that_the_picklist_does_not_have_is_named() -> None:
+    described = org()
+    status = field(described, "Quote.Status")
+    status["picklistValues"] = [value for value in status["picklistValues"] if value["value"] not in ("Denied", "Presented")]
+    assert looked(described) == [("Quote.Status", "it has no value 'Presented', 'Denied'")]
+    bound = TEXT.replace('owner = "merge"', 'owner = "immutable_after_bind"')
+    assert looked(described, bound) == []  # only the first word is ever written
+
+
+def test_an_object_that_is_not_there_or_takes_no_records_is_named() -> None:
+    described = org()
+    described["Quote"] = None
+    described["QuoteLineItem"]["createable"] = False
+    assert looked(described) == [
+        ("Quote", "there is no such object, or our login may not see it"),
+        ("QuoteLineItem", "our login may not make records of it"),
+    ]
+
+
+@pytest.mark.parametrize("answer", [None, [], {}, {"fields": {}}])
+def test_what_is_no_describe_answer_is_not_read_as_one(answer: object) -> None:
+    with pytest.raises(ValueError, match="describe"):
+        read_described(answer)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("schema = 1", "schema = 2", "schema must be 1"),
+        ('object = "Quote"', 'object = "../Quote"', "quote.object must be an API name"),
+        ('= "content_hash"', '= "cost_total"', "there is no 'cost_total'"),
+        ('Quotebot_Version__c = "version"', "", "nothing holds version"),
+        ('ExpirationDate = "expires_on"', 'Status = "expires_on"', "Status is written already"),
+        ('owner = "merge"', 'owner = "ours"', "status.owner must be one of"),
+        ('sent = "Presented"', 'sent = ""', "status.sent must be"),
+        ("[lookup]", "[look_up]", "look_up: there is no such part"),
+        ("schema = 1", "schema = ", "it is not TOML"),
+    ],
+)
+def test_a_mapping_that_cannot_be_is_refused_with_its_place(old: str, new: str, words: str) -> None:
+    assert old in TEXT
+    with pytest.raises(MappingFileError, match=words):
+        read_mapping(TEXT.replace(old, new, 1))
+
+
+def test_all_that_is_wrong_with_a_mapping_is_said_at_once() -> None:
+    text = TEXT.replace('owner = "merge"', 'owner = "x"').replace('parent = "QuoteId"', 'parent = "a b"')
+    with pytest.raises(MappingFileError) as error:
+        read_mapping(text)
+    assert len(str(error.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("header", "usage"),
+    [
+        ("api-usage=25/100000", ApiUsage(25, 100_000)),
+        ("api-usage=10018/10000", ApiUsage(10_018, 10_000)),
+        ("per-app-api-usage=17/250(appName=x), api-usage=18/5000", ApiUsage(18, 5_000)),
+        ("api-usage=1/0", None),
+        ("api-usage=one/two", None),
+        ("", None),
+    ],
+)
+def test_the_allowance_is_read_from_its_header(header: str, usage: ApiUsage | None) -> None:
+    assert read_usage({"Sforce-Limit-Info": header}) == usage
+
+
+def test_from_four_fifths_on_people_are_told_and_from_nine_tenths_on_the_rest_is_kept_for_them() -> None:
+    assert [(usage.warns, usage.reserved) for usage in (ApiUsage(79, 100), ApiUsage(80, 100), ApiUsage(90, 100))] == [
+        (False, False),
+        (True, False),
+        (True, True),
+    ]
