@@ -36,9 +36,9 @@ async def restored(stage: Stage) -> str:
     await deal.click("approval.approve", user="U0MANAGER")
     told = [await deal.slash(f"new for Early {number}: 5 pro") for number in range(ACKED)]
     stage.fact("what came before the backup was acknowledged", all(answer["ack"] for answer in told), told)
-    made, *_ = await asyncio.gather(
+    made, _ = await asyncio.gather(
         stage.quotebot("backup", "--to", str(stage.folder / "kept"), "--json"),
-        *(deal.slash(f"new for Meanwhile {number}: 5 pro") for number in range(MEANWHILE)),
+        asyncio.gather(*(deal.slash(f"new for Meanwhile {number}: 5 pro") for number in range(MEANWHILE))),
     )
     stage.equal("it was backed up while it worked", made.status, 0)
     backup = json.loads(made.out)
