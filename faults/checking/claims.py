@@ -103,9 +103,7 @@ def counted(facts: Facts) -> Iterator[str]:
             yield f"effect {effect['id']} spent {effect['attempts']} attempts; {spendable} may count (no 429, no pause)"
         yield from _cycles(f"effect {effect['id']}", effect)
     for operation in facts.operations:
-        retries = RETRIES_DEFAULT if operation["action_kind"] in WAITING_FOR_SLACK else INTERNAL_RETRIES
-        if operation["attempts"] > retries + 1:
-            yield f"operation {operation['id']} was executed {operation['attempts']} times in one cycle"
+        yield from _tries(facts, operation)
         claimed = sum(
             event["event_type"] == "operation.claimed" for event in facts.events_of_operation.get(operation["operation_key"], ())
         )
@@ -234,6 +232,17 @@ def _may_be_spent(attempt: Row, effect: Row) -> bool:
     return attempt["outcome"] in ("delivered", "bury") or (
         attempt["outcome"] in ("retry", "doubt") and attempt["category"] not in ("throttled", "auth")
     )
+
+
+def _tries(facts: Facts, operation: Row) -> Iterator[str]:
+    """A failure of our own is tried once more; a click waits longer for Slack to say whose it is."""
+    waits = operation["action_kind"] in WAITING_FOR_SLACK
+    if operation["attempts"] > (RETRIES_DEFAULT if waits else INTERNAL_RETRIES) + 1:
+        yield f"operation {operation['id']} was executed {operation['attempts']} times in one cycle"
+    allowed = {"internal": INTERNAL_RETRIES} | ({"transient": RETRIES_DEFAULT} if waits else {})
+    for event in facts.events_of_operation.get(operation["operation_key"], ()):
+        if event["event_type"] == "operation.retry_scheduled" and event["retry_count"] > allowed.get(event["failure_category"], 0):
+            yield f"operation {operation['id']} was put back after try {event['retry_count']}: {event['failure_category']}"
 
 
 def _cycles(what: str, row: Row) -> Iterator[str]:
