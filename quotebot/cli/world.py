@@ -15,6 +15,7 @@ from quotebot.sandbox.backstage import Staff
 from quotebot.sandbox.console import Console
 from quotebot.sandbox.keeper import Keeper
 from quotebot.sandbox.ledger_feed import LedgerFeed
+from quotebot.sandbox.salesforce.login import MY_DOMAIN
 from quotebot.sandbox.slack.directory import OPS_CHANNEL
 from quotebot.sandbox.slack.listing import SCOPES
 from quotebot.sandbox.world import World
@@ -59,6 +60,8 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
     if not with_bot:
         for name, value in environment.items():
             print(f"export {name}='{value}'")
+        print(f"# For other clients of Salesforce: {world.salesforce.plain_url}, or https://{MY_DOMAIN} with")
+        print(f"# HTTPS_PROXY={world.salesforce.proxy_url} REQUESTS_CA_BUNDLE={world.salesforce.ca_file}")
         print(f"Sandbox ready: {world.url} (without a bot)", flush=True)
         await stop.wait()
         return exits.OK

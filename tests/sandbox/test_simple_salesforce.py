@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -185,6 +186,25 @@ async def test_a_file_is_published_on_a_record_by_base64_and_by_multipart(
             assert session.get(f"https://{MY_DOMAIN}{data}", headers=headers, timeout=5).content == expected
         links = client.query(format_soql("SELECT ContentDocumentId FROM ContentDocumentLink WHERE LinkedEntityId = {}", quote))
         assert [row["ContentDocumentId"] for row in links["records"]] == [document]
+
+    await asyncio.to_thread(story)
+
+
+async def test_what_was_changed_and_what_was_deleted_can_be_asked_for(
+    service: SalesforceService, session: requests.Session
+) -> None:
+    def story() -> None:
+        client = by_credentials(session)
+        kept, gone = (client.Account.create({"Name": name})["id"] for name in ("kept", "gone"))
+        client.Account.delete(gone)
+        day = dt.timedelta(days=1)
+        now = dt.datetime.now(dt.UTC)
+        assert client.Account.updated(now - day, now + day)["ids"] == [kept]
+        assert [each["id"] for each in client.Account.deleted(now - day, now + day)["deletedRecords"]] == [gone]
+        assert client.Account.updated(now + day, now + 2 * day)["ids"] == []
+        query = "SELECT Name FROM Account WHERE IsDeleted = true"
+        assert [found["Name"] for found in client.query_all(query, include_deleted=True)["records"]] == ["gone"]
+        assert client.query(query)["totalSize"] == 0
 
     await asyncio.to_thread(story)
 

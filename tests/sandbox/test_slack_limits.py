@@ -9,7 +9,7 @@ import pytest
 
 from quotebot.sandbox.slack.directory import BOT_TOKEN
 from quotebot.sandbox.slack.listing import SCOPES
-from quotebot.sandbox.slack.rates import PER_MINUTE, POSTS_AT_ONCE
+from quotebot.sandbox.slack.rates import PER_MINUTE, POSTS_AT_ONCE, POSTS_PER_MINUTE
 from quotebot.sandbox.slack.scopes import ANY_OF
 from quotebot.sandbox.slack.web_api import METHODS
 from quotebot.sandbox.wire import Received
@@ -88,6 +88,15 @@ def test_a_channel_takes_a_burst_and_then_one_message_a_second() -> None:
     clock.now += 1.0
     assert [call(world, "chat.postMessage", **post)[0] for _ in range(2)] == [200, 429]
     assert len([each for each in world.seen().messages if each["channel"] == "C0DEALS"]) == POSTS_AT_ONCE + 1
+
+
+def test_a_workspace_takes_several_hundred_messages_a_minute_however_many_channels_they_go_to() -> None:
+    clock = Time()
+    world = world_with(clock=clock)
+    statuses = [call(world, "chat.postMessage", channel=f"C{number}", text="x")[0] for number in range(POSTS_PER_MINUTE + 1)]
+    assert statuses == [200] * POSTS_PER_MINUTE + [429]
+    clock.now += 60 / POSTS_PER_MINUTE
+    assert [call(world, "chat.postMessage", channel=name, text="x")[0] for name in ("C0DEALS", "C0GENERAL")] == [200, 429]
 
 
 def test_a_tier_counts_each_method_for_itself_and_tells_how_long_to_wait() -> None:

@@ -7,8 +7,8 @@ an assertion that has expired; rounding of numbers to the field's scale; the ref
 for changes of a deleted record; totals of a quote with no price book; which rows a write locks (its own, those it hangs on and
 those its references name); status 403 for INSUFFICIENT_ACCESS_OR_READONLY; DUPLICATE_VALUE for a second link of a document to a
 record; batches of a query from 200 records. The fault `429` answers HTTP 429, which a real org does not: its limit is a 403.
-Not modelled: sharing beyond single records, quote sync, price books beyond their records, semi-joins, aggregates, deleted records
-in queryAll, bulk, SOAP (its login is refused as a new org refuses it).
+Not modelled: sharing beyond single records, quote sync, price books beyond their records, semi-joins, aggregates, bulk, SOAP (its
+login is refused as a new org refuses it).
 """
 
 from quotebot.sandbox.salesforce.service import SalesforceService

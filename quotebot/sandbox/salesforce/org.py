@@ -48,7 +48,7 @@ class Org:
         self._tables: dict[str, dict[str, Record]] = {sobject.name: {} for sobject in SCHEMA.values()}
         self._unique: dict[tuple[str, str, str], str] = {}
         self._children: dict[str, dict[str, str]] = {}  # parent id -> child id -> child object, master-detail only
-        self._graveyard: set[str] = set()
+        self._graveyard: dict[str, Record] = {}  # what was deleted, as it was then
         self._numbers = {name: itertools.count(1) for name in self._tables}
         self._undo: list[tuple[str, str, Record | None]] | None = None
         self.rules = Rules()
@@ -174,10 +174,18 @@ class Org:
             raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
         return content
 
-    def all(self, sobject: SObject) -> Iterator[Record]:
-        """Yield every record in order of creation."""
+    def all(self, sobject: SObject, *, deleted: bool = False) -> Iterator[Record]:
+        """Yield every record in order of creation, then, if asked, those in the recycle bin."""
         for record in self._tables[sobject.name].values():
             yield self._view(sobject, record)
+        if deleted:
+            yield from self.deleted(sobject)
+
+    def deleted(self, sobject: SObject) -> Iterator[Record]:
+        """Yield what is in the recycle bin, in order of deletion."""
+        for record_id_, record in self._graveyard.items():
+            if record_id_.startswith(sobject.prefix):
+                yield self._view(sobject, record)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -190,7 +198,7 @@ class Org:
             self._undo = None
             for name, changed_id, before in reversed(undo):
                 self._put(SCHEMA[name.lower()], changed_id, before)
-                self._graveyard.discard(changed_id)
+                self._graveyard.pop(changed_id, None)
             raise
         finally:
             self._undo = None
@@ -312,10 +320,12 @@ class Org:
                 del self._children[parent][changed_id]
         if record is None:
             table.pop(changed_id, None)
-            self._graveyard.add(changed_id)
+            if before is not None:
+                now = self._timestamp()
+                self._graveyard[changed_id] = {**before, "IsDeleted": True, "LastModifiedDate": now, "SystemModstamp": now}
             return
         table[changed_id] = record
-        self._graveyard.discard(changed_id)
+        self._graveyard.pop(changed_id, None)
         for key in _unique_keys(sobject, record):
             self._unique[key] = changed_id
         for parent in _parents(sobject, record):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from quotebot.sandbox.salesforce import soql
+from quotebot.sandbox.salesforce import dates, soql
 from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
 from quotebot.sandbox.salesforce.ids import record_id as cursor_id
 from quotebot.sandbox.salesforce.org import MatchesError
@@ -131,10 +132,12 @@ class RestApi:
         return None
 
     def _of_one(self, call: Call) -> Reply:
-        """Answer what is about one record."""
+        """Answer what is about records of one object."""
         match (call.method, call.path):
             case ("POST", ("sobjects", name)):
                 return self._create(call, self._org.sobject(name))
+            case ("GET", ("sobjects", name, "updated" | "deleted" as which)):
+                return self._changed(call, self._org.sobject(name), which)
             case ("GET", ("sobjects", name, raw_id, "VersionData")):
                 sobject = self._org.sobject(name)
                 return Reply(200, self._org.file(sobject, self._org.resolve(sobject, raw_id)))
@@ -150,7 +153,7 @@ class RestApi:
 
     def _query(self, call: Call) -> Reply:
         text = call.params.get("q", "")
-        sobject, records = soql.query(self._org, text)
+        sobject, records = soql.query(self._org, text, deleted=call.path == ("queryAll",))
         if soql.counts(text):
             return Reply(200, {"totalSize": len(records), "done": True, "records": []})
         place = f"/services/data/{call.version}/sobjects"
@@ -174,6 +177,20 @@ class RestApi:
         following = {} if done else {"nextRecordsUrl": f"/services/data/{call.version}/query/{name}-{end}"}
         rows = cursor.rows[int(place) : end]
         return Reply(200, {"totalSize": len(cursor.rows), "done": done, **following, "records": rows})
+
+    def _changed(self, call: Call, sobject: SObject, which: str) -> Reply:
+        """Answer which records were written, or deleted, between `start` and `end`."""
+        try:
+            start, end = (dates.written(dt.datetime.fromisoformat(call.params[name])) for name in ("start", "end"))
+        except (KeyError, ValueError):
+            message = "start and end must be dates with a time and an offset"
+            raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_REPLICATION_DATE", message) from None
+        records = self._org.deleted(sobject) if which == "deleted" else self._org.all(sobject)
+        found = [record for record in records if start <= str(record["SystemModstamp"]) < end]
+        if which == "updated":
+            return Reply(200, {"ids": [record["Id"] for record in found], "latestDateCovered": end})
+        gone = [{"id": record["Id"], "deletedDate": record["SystemModstamp"]} for record in found]
+        return Reply(200, {"deletedRecords": gone, "earliestDateAvailable": start, "latestDateCovered": end})
 
     def _create(self, call: Call, sobject: SObject) -> Reply:
         new_id = self._org.create(sobject, _record_body(call))

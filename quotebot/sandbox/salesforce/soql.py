@@ -51,21 +51,22 @@ _CUSTOM_HINT = (
 )
 
 
-def query(org: Org, text: str) -> tuple[SObject, list[Record]]:
-    """Run one query. Raises MALFORMED_QUERY, INVALID_TYPE or INVALID_FIELD.
+def query(org: Org, text: str, *, deleted: bool = False) -> tuple[SObject, list[Record]]:
+    """Run one query, `deleted` over the recycle bin too. Raises MALFORMED_QUERY, INVALID_TYPE or INVALID_FIELD.
 
     A record holds the selected fields; a parent is a record within it, children are a list, both under the relationship's name
     and with an `attributes` that names their type. COUNT() gives as many empty records as there are.
     """
-    return _Run(org, text).records(parse(text), None)
+    return _Run(org, text, deleted=deleted).records(parse(text), None)
 
 
 class _Run:
     """One query: the org, and the text its messages point into."""
 
-    def __init__(self, org: Org, text: str) -> None:
+    def __init__(self, org: Org, text: str, *, deleted: bool) -> None:
         self._org = org
         self._text = text
+        self._deleted = deleted
 
     def records(self, asked: Query, parent: tuple[SObject, str] | None) -> tuple[SObject, list[Record]]:
         """Return the object and its records; of `parent` (object, id) those below it."""
@@ -74,7 +75,7 @@ class _Run:
         if asked.where is not None:
             self._check(sobject, asked.where)
         self._check_rules(asked, sobject, parent)
-        found: Iterable[Record] = self._org.all(sobject)
+        found: Iterable[Record] = self._org.all(sobject, deleted=self._deleted)
         if parent is not None and link is not None:
             found = (record for record in found if record[link.name] == parent[1])
         if asked.where is not None:

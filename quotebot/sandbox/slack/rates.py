@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 MINUTE_SECONDS: Final = 60.0
 POSTS_AT_ONCE: Final = 15  # into one channel, which then takes one a second
+POSTS_PER_MINUTE: Final = 300  # into the whole workspace: "several hundred"
 PER_MINUTE: Final[dict[str, int]] = {
+    "chat.postMessage": POSTS_PER_MINUTE,
     **dict.fromkeys(("usergroups.list", "usergroups.users.list", "users.list", "conversations.list", "reactions.remove"), 20),
     **dict.fromkeys(
         (
@@ -66,12 +68,18 @@ class Rates:
     def wait_seconds(self, method: str, arguments: Arguments) -> int:
         """Count one call; return 0, or the Retry-After of a refused one in whole seconds."""
         channel = arguments.text("channel") if method == "chat.postMessage" else ""
+        wait = self._take(method, channel)
+        if not wait and channel:
+            wait = self._take(method, "")
+        return math.ceil(wait)
+
+    def _take(self, method: str, channel: str) -> float:
         bucket = self._buckets.get((method, channel)) or self._new(method, channel)
-        return 0 if bucket is None else math.ceil(bucket.take(self._monotonic()))
+        return 0.0 if bucket is None else bucket.take(self._monotonic())
 
     def _new(self, method: str, channel: str) -> _Bucket | None:
         per_minute = PER_MINUTE.get(method)
-        if method == "chat.postMessage":
+        if channel:
             size, per_second = float(POSTS_AT_ONCE), 1.0
         elif per_minute is not None:
             size, per_second = float(per_minute), per_minute / MINUTE_SECONDS
