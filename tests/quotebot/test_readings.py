@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import recovery
+from ledger.dead_letters import DeadLetters
 from quotebot import extraction_words
 from quotebot.commands import CreateAnother
 from quotebot.performer import follow_ups
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 PROPOSAL = "I understood a quote for *Acme*, 24 months, 0 % discount:"
 BY_MODEL = "A model read this: compare each line with your words."
-LATE, HELD, UNUSABLE, FAILED = (extraction_words.WITHOUT_MODEL[why] for why in ("late", "held", "unusable", "failed"))
+LATE, HELD, UNUSABLE = (extraction_words.WITHOUT_MODEL[why] for why in ("late", "held", "unusable"))
 
 
 @pytest.fixture
@@ -118,6 +119,20 @@ async def test_who_waits_for_a_class_that_is_paused_is_answered_at_once_and_noth
     assert script.seen == []  # nobody waits for it any more
     assert desk.asked()[0]["state"] == "delivered"
     assert len(desk.said()) == 2
+
+
+async def test_a_dead_letter_that_is_replayed_asks_nobody_again_because_its_author_was_answered(desk: Desk, script: Script) -> None:
+    script.says("no JSON")
+    await desk.write()
+    await desk.work()
+    (dead,) = desk.asked()
+    letters = DeadLetters(desk.bench.ledger, build="test")
+    await letters.replay(str(dead["id"]), actor="operator", reason="why not", follow=desk.performer.follow_ups)
+    await desk.work()
+    assert len(script.seen) == 1
+    assert [row["state"] for row in desk.asked()] == ["delivered"]
+    (said,) = desk.said()
+    assert UNUSABLE in said
 
 
 async def test_a_refused_key_pauses_the_class_and_answers_at_once(desk: Desk, script: Script) -> None:
