@@ -9,6 +9,7 @@ import pytest
 
 from ledger import recovery
 from ledger.dead_letters import DeadLetters
+from ledger.records import Delivered
 from quotebot import extraction_words
 from quotebot.commands import CreateAnother
 from quotebot.performer import follow_ups
@@ -91,6 +92,17 @@ async def test_after_45_seconds_fixed_rules_answer_and_the_models_late_answer_is
     await desk.work()
     (asked,) = desk.asked()
     assert (asked["state"], json.loads(asked["result"])["account"]) == ("delivered", "Acme")
+    assert len(desk.said()) == 1
+
+
+async def test_fixed_rules_do_not_wait_for_a_call_that_is_under_way_and_its_answer_comes_too_late(desk: Desk) -> None:
+    await desk.write()
+    (effect,) = await desk.bench.ledger.claim_effects({"llm.extract": 1})
+    await desk.tick(ANSWER_MS)
+    (said,) = desk.said()
+    assert LATE in said
+    await desk.bench.ledger.settle(effect, Delivered(None, READ), desk.performer.follow_ups)
+    await desk.tick()
     assert len(desk.said()) == 1
 
 

@@ -274,7 +274,7 @@ async def test_what_slack_and_salesforce_refuse_is_found_and_mended(tmp_path: Pa
     async with World(tmp_path / "world", scopes=SCOPES - {"files:write"}).serve() as world:
         good = Site(settings_for(world, tmp_path / "bot"))
         wrong = Settings(_env_file=None, SLACK_BOT_TOKEN="xoxb-planted", SLACK_APP_TOKEN="xapp-planted")
-        asked: dict[str, Any] = world.llm.environment(world.url)
+        asked: dict[str, Any] = world.model_environment()
         secret = good.settings.model_copy(update={"salesforce_client_secret": wrong.slack_bot_token})
         table = [
             ("slack.bot_token", with_(good, slack_bot_token=wrong.slack_bot_token), State.ERROR, "Slack refused it (invalid_auth)"),
