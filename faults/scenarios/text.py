@@ -81,7 +81,7 @@ async def _said_and_done(stage: Stage) -> Json:
 async def hostile(stage: Stage) -> str:
     """FI-022."""
     deal = stage.deal
-    await stage.start(**stage.world.model_environment())
+    await stage.start(None, **stage.world.model_environment())
     await deal.slash(HOSTILE_COMMAND)
     stage.equal("a command that is none is no command", await stage.count("operations"), 0)
     await deal.slash(GOLDEN.replace("Acme", HOSTILE_CUSTOMER))
@@ -157,7 +157,7 @@ async def _asked_and_nothing_done(stage: Stage, question: str, why: str) -> None
 async def model_times_out(stage: Stage) -> str:
     """FI-020."""
     deal = stage.deal
-    await stage.start(**stage.world.model_environment(), QUOTEBOT_RETRY=IMPATIENT)
+    await stage.start(None, **stage.world.model_environment(), QUOTEBOT_RETRY=IMPATIENT)
     await deal.arm("llm", "slow", times=10, delay=30)
     question = await _written(stage, DOUBTFUL)
     attempts = [(row["outcome"], row["category"]) for row in await stage.attempts("llm.extract")]
@@ -176,7 +176,7 @@ async def model_times_out(stage: Stage) -> str:
 async def model_talks_nonsense(stage: Stage) -> str:
     """FI-021."""
     deal = stage.deal
-    await stage.start(**stage.world.model_environment())
+    await stage.start(None, **stage.world.model_environment())
     await deal.arm("llm", "malformed", times=10)
     question = await _written(stage, DOUBTFUL)
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["unusable"])
