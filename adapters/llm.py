@@ -116,6 +116,13 @@ class Llm:
         said = await self._ask(Summary, "quote_summary", SUMMARY_SCHEMA, _SUM_UP, facts, key, correlation_id)
         return said.summary
 
+    async def models(self) -> frozenset[str]:
+        """Return the names of the models that the server lists, which costs nothing. Raises AdapterError."""
+        with translated():
+            async with asyncio.timeout(self._timeout_seconds):
+                listed = await self._client.models.list()
+        return frozenset(str(model.id) for model in listed.data or ())
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()

@@ -52,6 +52,7 @@ async def serve_world(*, port: int, data: Path | None, with_bot: bool, headless:
 async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bool) -> int:
     environment = {
         **world.environment(),
+        **world.model_environment(),
         "QUOTEBOT_DATA_DIR": str(folder / "bot"),
         "QUOTEBOT_SELLER_NAME": "Sandbox Software Ltd",
         "QUOTEBOT_OPS_CHANNEL": OPS_CHANNEL,

@@ -17,7 +17,7 @@ from adapters.failures import AdapterError
 from adapters.salesforce_describe import Finding, findings, objects_of
 from adapters.salesforce_transport import make_session
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
-from quotebot.outside import connect_salesforce, web_client
+from quotebot.outside import connect_model, connect_salesforce, web_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -142,6 +142,20 @@ async def crm_findings(settings: Settings) -> tuple[Finding, ...] | None:
         names = objects_of(salesforce.mapping)
         described = await asyncio.gather(*(salesforce.describe(name) for name in names))
         return findings(salesforce.mapping, dict(zip(names, described, strict=True)))
+
+
+async def model(site: Site) -> Seen:
+    """Ask the model's server which models it has; no model is asked anything."""
+    async with contextlib.AsyncExitStack() as stack:
+        connected = connect_model(stack, site.settings)
+        if connected is None:
+            return nothing("no language model is configured: fixed rules read every message")
+        host, name = urlsplit(str(site.settings.llm_base_url)).netloc, site.settings.llm_model
+        try:
+            listed = await connected.llm.models()
+        except AdapterError as error:
+            return bad(f"{host}: {error}")
+        return fine(f"{host} has {name}") if name in listed else bad(f"{host} lets us in and does not list {name}")
 
 
 async def one_retrier(site: Site) -> Seen:

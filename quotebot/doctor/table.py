@@ -275,4 +275,14 @@ CHECKS: Final = (
         others.crm_fields,
         online=True,
     ),
+    Check(
+        "llm.reachable",
+        "The language model's server knows us",
+        "Without it fixed rules read every message, and approvers get no summary; its effects wait or become dead letters.",
+        "Check QUOTEBOT_LLM_BASE_URL (most end with /v1), _API_KEY and _MODEL with the provider, then quotebot resume llm.",
+        State.WARNING,
+        CONFIG,
+        others.model,
+        online=True,
+    ),
 )

@@ -144,7 +144,7 @@ class World:
         )
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that make `quotebot run` connect here."""
+        """Return the environment variables that make `quotebot run` connect here, to all but the model."""
         return {
             "SLACK_API_URL": f"{self.url}/api/",
             "SLACK_BOT_TOKEN": BOT_TOKEN,
@@ -152,8 +152,11 @@ class World:
             "QUOTEBOT_APPROVERS": json.dumps(APPROVERS),
             "QUOTEBOT_OPERATORS": json.dumps(OPERATORS),
             **self.salesforce.environment(),
-            **self.llm.environment(self.url),
         }
+
+    def model_environment(self) -> dict[str, str]:
+        """Return the environment variables that make it ask the stand-in for a model, too."""
+        return self.llm.environment(self.url)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Serve on a loopback address; port 0 takes a free one. Raises ValueError on any other address, OSError on a taken port."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ledger.database import Tx
 
 DAY_MS: Final = 86_400_000
+SHORT_WAIT_MS: Final = 10_000  # a 429 that asks for no more than this is waited out
 FINISHED: Final = ("delivered", "failed", "superseded", "discarded")
 
 
@@ -107,10 +108,16 @@ def asking(tx: Tx, effect_key: str) -> Asking | None:
 
 
 def is_held(tx: Tx, effect_class: str, now: int) -> bool:
-    """Tell whether a class, or its family, is paused, open or told to wait."""
+    """Tell whether a class, or its family, is paused, open, or told to wait longer than anybody is kept waiting for."""
     names = (effect_class, family(effect_class))
-    gates = [Gate.of(row) for row in tx.all("all_gates") if row["name"] in names]
-    return any(gate.state == "held" and (gate.until_at is None or gate.until_at > now) for gate in gates)
+    gates = [Gate.of(row) for row in tx.all("all_gates") if row["name"] in names and row["state"] == "held"]
+    return any(_keeps_waiting(gate, now) for gate in gates)
+
+
+def _keeps_waiting(gate: Gate, now: int) -> bool:
+    if gate.until_at is None:
+        return True
+    return gate.until_at > now + (SHORT_WAIT_MS if gate.cause == "throttled" else 0)
 
 
 def unanswered(tx: Tx, job: str, now: int, wait_ms: int, limit: int) -> list[Candidate]:

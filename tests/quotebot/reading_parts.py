@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from contextlib import asynccontextmanager
@@ -49,11 +50,15 @@ def completion(content: object, *, finish: str = "stop", refusal: str | None = N
 
 @dataclass(slots=True)
 class Script:
-    """A server's answers, the next one first; the last one stays. `(status, body, headers)`, or None: it hangs up."""
+    """A server's answers, the next one first; the last one stays. `(status, body, headers)`, or None: it hangs up.
+
+    With `silent` it never answers.
+    """
 
     answers: list[tuple[int, Any, dict[str, str]] | None] = field(default_factory=list)
     seen: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
+    silent: bool = False
 
     def says(self, content: object, status: int = 200, headers: dict[str, str] | None = None) -> None:
         """Answer everything with this from now on; what is no text or JSON of a completion is made one."""
@@ -62,6 +67,8 @@ class Script:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.seen.append(await request.json())
+        if self.silent:
+            await asyncio.Event().wait()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if answer is None:
             assert request.transport is not None
@@ -79,7 +86,7 @@ async def scripted() -> AsyncIterator[Script]:
     script = Script()
     application = web.Application()
     application.router.add_post("/v1/chat/completions", script.handle)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    runner = web.AppRunner(application, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     script.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import recovery
+from ledger.dead_letters import DeadLetters
+from ledger.records import Delivered
 from quotebot import extraction_words
 from quotebot.commands import CreateAnother
 from quotebot.follow_ups import follow_ups
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 PROPOSAL = "I understood a quote for *Acme*, 24 months, 0 % discount:"
 BY_MODEL = "A model read this: compare each line with your words."
-LATE, HELD, UNUSABLE, FAILED = (extraction_words.WITHOUT_MODEL[why] for why in ("late", "held", "unusable", "failed"))
+LATE, HELD, UNUSABLE = (extraction_words.WITHOUT_MODEL[why] for why in ("late", "held", "unusable"))
 
 
 @pytest.fixture
@@ -93,6 +95,17 @@ async def test_after_45_seconds_fixed_rules_answer_and_the_models_late_answer_is
     assert len(desk.said()) == 1
 
 
+async def test_fixed_rules_do_not_wait_for_a_call_that_is_under_way_and_its_answer_comes_too_late(desk: Desk) -> None:
+    await desk.write()
+    (effect,) = await desk.bench.ledger.claim_effects({"llm.extract": 1})
+    await desk.tick(ANSWER_MS)
+    (said,) = desk.said()
+    assert LATE in said
+    await desk.bench.ledger.settle(effect, Delivered(None, READ), desk.performer.follow_ups)
+    await desk.tick()
+    assert len(desk.said()) == 1
+
+
 async def test_a_lost_answer_is_asked_for_again_under_the_same_key(desk: Desk, script: Script) -> None:
     script.answers = [None, (200, completion(json.dumps(READ)), {})]
     await desk.write()
@@ -118,6 +131,20 @@ async def test_who_waits_for_a_class_that_is_paused_is_answered_at_once_and_noth
     assert script.seen == []  # nobody waits for it any more
     assert desk.asked()[0]["state"] == "delivered"
     assert len(desk.said()) == 2
+
+
+async def test_a_dead_letter_that_is_replayed_asks_nobody_again_because_its_author_was_answered(desk: Desk, script: Script) -> None:
+    script.says("no JSON")
+    await desk.write()
+    await desk.work()
+    (dead,) = desk.asked()
+    letters = DeadLetters(desk.bench.ledger, build="test")
+    await letters.replay(str(dead["id"]), actor="operator", reason="why not", follow=desk.performer.follow_ups)
+    await desk.work()
+    assert len(script.seen) == 1
+    assert [row["state"] for row in desk.asked()] == ["delivered"]
+    (said,) = desk.said()
+    assert UNUSABLE in said
 
 
 async def test_a_refused_key_pauses_the_class_and_answers_at_once(desk: Desk, script: Script) -> None:

@@ -138,4 +138,5 @@ async def test_the_environment_connects_a_bot(world: World) -> None:
     assert environment["SLACK_BOT_TOKEN"].startswith("xoxb-")
     assert environment["SLACK_APP_TOKEN"].startswith("xapp-")
     assert any(name.startswith("SALESFORCE_") for name in environment)
-    assert any(name.startswith("QUOTEBOT_LLM_") for name in environment)
+    assert world.model_environment()["QUOTEBOT_LLM_BASE_URL"] == f"{world.url}/v1"
+    assert not set(world.model_environment()) & set(environment)

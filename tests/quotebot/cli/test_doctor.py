@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import AnyHttpUrl
 
 from quotebot.cli import root
 from quotebot.doctor.checks import Check, Seen, Site, State, bad, examine, exit_status, fine
@@ -296,6 +297,7 @@ async def test_what_slack_and_salesforce_refuse_is_found_and_mended(tmp_path: Pa
     async with World(tmp_path / "world", scopes=SCOPES - {"files:write"}).serve() as world:
         good = Site(settings_for(world, tmp_path / "bot"))
         wrong = Settings(_env_file=None, SLACK_BOT_TOKEN="xoxb-planted", SLACK_APP_TOKEN="xapp-planted")
+        asked: dict[str, Any] = world.model_environment()
         secret = good.settings.model_copy(update={"salesforce_client_secret": wrong.slack_bot_token})
         table = [
             ("slack.bot_token", with_(good, slack_bot_token=wrong.slack_bot_token), State.ERROR, "Slack refused it (invalid_auth)"),
@@ -305,6 +307,16 @@ async def test_what_slack_and_salesforce_refuse_is_found_and_mended(tmp_path: Pa
             ("clock.skew", replace(good, now_seconds=lambda: time.time() - 600), State.WARNING, "behind Slack's"),
             ("crm.login", replace(good, settings=secret), State.ERROR, ""),
             ("crm.login", with_(good, salesforce_instance_url="https://127.0.0.1:1"), State.ERROR, "no connection"),
+        ]
+        model = Settings(_env_file=None, **{name.removeprefix("QUOTEBOT_").lower(): value for name, value in asked.items()})
+        asks = with_(good, llm_base_url=model.llm_base_url, llm_api_key=model.llm_api_key, llm_model=model.llm_model)
+        elsewhere = AnyHttpUrl("http://127.0.0.1:1/v1")
+        table += [
+            ("llm.reachable", good, State.SKIPPED, "no language model is configured"),
+            ("llm.reachable", asks, State.OK, "has sandbox-rules-1"),
+            ("llm.reachable", with_(asks, llm_api_key=wrong.slack_bot_token), State.WARNING, "check the key"),
+            ("llm.reachable", with_(asks, llm_model="none-such"), State.WARNING, "does not list none-such"),
+            ("llm.reachable", with_(asks, llm_base_url=elsewhere), State.WARNING, "connection"),
         ]
         for check_id, site, state, words in table:
             found = await looked(site, check_id)
@@ -322,9 +334,8 @@ async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:
     async with World(tmp_path / "world", scopes=SCOPES).serve() as world, bot_in(world, tmp_path / "bot"):
         results = await examine(Site(settings_for(world, tmp_path / "bot")), checks)
     states = {each.check.id: each.state for each in results}
-    assert {check_id for check_id, state in states.items() if state is not State.OK} == {"secrets.private", "backup.age"}, (
-        results
-    )  # there are none yet
+    without = {"secrets.private", "llm.reachable", "backup.age"}  # there are no such files, no model and no backup yet
+    assert {check_id for check_id, state in states.items() if state is not State.OK} == without, results
 
 
 def test_the_scopes_are_the_manifest_s() -> None:

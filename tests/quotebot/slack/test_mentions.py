@@ -122,7 +122,7 @@ async def test_free_text_with_a_doubt_is_asked_back_and_its_form_holds_what_was_
 async def test_with_a_model_what_fixed_rules_do_not_read_whole_is_read_by_it_and_proposed_once(
     world: World, tmp_path: Path
 ) -> None:
-    asked = world.llm.environment(world.url)
+    asked = world.model_environment()
     model: dict[str, Any] = {name.removeprefix("QUOTEBOT_").lower(): value for name, value in asked.items()}
     async with bot_in(world, tmp_path / "bot", **model) as deal:
         written = await write(deal, "@quotebot 150 pro for Globex, 2 years, they sign soon")
