@@ -142,7 +142,7 @@ def main() -> int:
         header = describe(Path(place), {"journal_mode": "wal", "synchronous": "FULL"})
         table, notes = asyncio.run(_measure(asked, Path(place)))
     rows = {stage: {name: together(found) for name, found in apps.items()} for stage, apps in table.items()}
-    report = {
+    report: dict[str, Any] = {
         "header": {**header, "load_after": round(os.getloadavg()[0], 2)},
         "rows": rows,
         "notes": notes,

@@ -60,7 +60,7 @@ async def run_bot(
             return
         identity = identifying.result()
         receiver = _receiver(core, settings, ports, identity, app_token, ack)
-        stack.push_async_callback(receiver.close, ACK_DRAIN_SECONDS)
+        stack.push_async_callback(receiver.close, min(ACK_DRAIN_SECONDS, settings.drain_seconds))
         vitals.socket = receiver.is_alive
         receiving = asyncio.create_task(receiver.run())
         stack.callback(receiving.cancel)
@@ -69,6 +69,7 @@ async def run_bot(
         if receiving.done():
             _say_why(receiving)
         log.info("bot.stopping")
+        core.workers.stopping()
 
 
 def _receiver(core: Core, settings: Settings, ports: Ports, identity: Identity, app_token: str, ack: Ack) -> SocketReceiver:
