@@ -48,6 +48,7 @@ LOOK_AGAIN_SECONDS: Final = 0.25  # how often it is read anew beside commands th
 WORDS_SECONDS: Final = 5.0  # so old words may be by which a command is understood
 RULES_SECONDS: Final = 0.5  # a large ruleset that was just activated may take longer
 
+COMMAND: Final = "/quote"
 RECORDED: Final = (CreateQuote, CloneQuote, verbs.ChangeRequest, delegating.DelegationRequest)
 
 log = structlog.get_logger(__name__)
@@ -298,8 +299,7 @@ async def ignore_event(body: Body) -> None:
 
 
 def register(app: AsyncApp, surface: Surface) -> None:
-    """Route Slack's requests to the surface. Bolt asks one listener after the other, so what comes most often stands first."""
-    app.command("/quote")(surface.on_command)
+    """Route Slack's requests to the surface, but for what is typed (see PromptApp)."""
     app.event("app_home_opened")(surface.on_home)
     register_mentions(app, surface)
     app.event(re.compile(""))(ignore_event)
