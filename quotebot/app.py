@@ -72,7 +72,7 @@ async def run_bot(
             return
         identity = identifying.result()
         receiver = _receiver(core, settings, ports, identity, app_token, ack, supervisor)
-        stack.push_async_callback(receiver.close, ACK_DRAIN_SECONDS)
+        stack.push_async_callback(receiver.close, min(ACK_DRAIN_SECONDS, settings.drain_seconds))
         vitals.socket = receiver.is_alive
         receiving = asyncio.create_task(receiver.run())
         stack.callback(receiving.cancel)
@@ -82,6 +82,7 @@ async def run_bot(
             _say_why(receiving)
         log.info("bot.stopping")
         supervisor.tell(STOPPING=1, STATUS="Finishing what is under way")
+        core.workers.stopping()
 
 
 def _receiver(

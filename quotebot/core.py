@@ -60,6 +60,7 @@ INTEGRITY_FIRST_SECONDS: Final = 30.0  # a start has better things to do than to
 YOUNG_SECONDS: Final = 10  # a process that dies before this age, again and again, is in a boot loop
 DEATHS_TO_REST: Final = 8
 REST_SECONDS_MAX: Final = 60.0
+CLOSING_SECONDS: Final = 0.5  # of the drain: giving back, the last checkpoint
 
 log = structlog.get_logger(__name__)
 
@@ -192,7 +193,9 @@ class Workers:
         jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, settings, ports.clock, sweep))
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
         self._scheduler = Scheduler(ledger, scheduled_jobs(settings), poll_seconds=ports.poll_seconds)
+        self._clock = ports.clock
         self._drain_seconds = settings.drain_seconds
+        self._asked_to_stop_at: float | None = None
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -215,12 +218,17 @@ class Workers:
         finally:
             stopping.cancel()
 
+    def stopping(self) -> None:
+        """Start the clock of the drain: what is acknowledged last counts towards it."""
+        self._asked_to_stop_at = self._clock.monotonic()
+
     async def stop(self) -> None:
         """Cancel them, wait for the attempts under way, and give back what is still claimed."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self._dispatcher.drain(self._drain_seconds)
+        spent = 0.0 if self._asked_to_stop_at is None else self._clock.monotonic() - self._asked_to_stop_at + CLOSING_SECONDS
+        await self._dispatcher.drain(max(0.0, self._drain_seconds - spent))
         await recovery.give_back(self._ledger)
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from quotebot.handlers import quotes as handlers
 
 INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
+LOOK_SECONDS: Final = 0.05  # a look at the active ruleset serves the commands of a moment
 SHELF_SECONDS: Final = 60  # how often a command that needs a newer build is looked at again
 
 T = TypeVar("T")
@@ -62,6 +63,7 @@ class Executor:
         self._draw = draw
         self._poll_seconds = poll_seconds
         self._precedence = precedence or Precedence(ledger.clock)
+        self._looked_at = float("-inf")
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -72,7 +74,8 @@ class Executor:
     async def step(self) -> int:
         """Execute what is due, at most one command per quote; returns how many were executed."""
         operations = await self._ledger.claim_operations(await self._precedence.turn())
-        if operations:
+        if operations and self._ledger.clock.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = self._ledger.clock.monotonic()
             await self._look_ahead()
         if len(operations) == 1:  # the usual case needs no tasks
             await self._execute_bound(operations[0])

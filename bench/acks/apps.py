@@ -40,7 +40,7 @@ async def bolt(web_client: AsyncWebClient, app_token: str, *, process_before_res
     async def quote(ack: Any) -> None:
         await ack(text=TEXT)
 
-    await AsyncSocketModeHandler(app, app_token).connect_async()
+    await AsyncSocketModeHandler(app, app_token).connect_async()  # type: ignore[no-untyped-call] # Bolt has no types
 
 
 async def main() -> None:

@@ -45,7 +45,12 @@ if TYPE_CHECKING:
     from quotebot.store.rulesets import ActiveRuleset
 
 LOOK_SECONDS: Final = 0.01  # so long what was read of the active ruleset is taken for what is
+LOOK_AGAIN_SECONDS: Final = 0.25  # how often it is read anew beside commands that do not wait for it
+WORDS_SECONDS: Final = 5.0  # so old words may be by which a command is understood
 RULES_SECONDS: Final = 0.5  # a large ruleset that was just activated may take longer
+
+COMMAND: Final = "/quote"
+RECORDED: Final = (CreateQuote, CloneQuote, verbs.ChangeRequest, delegating.DelegationRequest)
 
 log = structlog.get_logger(__name__)
 Body = dict[str, Any]
@@ -63,6 +68,7 @@ class Looked:
     """When the active ruleset was looked at last, in monotonic seconds."""
 
     at: float = float("-inf")
+    reading: asyncio.Future[Any] | None = None  # nobody else may keep it
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +92,7 @@ class Surface:
         """Handle /quote: read-only verbs are answered inside the ack, mutating ones are recorded first."""
         received_at = self.ledger.clock.now_ms()
         text = body.get("text") or ""
-        rules = await self.rules_now()
-        asked = verbs.parse(text, body["channel_id"], rules.catalogue)
+        asked, rules = await self._understood(text, body["channel_id"])
         match asked:
             case CreateQuote() | CloneQuote():
                 await self._record(ack, context, intake.slash_command(body, asked, received_at))
@@ -125,14 +130,35 @@ class Surface:
 
         Who types within a moment of somebody else shares their look.
         """
-        now = self.ledger.clock.monotonic()
-        if 0 <= now - self.looked.at < LOOK_SECONDS:
-            return replace(self.rules, ruleset=self.active.known)
-        self.looked.at = now
-        reading = asyncio.ensure_future(self.ledger.database.read(self.active.read))
-        reading.add_done_callback(_noticed)
-        await asyncio.wait({reading}, timeout=RULES_SECONDS)  # it goes on: the next command finds what was read
+        if self._looked_seconds_ago() >= LOOK_SECONDS:
+            await asyncio.wait({self._look()}, timeout=RULES_SECONDS)  # it goes on: the next command finds what was read
         return replace(self.rules, ruleset=self.active.known)
+
+    async def _understood(self, text: str, channel: str) -> tuple[verbs.Meaning, Rules]:
+        """Return what was typed, and the rules it was read by.
+
+        A command that is understood by the words of a moment ago is not kept waiting for a look at the ledger; what is not
+        understood, and what is only answered, is read by those of now.
+        """
+        age_seconds = self._looked_seconds_ago()
+        if age_seconds < WORDS_SECONDS:
+            asked = verbs.parse(text, channel, self.active.known.catalogue)
+            if isinstance(asked, RECORDED):
+                if age_seconds >= LOOK_AGAIN_SECONDS:
+                    self._look()
+                return asked, self.rules
+        rules = await self.rules_now()
+        return verbs.parse(text, channel, rules.catalogue), rules
+
+    def _looked_seconds_ago(self) -> float:
+        return self.ledger.clock.monotonic() - self.looked.at
+
+    def _look(self) -> asyncio.Future[Any]:
+        """Begin to read the active ruleset."""
+        self.looked.at = self.ledger.clock.monotonic()
+        self.looked.reading = reading = asyncio.ensure_future(self.ledger.database.read(self.active.read))
+        reading.add_done_callback(_noticed)
+        return reading
 
     async def _open_creation(self, body: Body, channel: str | None, draft: forms.Draft) -> bool:
         return await self.dialogs.open(body, forms.create_form(channel, (await self.rules_now()).ruleset, draft))
@@ -285,8 +311,7 @@ async def ignore_event(body: Body) -> None:
 
 
 def register(app: AsyncApp, surface: Surface) -> None:
-    """Route Slack's requests to the surface. Bolt asks one listener after the other, so what comes most often stands first."""
-    app.command("/quote")(surface.on_command)
+    """Route Slack's requests to the surface, but for what is typed (see PromptApp)."""
     app.event("app_home_opened")(surface.on_home)
     register_mentions(app, surface)
     app.event(re.compile(""))(ignore_event)

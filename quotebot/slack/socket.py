@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from quotebot.slack.links import Inbox, Link, Links
 
 AT_ONCE: Final = 32  # begun in one turn of the loop, which then looks at its connections again
-WAITING_MAX: Final = 4_096  # beyond that an envelope is refused at once
+WAITING_MAX: Final = 1_024  # beyond that an envelope is refused at once
 ENVELOPE_EDGE_CHARACTERS: Final = 4_096  # how far from either end of a large frame its envelope_id is looked for
 
 _SCALAR = r'"[a-z_]+"\s*:\s*(?:"[^"\\]*"|[a-z0-9.-]+)'  # one member of the envelope that is neither object nor array
@@ -98,7 +98,8 @@ class SocketReceiver:
         self._precedence = precedence
         self._acked = acked
         self._waiting: deque[_Arrival] = deque()
-        self._pumping = False
+        self._room = AT_ONCE
+        self._turning = False  # whether the next turn of the loop is asked for
         self._under_way: set[asyncio.Task[Any]] = set()
         self._closing = False
 
@@ -131,8 +132,7 @@ class SocketReceiver:
             self._begin(self._refuse(arrival))
             return
         self._waiting.append(arrival)
-        if not self._pumping:
-            self._pump()
+        self._pump()
 
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
         """Take what is too large to be read."""
@@ -141,13 +141,20 @@ class SocketReceiver:
             self._begin(self._drop(envelope_id_of(frame), size, link))
 
     def _pump(self) -> None:
-        for _ in range(min(AT_ONCE, len(self._waiting))):
+        """Begin what there is room for in this turn of the loop; the next turn makes room again."""
+        while self._waiting and self._room:
             arrival = self._waiting.popleft()
             late = self._clock.monotonic() - arrival.at >= self._budget
             self._begin(self._refuse(arrival) if late else self._answer(arrival))
-        self._pumping = bool(self._waiting)
-        if self._pumping:
-            asyncio.get_running_loop().call_soon(self._pump)
+            self._room -= 1
+        if self._room < AT_ONCE and not self._turning:
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turning = False
+        self._room = AT_ONCE
+        self._pump()
 
     def _begin(self, work: Any) -> None:
         """Run what became of an arrival as a task that a shutdown waits for."""

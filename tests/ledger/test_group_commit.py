@@ -99,6 +99,31 @@ async def test_a_batch_closes_after_twenty_milliseconds_and_what_is_left_goes_on
     assert book.commits == before + 3
 
 
+async def test_urgent_work_waits_for_two_milliseconds_of_a_batch_and_then_takes_one_of_the_others_along(
+    book: SqliteDatabase, page: sqlite3.Connection, clock: ManualClock
+) -> None:
+    """So an acknowledgement does not wait for what others decide, and what others decide does not wait for ever."""
+
+    def slow(text: str) -> Callable[[Tx], str]:
+        def work(tx: Tx) -> str:
+            clock.advance(3)
+            return note(text)(tx)
+
+        return work
+
+    first = Held("first")
+    running = [asyncio.create_task(book.write("note", first))]
+    running += [asyncio.create_task(book.write("note", slow(f"{number}"))) for number in range(6)]
+    await first.begun()
+    urgent = [asyncio.create_task(book.write("note", slow(f"urgent {number}"), urgent=True)) for number in range(3)]
+    await asyncio.wait(urgent, timeout=0.01)
+    before = book.commits
+    first.release()
+    await asyncio.gather(*running, *urgent)
+    assert notes(page) == ["first", "0", "urgent 0", "urgent 1", "urgent 2", "1", "2", "3", "4", "5"]
+    assert book.commits == before + 3  # the shortened batch, the urgent ones and one more, the rest
+
+
 async def test_a_failing_write_is_rolled_back_alone(book: SqliteDatabase, page: sqlite3.Connection) -> None:
     def broken(tx: Tx) -> None:
         tx.one("note", text="half done")

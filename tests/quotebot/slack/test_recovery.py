@@ -117,6 +117,30 @@ async def test_an_ack_whose_connection_is_gone_leaves_over_the_next_one(world: W
     await deal.settled()
 
 
+async def test_an_event_whose_ack_was_lost_comes_again_by_itself_and_is_done_once(deal: Deal) -> None:
+    await deal.arm("socket", "drop_ack", method="events_api")
+    assert (await deal.post("home", user="U0REP"))["ack"] is None
+
+    async def retried() -> bool:
+        return [ack["status"] for ack in await deal.witness("ack")] == [None, 200]
+
+    await eventually(retried, "the retry to be acknowledged")
+    await deal.settled()
+    assert len(await deal.witness("views.publish")) == len(await deal.rows("SELECT 1 FROM operations")) == 1
+
+
+@pytest.mark.parametrize("kind", ["resend", "retry"])
+async def test_a_click_whose_ack_was_lost_is_acknowledged_bare_when_it_comes_again_and_counts_once(deal: Deal, kind: str) -> None:
+    await deal.slash("new for Acme: 1 pro")
+    await deal.settled()
+    await deal.arm("socket", "drop_ack", method="interactive")
+    lost = await deal.click("quote.cancel", user="U0REP")
+    acks = await deal.redeliver(lost["request_id"], kind, 2)
+    assert (lost["ack"], [ack["ack"] for ack in acks]) == (None, [{}, {}])
+    await deal.settled()
+    assert [row["outcome"] for row in await deal.rows("SELECT outcome FROM operations ORDER BY id")] == ["applied", "applied"]
+
+
 async def test_link_disabled_ends_the_bot_with_words(world: World, tmp_path: Path) -> None:
     bot = asyncio.create_task(run_bot(settings_for(world, tmp_path / "bot"), asyncio.Event()))
     await eventually(lambda: world.socket.connections == 1, "the bot to connect")

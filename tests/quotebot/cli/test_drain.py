@@ -1,0 +1,50 @@
+"""SIGTERM under load, given to the real process: it ends in time and well, and the next one goes on where it stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from faults.rig import bot_process
+from quotebot import words
+from quotebot.sandbox.world import World
+from tests.rig import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DRAIN_SECONDS = 2.0  # instead of 8; the rest is relative to it
+NOISE_SECONDS = 1.5  # of a machine that others use
+COMMANDS = 24
+
+
+async def test_sigterm_under_load_ends_in_time_burns_no_attempt_and_everything_goes_on(tmp_path: Path) -> None:
+    async with (
+        World(tmp_path / "world", ack_seconds=2.0).serve() as world,
+        bot_process(world, tmp_path, QUOTEBOT_DRAIN_SECONDS=str(DRAIN_SECONDS)) as (bot, deal),
+    ):
+        await bot.start()
+        await deal.arm("slack", "slow", method="chat.postMessage", times=3, delay=30.0)  # three attempts will not come to an end
+        typed = [asyncio.create_task(deal.slash(f"new for Acme {n}: 1 pro")) for n in range(COMMANDS)]
+        await eventually(lambda: world.weather.describe()[0]["hits"] == 3, "three posts to hang")
+        began = time.monotonic()
+        assert await bot.stop() == 0
+        assert time.monotonic() - began < DRAIN_SECONDS + NOISE_SECONDS
+
+        answers = [await each for each in typed]
+        promised = [each for each in answers if each["ack"] and each["ack"]["text"].startswith(words.working(""))]
+        assert len(await deal.rows("SELECT 1 FROM operations")) == len(promised) > 0
+        assert await deal.rows("SELECT 1 FROM operations WHERE state = 'in_progress'") == []
+        assert await deal.rows("SELECT 1 FROM effects WHERE state = 'in_flight'") == []
+        assert await deal.rows("SELECT attempts FROM effects WHERE attempts > 0 AND state != 'delivered'") == []
+        assert [row["end_reason"] for row in await deal.rows("SELECT end_reason FROM epochs")] == ["stopped"]
+
+        await deal.clear_faults()
+        await bot.start()
+        again = [each for each in answers if each not in promised]  # Slack, or the person, tries again
+        for each in again:
+            await deal.redeliver(each["request_id"], "retry", 1)
+        await deal.settled()
+        assert len(await deal.rows("SELECT 1 FROM quotes")) == len(await deal.cards()) == COMMANDS
+        assert await deal.rows("SELECT 1 FROM effects WHERE state != 'delivered' AND class = 'slack.post'") == []

@@ -1,0 +1,161 @@
+"""More than can be done in time: it is refused in time, and what is said of it is true. The socket's wire is a list here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from adapters.slack import Identity, SlackApi
+from quotebot import words
+from quotebot.precedence import BUSY, LATELY, QUIET, Precedence
+from quotebot.slack.desk import FrontDesk
+from quotebot.slack.envelopes import Envelopes, bolt_app, refusal
+from quotebot.slack.listeners import Surface
+from quotebot.slack.socket import AT_ONCE, WAITING_MAX, SocketReceiver
+from quotebot.store.rulesets import ActiveRuleset
+from tests.quotebot.parts import RULES, Bench, ManualClock
+from tests.rig import eventually
+
+if TYPE_CHECKING:
+    from quotebot.slack.cards import Card
+    from quotebot.slack.links import Inbox, Link, Links
+
+BUDGET_SECONDS = 2.0
+LINK = cast("Link", None)  # nobody looks at it but the wire
+
+
+class Wire:
+    """The far end of the socket: what was sent over it."""
+
+    alive = True
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    async def send(self, text: str, link: Link) -> None:
+        assert link is LINK
+        self.sent.append(json.loads(text))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def texts(self) -> list[str]:
+        return [ack["payload"]["text"] for ack in self.sent]
+
+
+class Desk:
+    """The real way from an envelope to the ledger, and no worker behind it."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.wire, self.precedence, arrivals = Wire(), Precedence(bench.clock), dict[str, float]()
+        client = AsyncWebClient(token="xoxb-none", retry_handlers=[])
+        surface = Surface(
+            desk=FrontDesk(bench.ledger, ack_budget_seconds=BUDGET_SECONDS, arrivals=arrivals),
+            ledger=bench.ledger,
+            slack=SlackApi(client, response_url_hosts=frozenset()),
+            rules=RULES,
+            active=ActiveRuleset(RULES.ruleset),
+            status=_no_card,
+        )
+        self.receiver = SocketReceiver(
+            Envelopes(bolt_app(client, Identity("T0HOME", "U0BOT", "B0BOT"), surface)),
+            self._links,
+            surface.desk.drop,
+            clock=bench.clock,
+            ack_budget_seconds=BUDGET_SECONDS,
+            arrivals=arrivals,
+            precedence=self.precedence,
+        )
+
+    def _links(self, inbox: Inbox) -> Links:
+        del inbox
+        return cast("Links", self.wire)
+
+    def type(self, number: int) -> None:
+        payload = {
+            "command": "/quote",
+            "text": f"new for Acme {number}: 1 pro",
+            "user_id": "U0REP",
+            "user_name": "rep",
+            "team_id": "T0HOME",
+            "channel_id": "C0SALES",
+            "trigger_id": f"{number}.bench",
+            "response_url": "https://hooks.slack.com/commands/T0HOME/1/x",
+        }
+        self.receiver.take({"type": "slash_commands", "envelope_id": f"E{number}", "payload": payload}, LINK)
+
+
+async def _no_card(quote_id: str) -> Card | None:
+    del quote_id
+    return None
+
+
+@pytest.fixture
+def desk(bench: Bench) -> Desk:
+    return Desk(bench)
+
+
+async def test_a_burst_is_recorded_in_a_few_commits_and_each_ack_is_of_a_recorded_command(bench: Bench, desk: Desk) -> None:
+    before = bench.ledger.database.health.commits
+    for number in range(4 * AT_ONCE):
+        desk.type(number)
+    await _all_answered(desk, 4 * AT_ONCE)
+    assert all(text.startswith(words.working("").split("Ref")[0]) for text in desk.wire.texts())
+    assert bench.row("SELECT count(*) AS n FROM operations")["n"] == 4 * AT_ONCE
+    assert bench.ledger.database.health.commits - before <= 12
+
+
+async def test_what_waited_past_its_budget_is_refused_and_nothing_of_it_is_recorded(bench: Bench, desk: Desk) -> None:
+    for number in range(2 * AT_ONCE):
+        desk.type(number)
+    bench.clock.advance(round(BUDGET_SECONDS * 1000))  # before any of them got to the ledger, or even to Bolt
+    await _all_answered(desk, 2 * AT_ONCE)
+    assert desk.wire.texts() == [words.nothing_recorded()] * (2 * AT_ONCE)
+    assert bench.rows("SELECT 1 FROM operations") == []
+
+
+async def test_beyond_what_may_wait_it_is_refused_at_once(bench: Bench, desk: Desk) -> None:
+    for number in range(AT_ONCE + WAITING_MAX + 5):
+        desk.type(number)
+    bench.clock.advance(round(BUDGET_SECONDS * 1000))  # so that the test does not record thousands
+    await _all_answered(desk, AT_ONCE + WAITING_MAX + 5)
+    assert set(desk.wire.texts()) == {words.nothing_recorded()}
+    first = {ack["envelope_id"] for ack in desk.wire.sent[: AT_ONCE + 5]}
+    assert {f"E{AT_ONCE + WAITING_MAX + number}" for number in range(5)} <= first
+
+
+def test_where_an_ack_carries_no_words_a_refusal_is_no_ack() -> None:
+    def refused(kind: str, **payload: Any) -> dict[str, Any] | None:
+        return refusal(SocketModeRequest(kind, "E1", payload))
+
+    form = {"blocks": [{"type": "input", "block_id": "reason"}, {"type": "divider"}]}
+    assert refused("slash_commands") == {"text": words.nothing_recorded()}
+    assert refused("interactive", type="view_submission", view=form) == {
+        "response_action": "errors",
+        "errors": {"reason": words.nothing_recorded()},
+    }
+    assert refused("interactive", type="block_actions") is None
+    assert refused("events_api", type="event_callback") is None
+
+
+async def test_workers_give_way_to_whoever_waits_for_an_ack_for_a_moment_and_never_for_ever() -> None:
+    clock = ManualClock()
+    precedence = Precedence(clock)
+    assert await precedence.turn() == QUIET
+    precedence.begin()
+    assert await precedence.turn() == BUSY  # a moment later, although nobody was answered
+    waiting = asyncio.create_task(precedence.turn())
+    await asyncio.wait([waiting], timeout=0.001)
+    precedence.end()
+    assert await waiting == LATELY
+    clock.advance(1_000)
+    assert await precedence.turn() == QUIET
+
+
+async def _all_answered(desk: Desk, count: int) -> None:
+    await eventually(lambda: len(desk.wire.sent) == count, "every envelope to be answered")
