@@ -12,6 +12,7 @@ from adapters.artefacts import Artefacts
 from adapters.pdf import PdfRenderer
 from quotebot.documents import Seller
 from quotebot.opening import load_rules, matrix
+from quotebot.pacing import Pace, Pacer
 from quotebot.performer import Adapters, QuotePerformer
 from quotebot.settings import slack_tokens
 
@@ -89,7 +90,10 @@ async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[Qu
 def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> QuotePerformer:
     """Return what performs effects with these adapters."""
     seller = Seller(settings.seller_name, settings.seller_lines)
-    return QuotePerformer(ledger, adapters, load_rules(settings), seller, settle_delay_seconds=settings.settle_delay_seconds)
+    pacer = Pacer(ledger.clock, Pace(settings.slack_messages_at_once))
+    return QuotePerformer(
+        ledger, adapters, load_rules(settings), seller, settle_delay_seconds=settings.settle_delay_seconds, pacer=pacer
+    )
 
 
 def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> Salesforce | None:

@@ -25,6 +25,7 @@ from quotebot.domain.policy import evaluate
 from quotebot.domain.preview import free_discount
 from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
+from quotebot.pacing import Pacer
 from quotebot.slack.cards import Card, OwedEffect, status_card
 from quotebot.slack.offers import offer_blocks
 from quotebot.store import approvals as approval_store
@@ -62,7 +63,18 @@ class Adapters:
 class QuotePerformer:
     """The one implementation of the dispatcher's Performer."""
 
-    def __init__(self, ledger: Ledger, adapters: Adapters, rules: Rules, seller: Seller, *, settle_delay_seconds: float) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        adapters: Adapters,
+        rules: Rules,
+        seller: Seller,
+        *,
+        settle_delay_seconds: float,
+        pacer: Pacer | None = None,
+    ) -> None:
+        """`pacer` gives the turns of one channel's messages; one of its own when there is none."""
+        self._pacer = Pacer(ledger.clock) if pacer is None else pacer
         self._ledger = ledger
         self._adapters = adapters
         self._rules = rules
@@ -90,7 +102,7 @@ class QuotePerformer:
 
     @property
     def _surface(self) -> SurfaceEffects:
-        return SurfaceEffects(self._ledger, self._adapters.slack, self._rules)
+        return SurfaceEffects(self._ledger, self._adapters.slack, self._rules, self._pacer)
 
     async def look_up(self, effect: Effect) -> Delivered | None:
         """Ask the other side whether it was done. Only appends are ever in doubt; a keyed write is asked for to foretell."""
@@ -168,6 +180,8 @@ class QuotePerformer:
 
     async def _post(self, effect: Effect) -> Settlement:
         quote = await self._quote(effect)
+        if (later := self._pacer.put_off(quote.channel, effect.id)) is not None:
+            return later
         if effect.payload["what"] == "root":
             card = await self._card(effect)
             text, blocks, thread_ts = card.text, card.blocks, None
