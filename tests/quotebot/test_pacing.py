@@ -10,8 +10,8 @@ from quotebot import pacing
 from quotebot.dispatch import Dispatcher
 from quotebot.documents import Seller
 from quotebot.execution import Executor
-from quotebot.performer import Adapters, QuotePerformer
 from quotebot.pacing import Pace, Pacer
+from quotebot.performer import Adapters, QuotePerformer
 from tests.quotebot.parts import MATRIX, RULES, ManualClock, create_command, request_for
 
 if TYPE_CHECKING:
