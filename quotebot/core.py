@@ -21,7 +21,7 @@ from ledger.measures import fold
 from ledger.retention import purge
 from quotebot import __version__
 from quotebot.alerts import log_dead_letter
-from quotebot.announcing import announce_letters
+from quotebot.announcing import announce_letters, forget_cards
 from quotebot.deciding import burial_answer
 from quotebot.directory import Directory
 from quotebot.dispatch import Dispatcher
@@ -201,6 +201,7 @@ def _long_jobs(ledger: Ledger, path: Path, clock: Clock) -> list[Job]:
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
         Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
+        Job("letter_cards", RETENTION_SECONDS, lambda: forget_cards(ledger), RETENTION_SECONDS),
         Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(path), INTEGRITY_FIRST_SECONDS),
     ]
 

@@ -219,13 +219,18 @@ class QuotePerformer:
         response_url = transport.get("response_url")
         text, offer = effect.payload["text"], effect.payload.get("offer")
         blocks = [] if offer is None else offer_blocks(text, offer)
+        where = effect.payload
         if response_url:
-            await self._adapters.slack.respond(response_url, text=text, blocks=blocks)
-        else:
-            where = effect.payload
-            await self._adapters.slack.ephemeral(
-                channel=where["channel"], user=where["user"], text=text, blocks=blocks, thread_ts=where.get("thread_ts")
-            )
+            try:
+                await self._adapters.slack.respond(response_url, text=text, blocks=blocks)
+            except AdapterError as error:
+                if error.failure is not Failure.NOT_FOUND or not where["channel"]:
+                    raise  # used up or too old: the same person is told in the channel
+            else:
+                return Delivered(None, {})
+        await self._adapters.slack.ephemeral(
+            channel=where["channel"], user=where["user"], text=text, blocks=blocks, thread_ts=where.get("thread_ts")
+        )
         return Delivered(None, {})
 
     async def _render(self, effect: Effect) -> Delivered:
