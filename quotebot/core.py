@@ -200,8 +200,8 @@ def _long_jobs(ledger: Ledger, path: Path, clock: Clock) -> list[Job]:
     """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
-        Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
         Job("letter_cards", RETENTION_SECONDS, lambda: forget_cards(ledger), RETENTION_SECONDS),
+        Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
         Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(path), INTEGRITY_FIRST_SECONDS),
     ]
 

@@ -146,12 +146,12 @@ class World:
         )
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that make `quotebot run` connect here; a Slack without limits needs no pace."""
+        """Return the environment variables that make `quotebot run` connect here."""
         return {
             "SLACK_API_URL": f"{self.url}/api/",
             "SLACK_BOT_TOKEN": BOT_TOKEN,
             "SLACK_APP_TOKEN": APP_TOKEN,
-            **({} if self._limited else {"SLACK_MESSAGES_AT_ONCE": str(UNPACED)}),
+            **({} if self._limited else {"SLACK_MESSAGES_AT_ONCE": str(UNPACED)}),  # without limits there is nothing to pace
             "QUOTEBOT_APPROVERS": json.dumps(APPROVERS),
             "QUOTEBOT_OPERATORS": json.dumps(OPERATORS),
             **self.salesforce.environment(),
