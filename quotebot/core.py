@@ -21,7 +21,7 @@ from ledger.measures import fold
 from ledger.retention import purge
 from quotebot import __version__
 from quotebot.alerts import log_dead_letter
-from quotebot.announcing import announce_letters
+from quotebot.announcing import announce_letters, forget_cards
 from quotebot.artefact_sweep import ArtefactSweep
 from quotebot.backups import keep_backups
 from quotebot.deciding import burial_answer
@@ -236,6 +236,7 @@ def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: Artefact
     """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
+        Job("letter_cards", RETENTION_SECONDS, lambda: forget_cards(ledger), RETENTION_SECONDS),
         Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
         Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
         Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(settings.ledger_path), INTEGRITY_FIRST_SECONDS),

@@ -13,6 +13,7 @@ from adapters.pdf import PdfRenderer
 from quotebot.branding import load_seller
 from quotebot.model_effects import CallLog, Model
 from quotebot.opening import load_rules, matrix
+from quotebot.pacing import Pace, Pacer
 from quotebot.performer import Adapters, QuotePerformer
 from quotebot.settings import slack_tokens
 
@@ -94,9 +95,9 @@ async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[Qu
 
 def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> QuotePerformer:
     """Return what performs effects with these adapters."""
-    return QuotePerformer(
-        ledger, adapters, load_rules(settings), load_seller(settings), settle_delay_seconds=settings.settle_delay_seconds
-    )
+    pacer = Pacer(ledger.clock, Pace(settings.slack_messages_at_once))
+    rules, seller = load_rules(settings), load_seller(settings)
+    return QuotePerformer(ledger, adapters, rules, seller, settle_delay_seconds=settings.settle_delay_seconds, pacer=pacer)
 
 
 def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> Salesforce | None:

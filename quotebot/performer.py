@@ -27,6 +27,7 @@ from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
 from quotebot.follow_ups import follow_ups, quote_of
 from quotebot.model_effects import Model, ModelEffects
+from quotebot.pacing import Pacer
 from quotebot.slack.cards import Card, OwedEffect, status_card
 from quotebot.slack.offers import offer_blocks, problem_blocks
 from quotebot.store import approvals as approval_store
@@ -68,7 +69,18 @@ class Adapters:
 class QuotePerformer:
     """The one implementation of the dispatcher's Performer."""
 
-    def __init__(self, ledger: Ledger, adapters: Adapters, rules: Rules, seller: Seller, *, settle_delay_seconds: float) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        adapters: Adapters,
+        rules: Rules,
+        seller: Seller,
+        *,
+        settle_delay_seconds: float,
+        pacer: Pacer | None = None,
+    ) -> None:
+        """`pacer` gives the turns of one channel's messages; one of its own when there is none."""
+        self._pacer = Pacer(ledger.clock) if pacer is None else pacer
         self._ledger = ledger
         self._adapters = adapters
         self._rules = rules
@@ -112,7 +124,7 @@ class QuotePerformer:
 
     @property
     def _surface(self) -> SurfaceEffects:
-        return SurfaceEffects(self._ledger, self._adapters.slack, self._rules)
+        return SurfaceEffects(self._ledger, self._adapters.slack, self._rules, self._pacer)
 
     @property
     def documents(self) -> DocumentEffects:
@@ -211,6 +223,8 @@ class QuotePerformer:
 
     async def _post(self, effect: Effect) -> Settlement:
         quote = await self._quote(effect)
+        if (later := self._pacer.put_off(quote.channel, effect.id)) is not None:
+            return later
         if effect.payload["what"] == "root":
             card = await self._card(effect)
             text, blocks, thread_ts = card.text, card.blocks, None
@@ -248,13 +262,18 @@ class QuotePerformer:
         response_url = transport.get("response_url")
         text, offer = effect.payload["text"], effect.payload.get("offer")
         blocks = (problem_blocks(text, effect.payload.get("typed")) or []) if offer is None else offer_blocks(text, offer)
+        where = effect.payload
         if response_url:
-            await self._adapters.slack.respond(response_url, text=text, blocks=blocks)
-        else:
-            where = effect.payload
-            await self._adapters.slack.ephemeral(
-                channel=where["channel"], user=where["user"], text=text, blocks=blocks, thread_ts=where.get("thread_ts")
-            )
+            try:
+                await self._adapters.slack.respond(response_url, text=text, blocks=blocks)
+            except AdapterError as error:
+                if error.failure is not Failure.NOT_FOUND or not where["channel"]:
+                    raise  # used up or too old: the same person is told in the channel
+            else:
+                return Delivered(None, {})
+        await self._adapters.slack.ephemeral(
+            channel=where["channel"], user=where["user"], text=text, blocks=blocks, thread_ts=where.get("thread_ts")
+        )
         return Delivered(None, {})
 
     async def _share(self, effect: Effect) -> Delivered:

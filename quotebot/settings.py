@@ -124,6 +124,11 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("SLACK_API_URL", "QUOTEBOT_SLACK_API_URL"),
         description="Where Slack's Web API is; another address only for the sandbox or a proxy",
     )
+    slack_messages_at_once: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        15,
+        validation_alias=AliasChoices("SLACK_MESSAGES_AT_ONCE", "QUOTEBOT_SLACK_MESSAGES_AT_ONCE"),
+        description="How many messages may go into one channel without a wait; beyond them it is one a second, as Slack asks",
+    )
     approvers: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_from_text)] = Field(
         default_factory=dict, description='Who may approve: role to Slack user ids, {"vp_sales": ["U0VP"]}'
     )

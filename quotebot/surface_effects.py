@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ledger.records import Effect, EffectIntent, Settlement
     from quotebot.domain.letters import LetterCard
     from quotebot.handlers.quotes import Rules
+    from quotebot.pacing import Pacer
     from quotebot.slack.cards import Card
 
 HOME: Final = "home"
@@ -39,13 +40,16 @@ class SurfaceEffects:
     ledger: Ledger
     slack: SlackApi
     rules: Rules
+    pacer: Pacer
 
     async def draw(self, effect: Effect) -> Settlement:
         """Replace a Home tab or the card of a dead letter. Raises AdapterError."""
         return await (self._publish_home(effect) if what_of(effect) == HOME else self._update_letter(effect))
 
-    async def post(self, effect: Effect) -> Delivered:
+    async def post(self, effect: Effect) -> Settlement:
         """Post the card of a dead letter into the operators' channel. Raises AdapterError."""
+        if (later := self.pacer.put_off(effect.payload["channel"], effect.id)) is not None:
+            return later
         card, _ = await self._letter(effect)
         posted = await self.slack.post(
             channel=effect.payload["channel"],

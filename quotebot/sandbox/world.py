@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 REQUEST_BYTES_MAX = 40 * 2**20
 ACK_SECONDS = 3.0
 STOP_SECONDS = 1.0
+UNPACED = 100_000  # messages at once
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 # Addresses nobody serves, for a world that is called in its own process.
 _UNSERVED_SLACK = "http://127.0.0.1:1"
@@ -99,6 +100,7 @@ class World:
         )
         self.llm = LlmService(self.witness, self.weather, now=now)
         rates = Rates(monotonic) if limited else None
+        self._limited = limited
         self._web_api = WebApi(self.slack, self.weather, self.witness, scopes=scopes, rates=rates)
         self.socket = SocketMode(
             self.slack.passes, self.slack.changes, self.weather, self.witness, tokens, ack_seconds=ack_seconds, monotonic=monotonic
@@ -149,6 +151,7 @@ class World:
             "SLACK_API_URL": f"{self.url}/api/",
             "SLACK_BOT_TOKEN": BOT_TOKEN,
             "SLACK_APP_TOKEN": APP_TOKEN,
+            **({} if self._limited else {"SLACK_MESSAGES_AT_ONCE": str(UNPACED)}),  # without limits there is nothing to pace
             "QUOTEBOT_APPROVERS": json.dumps(APPROVERS),
             "QUOTEBOT_OPERATORS": json.dumps(OPERATORS),
             **self.salesforce.environment(),

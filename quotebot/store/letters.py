@@ -49,6 +49,11 @@ def place(tx: Tx, reference: str, ts: str) -> None:
     tx.one("place_letter_card", reference=reference, ts=ts)
 
 
+def forget(tx: Tx, most: int) -> int:
+    """Forget at most so many cards whose letters were purged; returns how many."""
+    return len(tx.all("forget_letter_cards", limit=most))
+
+
 def decide(tx: Tx, reference: str, decision: Decision, decided_by: str, now: int, reason: str | None) -> None:
     """Remember who decided what by the card's buttons."""
     tx.one("decide_letter", reference=reference, decision=decision, decided_by=decided_by, now=now, reason=reason)

@@ -373,6 +373,16 @@ SELECT * FROM letter_cards WHERE reference = :reference;
 UPDATE letter_cards SET ts = :ts WHERE reference = :reference
 RETURNING reference;
 
+-- name: forget_letter_cards
+-- Of letters that were purged: nobody can press anything about them any more.
+DELETE FROM letter_cards WHERE reference IN (
+  SELECT c.reference FROM letter_cards AS c
+  WHERE CASE WHEN substr(c.reference, 1, 2) = 'op'
+    THEN NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.id = CAST(substr(c.reference, 3) AS INTEGER))
+    ELSE NOT EXISTS (SELECT 1 FROM effects AS e WHERE e.id = CAST(c.reference AS INTEGER)) END
+  LIMIT :limit)
+RETURNING reference;
+
 -- name: decide_letter
 UPDATE letter_cards SET decision = :decision, decided_by = :decided_by, decided_at = :now, reason = :reason
 WHERE reference = :reference

@@ -145,7 +145,7 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
     await enter(page, sandbox)
     await page.get_by_test_id("guide-close").click()
     await submitted(page, "Globex")
-    async with another_window(browser, sandbox, "U0MANAGER") as late:
+    async with another_window(browser, sandbox, "U0VP") as late:
         await expect(button(late, "Globex", "Approve")).to_be_visible()
         await stands_still(late)
 
@@ -156,7 +156,8 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
         await form.get_by_test_id("view-submit").click()
         await expect(card(page, "Globex")).to_contain_text("Rejected by @manager")
 
-        await approve(late, "Globex")  # what the other window still shows is long decided
+        await approve(late, "Globex")  # what the other one's window still shows is long decided
+        await become(page, "U0VP")
         await expect(message(page, "was already rejected by @manager")).to_contain_text("Your click changed nothing")
 
         await become(page, "U0REP")
@@ -167,16 +168,20 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
         await button(page, "Globex", "Submit").click()
         await expect(card(page, "Globex")).to_contain_text("Waiting for @manager", timeout=WORK_MS)
 
-        await become(page, "U0MANAGER")
+        await become(page, "U0VP")
         notes = page.get_by_test_id("messages").get_by_test_id("message").filter(has=page.get_by_test_id("only-you"))
         before = await notes.count()
         await approve(late, "Globex")  # of version 1, while version 2 waits
         await expect(notes).to_have_count(before + 1)
-        await expect(notes.last).to_contain_text(quote[0])
+        await expect(notes.last).to_contain_text(
+            f"This card shows {quote[0]} v1; it is now v2 (pending approval). Nothing was changed."
+        )
     await expect(card(page, "Globex")).to_contain_text("Pending approval")
+    await become(page, "U0MANAGER")
     await approve(page, "Globex")
     await expect(card(page, "Globex")).to_contain_text("Approved by @manager", timeout=WORK_MS)
-    await expect(card(page, "Globex")).to_contain_text("Salesforce 0Q0", timeout=WORK_MS)
+    await expect(card(page, "Globex")).to_contain_text("PDF in this thread · Salesforce 0Q0", timeout=WORK_MS)
+    await become(page, "U0VP")
     await photograph(page, checkout, "story-stale")
 
 

@@ -13,7 +13,7 @@ from adapters.policies import RetryOverride
 from ledger.dead_letters import DeadLetter
 from ledger.ledger import no_follow_ups
 from quotebot import letter_words
-from quotebot.announcing import announce_letters
+from quotebot.announcing import announce_letters, forget_cards
 from quotebot.core import Ports, _jobs
 from quotebot.domain.letters import LetterCard
 from quotebot.execution import Executor
@@ -227,3 +227,18 @@ async def test_at_most_twenty_cards_wait_for_a_decision_and_none_is_about_a_card
     for row in bench.rows("SELECT id FROM effects WHERE state = 'failed' AND class = 'crm.create'"):
         await dead_letters(bench.ledger).discard(str(row["id"]), actor="operator", reason="not wanted", follow=no_follow_ups)
     assert await announce_letters(bench.ledger, "C0OPS") == 0
+
+
+async def test_a_card_is_forgotten_with_its_letter_and_not_before(bench: Bench) -> None:
+    round_ = Round(bench)
+    await round_.owe("crm.create")
+    round_.performer.sends.append(AdapterError(Failure.VALIDATION, "no", "No."))
+    await round_.step()
+    for reference in ("1", "op1", "99", "op99"):
+        insert = "INSERT INTO letter_cards (reference, channel, post_key, announced_at) VALUES (?, 'C0OPS', 'k', 1)"
+        bench.rows(insert, reference)
+    assert await forget_cards(bench.ledger) == 2
+    assert await forget_cards(bench.ledger) == 0
+    assert [row["reference"] for row in bench.rows("SELECT reference FROM letter_cards ORDER BY 1")] == ["1", "op1"]
+    events = bench.rows("SELECT after FROM audit_events WHERE event_type = 'retention.purged'")
+    assert [row["after"] for row in events] == ['{"letter_cards":2}']

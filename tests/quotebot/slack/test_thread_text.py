@@ -17,6 +17,8 @@ from tests.quotebot.slack.quote_examples import MORNING, example_quote, quote_in
 from tests.rig import FIRST_QUOTE
 
 if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
+
     from quotebot.commands import ReviseQuote
     from tests.rig import Deal
 
@@ -58,6 +60,10 @@ def test_a_change_is_shown_before_it_is_made(text: str) -> None:
     assert "Nothing was changed yet. Make it v2?" in said
     for part in SHOWN[text]:
         assert part in said
+
+
+def test_a_proposed_change_reads_like_this(snapshot: SnapshotAssertion) -> None:
+    assert proposed("Acme wants 200 profesional seats and 12% off", QUOTE, RULES, MORNING) == snapshot
 
 
 ASKED_BACK = {

@@ -1,0 +1,69 @@
+"""How fast we write into one channel: some messages at once, then one a second, as Slack asks of apps.
+
+What has to wait is put back into the ledger until its turn, and no request is spent on it. Turns are kept in memory: after a
+restart they are given anew. What Slack limits by method (its tiers) it says itself, with a 429, which holds the class meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from adapters.failures import Failure
+from ledger.records import Retry, Trouble
+
+if TYPE_CHECKING:
+    from ledger.clock import Clock
+
+CHANNEL_SECONDS: Final = 1.0  # between two messages into one channel, in the long run
+AT_ONCE: Final = 15
+EARLY_SECONDS: Final = 0.05  # who comes that much before their turn has come in time
+REMEMBERED_MAX: Final = 10_000  # turns and channels; the oldest are forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`at_once` messages without a wait, then one per `seconds`."""
+
+    at_once: int = AT_ONCE
+    seconds: float = CHANNEL_SECONDS
+
+
+class Pacer:
+    """Gives turns, per channel, in the order they are asked for."""
+
+    def __init__(self, clock: Clock, pace: Pace = Pace()) -> None:
+        self._clock = clock
+        self._pace = pace
+        self._full_at: dict[str, float] = {}  # channel -> when its last message given so far will have been one of an even row
+        self._turns: dict[int, float] = {}  # effect id -> when it may go
+
+    def wait_seconds(self, channel: str, effect_id: int) -> float:
+        """Return 0 when this message may go now, or how long until its turn, which it keeps."""
+        now = self._clock.monotonic()
+        turn = self._turns.get(effect_id)
+        if turn is None:
+            row = max(self._full_at.pop(channel, now), now)
+            self._full_at[channel] = row + self._pace.seconds
+            turn = row - (self._pace.at_once - 1) * self._pace.seconds
+            self._forget()
+        wait = turn - now
+        if wait <= EARLY_SECONDS:
+            self._turns.pop(effect_id, None)
+            return 0.0
+        self._turns[effect_id] = turn
+        return wait
+
+    def put_off(self, channel: str, effect_id: int) -> Retry | None:
+        """Return what a message comes to whose turn it is not yet; None when it may go now."""
+        wait = self.wait_seconds(channel, effect_id)
+        if not wait:
+            return None
+        why = f"This channel takes one message a second: this one waits {wait:.0f} s for its turn. Nothing was sent."
+        return Retry(Trouble(Failure.THROTTLED.value, why), delay_ms=round(wait * 1000), spent=False)
+
+    def _forget(self) -> None:
+        while len(self._turns) > REMEMBERED_MAX:
+            del self._turns[next(iter(self._turns))]
+        while len(self._full_at) > REMEMBERED_MAX:
+            del self._full_at[next(iter(self._full_at))]

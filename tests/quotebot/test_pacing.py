@@ -1,0 +1,78 @@
+"""One message a second per channel, beyond the first few; what waits for its turn is in the ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adapters.policies import POLICIES, Matrix
+from adapters.slack import PostedMessage
+from quotebot import pacing
+from quotebot.dispatch import Dispatcher
+from quotebot.documents import Seller
+from quotebot.execution import Executor
+from quotebot.pacing import Pace, Pacer
+from quotebot.performer import Adapters, QuotePerformer
+from tests.quotebot.parts import MATRIX, RULES, ManualClock, create_command, request_for
+
+if TYPE_CHECKING:
+    from tests.quotebot.parts import Bench
+
+
+def waits(pacer: Pacer, channel: str, ids: range) -> list[float]:
+    return [round(pacer.wait_seconds(channel, each), 3) for each in ids]
+
+
+def test_beyond_the_first_few_a_channel_gets_one_message_a_second_in_the_order_they_came() -> None:
+    clock = ManualClock()
+    pacer = Pacer(clock, Pace(at_once=3))
+    assert waits(pacer, "C1", range(6)) == [0, 0, 0, 1, 2, 3]
+    assert waits(pacer, "C2", range(10, 13)) == [0, 0, 0]  # another channel has a pace of its own
+    clock.advance(1_000)
+    assert waits(pacer, "C1", range(3, 6)) == [0, 1, 2]  # each keeps its turn
+    assert waits(pacer, "C1", range(6, 8)) == [3, 4]
+    clock.advance(60_000)
+    assert waits(pacer, "C1", range(20, 24)) == [0, 0, 0, 1]
+
+
+def test_what_is_remembered_is_limited() -> None:
+    pacer = Pacer(ManualClock(), Pace(at_once=1))
+    for channel in range(pacing.REMEMBERED_MAX + 5):
+        pacer.wait_seconds(f"C{channel}", channel)
+    assert pacer.wait_seconds("C0", -1) == 0  # forgotten, the oldest first
+    assert pacer.wait_seconds(f"C{pacing.REMEMBERED_MAX}", -2) == 1
+
+
+class Posts:
+    """Slack, as far as posting goes; it answers at once."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.at: list[int] = []
+
+    async def post(self, **message: Any) -> PostedMessage:
+        self.at.append(self._clock.now_ms())
+        return PostedMessage(message["channel"], f"{len(self.at)}.0")
+
+
+async def test_a_burst_of_cards_is_posted_one_a_second_and_burns_no_attempt(bench: Bench) -> None:
+    slack: Any = Posts(bench.clock)
+    unused: Any = None
+    adapters = Adapters(slack=slack, pdf=unused, artefacts=unused, salesforce=None)
+    pacer = Pacer(bench.clock, Pace(at_once=2))
+    performer = QuotePerformer(bench.ledger, adapters, RULES, Seller("Seller", ()), settle_delay_seconds=1, pacer=pacer)
+    dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, Matrix(POLICIES), settle_delay_seconds=1)
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    for number in range(5):
+        await bench.ledger.reserve(request_for(create_command(str(number)), f"{number}"))
+    while await executor.step():
+        pass
+    began = bench.clock.now_ms()
+    for _ in range(60):
+        while await dispatcher.step():
+            await dispatcher.drain(5.0)
+        bench.clock.advance(100)
+    assert [at - began for at in slack.at] == [0, 0, 1_000, 2_000, 3_000]
+    assert bench.rows("SELECT DISTINCT state, attempts, claims FROM effects WHERE class = 'slack.post'") == [
+        {"state": "delivered", "attempts": 1, "claims": 0}
+    ]
+    assert bench.row("SELECT count(*) AS n FROM attempts WHERE category = 'throttled'")["n"] == 3
