@@ -89,6 +89,11 @@ class SalesforceCalls:
         self._closed = False
         self.usage: ApiUsage | None = None
 
+    def spare_usage(self) -> bool:
+        """Tell, once per answer that said so, whether the org's allowance is all but used."""
+        usage, self.usage = self.usage, None
+        return usage is not None and usage.reserved
+
     async def within_deadline(self, trip: Trip, work: Awaitable[T], *, seconds: float | None = None) -> T:
         """Await the work, for `seconds` at most (the client's own deadline without). Raises AdapterError when it takes longer."""
         limit = self._timeout_seconds if seconds is None else min(seconds, self._timeout_seconds)

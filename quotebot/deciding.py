@@ -23,15 +23,17 @@ from quotebot.commands import (
     SubmitQuote,
     parse_stored,
 )
+from quotebot.crm_commands import CrmPayload, ReconcileCrm, SyncCrm
 from quotebot.crm_owed import status_owed
 from quotebot.domain.lifecycle import is_final
 from quotebot.domain.quotes import parse_quote_id
-from quotebot.handlers import approvals, escalation, expiry, lifecycle
+from quotebot.handlers import approvals, crm, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
 from quotebot.handlers.outsiders import turned_away
 from quotebot.letter_work import LetterWork
 from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft, RefreshCard
 from quotebot.store import approvals as approval_store
+from quotebot.store import crm as crm_store
 from quotebot.store import letters as letter_store
 from quotebot.store import people, schedule, versions
 from quotebot.store import quotes as store
@@ -113,7 +115,7 @@ class Decider:
             outcome = self._create_by_form(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
-        elif isinstance(payload, LetterPayload | ShowHome | ProposeQuote | DelegateApprovals):
+        elif isinstance(payload, LetterPayload | ShowHome | ProposeQuote | DelegateApprovals | CrmPayload):
             return _answered_at_terminal(operation, self._apart(tx, asked, payload, operation.team_id))
         else:
             return _answered_at_terminal(operation, self._change(tx, asked, payload, operation.aggregate_id))
@@ -214,6 +216,10 @@ class Decider:
             case ShowHome():
                 owed = effects.home(payload.user, team_id, now + payload.after_ms if payload.after_ms else None)
                 return Outcome("applied", {"code": "home", "text": words.home_follows()}, (owed,), retain_until=keep_until)
+            case SyncCrm():
+                return replace(_outcome(crm.sync()), retain_until=keep_until)
+            case ReconcileCrm():
+                return replace(_outcome(_reconciled(tx, asked, payload, now)), retain_until=keep_until)
             case _:
                 return replace(_outcome(self._letters.decide(tx, asked, payload, now)), retain_until=keep_until)
 
@@ -297,6 +303,14 @@ def _readable(tx: Tx, quote_id: str) -> Quote | None:
 
 # Refresh what the person looked at.
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
+
+
+def _reconciled(tx: Tx, asked: handlers.Asked, payload: ReconcileCrm, now: int) -> handlers.Decision:
+    conflict = crm_store.find(tx, payload.conflict)
+    decision = crm.reconcile(asked, payload, conflict)
+    if decision.kind == "applied":
+        crm_store.settle(tx, payload.conflict, payload.take, asked.actor, payload.reason.strip(), now)
+    return decision
 
 
 def _original(tx: Tx, payload: CloneQuote) -> Quote | None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
 from quotebot.approval_commands import EscalateApproval, ExpireApproval, RemindApprover
+from quotebot.crm_commands import CRM_AGGREGATE, SyncCrm
 from quotebot.domain.cron import parse_cron
-from quotebot.domain.schedule import DAY_MS, HOUR_MS, MINUTE_MS, Misfire, Once
+from quotebot.domain.schedule import DAY_MS, HOUR_MS, MINUTE_MS, Candidate, Every, Misfire, Once
 from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
 from quotebot.scheduler import Order, ScheduledJob
 from quotebot.store import schedule as store
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from ledger.database import Tx
-    from quotebot.domain.schedule import Candidate
     from quotebot.settings import Settings
 
 # What arrived while the quote, or the request, was valid is in the ledger by then: an ack's budget is 2.5 s at most.
@@ -35,6 +35,7 @@ def jobs(settings: Settings) -> tuple[ScheduledJob, ...]:
         approval_escalation(),
         approval_reminder(),
         stale_draft(settings.stale_draft_days, zone_named(settings.time_zone)),
+        *(() if settings.crm_sync_minutes is None else (crm_inbound_sync(settings.crm_sync_minutes),)),
     )
 
 
@@ -93,6 +94,21 @@ def approval_reminder() -> ScheduledJob:
         return RemindApprover(candidate.aggregate_id, int(candidate.part))
 
     return ScheduledJob("approval_reminder", Order.REMINDER, Once(), find, payload, Misfire.COALESCE, REMINDER_LATENESS_MS)
+
+
+def crm_inbound_sync(minutes: int) -> ScheduledJob:
+    """Read what changed in Salesforce. Of what was missed one reading stands for all: it begins where the last one ended."""
+    org = Candidate(CRM_AGGREGATE, 0, CRM_AGGREGATE, "")
+
+    def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
+        del tx, job, now, limit
+        return (org,)
+
+    def payload(candidate: Candidate, slot: int) -> SyncCrm:
+        del candidate, slot
+        return SyncCrm()
+
+    return ScheduledJob("crm_inbound_sync", Order.NOTICE, Every(minutes * MINUTE_MS), find, payload, Misfire.COALESCE)
 
 
 def stale_draft(days: int, zone: tzinfo) -> ScheduledJob:

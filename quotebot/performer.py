@@ -18,7 +18,7 @@ from ledger import keys
 from ledger.gates import Gate, family
 from ledger.records import Delivered, Effect, EffectIntent, FollowUps
 from quotebot import crm_owed, effects, figures, letter_words, words
-from quotebot.crm_updates import CrmUpdates
+from quotebot.crm_updates import CrmReader, CrmUpdates
 from quotebot.documents import Seller, quote_document
 from quotebot.domain import money
 from quotebot.domain.avoidance import avoidances
@@ -88,6 +88,8 @@ class QuotePerformer:
                 return await self._create_in_crm(effect)
             case effects.UPDATE:
                 return await self._update_crm(effect)
+            case effects.READ_CRM:
+                return await CrmReader(self._ledger, self._adapters.salesforce).perform(effect)
             case unknown:
                 raise AdapterError(Failure.INTERNAL, "unknown_class", f"This build cannot perform {unknown}.")
 
@@ -307,7 +309,11 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
         return FollowUps((_card_not_posted(tx, effect, now_ms),))
     letter = letter_drawn(tx, effect)
     if effect.effect_class == effects.UPDATE:
-        return FollowUps((*_update_told(tx, effect), *letter))
+        found = crm_owed.after_update(tx, effect, now_ms)
+        return FollowUps((*_update_told(tx, effect), *found.effects, *letter), found.events)
+    if effect.effect_class == effects.READ_CRM:
+        found = crm_owed.after_reading(tx, effect, now_ms)
+        return FollowUps((*found.effects, *letter), found.events)
     if effect.effect_class not in _LABELS or _looks_the_same(effect):
         return FollowUps(letter)
     root = store.root_effect_key(tx, effect.aggregate_id)
@@ -326,8 +332,17 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     if effect.effect_class == effects.RENDER and effect.state == "delivered":
         assert effect.result is not None  # noqa: S101 -- delivered
         owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
-        owed += crm_owed.document_owed(tx, effect, effect.result["sha256"])
+    if effect.state == "delivered":
+        owed += _in_crm(tx, effect)
     return FollowUps(tuple(owed))
+
+
+def _in_crm(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
+    """Owe what a delivered effect entails for its version's record, whichever of the two was there first."""
+    if effect.effect_class == effects.RENDER:
+        return crm_owed.document_owed(tx, effect)
+    quote = _quote_of(tx, effect) if effect.effect_class == effects.CRM else None
+    return () if quote is None else crm_owed.after_creation(tx, effect, quote)
 
 
 def _update_told(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:

@@ -27,6 +27,7 @@ RETRIES: Final[Mapping[str, int]] = {  # SPEC 5
     "slack.file": 5,
     "crm.create": 6,
     "crm.update": 6,
+    "crm.read": 6,
     "pdf.render": 2,
     "llm.extract": 3,
     "llm.summarize": 3,
@@ -39,6 +40,7 @@ CAP_MS: Final[Mapping[str, int]] = {  # SPEC 5: no drawn delay is longer, unless
     "slack.file": 30_000,
     "crm.create": 60_000,
     "crm.update": 60_000,
+    "crm.read": 60_000,
     "pdf.render": 3_000,
 }
 THROTTLED_CAP_MS: Final = 1_000  # the least after a 429 that names no wait

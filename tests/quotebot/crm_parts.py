@@ -83,7 +83,7 @@ class Crm:
         while True:
             while await self.step():
                 pass
-            due = await self.bench.ledger.next_effect_due_at(("crm.create", "crm.update", "crm.sync"))
+            due = await self.bench.ledger.next_effect_due_at(("crm.create", "crm.update", "crm.read"))
             if due is None:
                 return
             self.bench.clock.ms = max(due, self.bench.clock.ms)
