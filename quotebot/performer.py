@@ -308,12 +308,10 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     if effect.effect_class == effects.POST and effect.state == "failed" and effect.payload["what"] == "root":
         return FollowUps((_card_not_posted(tx, effect, now_ms),))
     letter = letter_drawn(tx, effect)
-    if effect.effect_class == effects.UPDATE:
-        found = crm_owed.after_update(tx, effect, now_ms)
-        return FollowUps((*_update_told(tx, effect), *found.effects, *letter), found.events)
-    if effect.effect_class == effects.READ_CRM:
-        found = crm_owed.after_reading(tx, effect, now_ms)
-        return FollowUps((*found.effects, *letter), found.events)
+    if effect.effect_class in (effects.UPDATE, effects.READ_CRM):
+        update = effect.effect_class == effects.UPDATE
+        found = (crm_owed.after_update if update else crm_owed.after_reading)(tx, effect, now_ms)
+        return FollowUps((*(_update_told(tx, effect) if update else ()), *found.effects, *letter), found.events)
     if effect.effect_class not in _LABELS or _looks_the_same(effect):
         return FollowUps(letter)
     root = store.root_effect_key(tx, effect.aggregate_id)
