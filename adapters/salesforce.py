@@ -252,6 +252,12 @@ class Salesforce:
         except ValueError as error:
             raise lost("unreadable", "its answer describes no object", trip.target, sent=True) from error
 
+    async def writable_fields(self, sobject: str) -> frozenset[str]:
+        """Return the names of the fields of an object that our login may fill in; empty when there is none. Raises AdapterError."""
+        described = await self.describe(sobject)
+        fields = () if described is None else described.fields.values()
+        return frozenset(field.name for field in fields if field.createable)
+
     async def close(self) -> None:
         """Cut what is running and end the threads. Calls after this fail as transient."""
         await self._calls.close()
