@@ -316,6 +316,7 @@ def _table(*lines: Policy) -> Mapping[str, Policy]:
 _SLACK = Backoff(0.25, 30)
 _CRM = Backoff(0.5, 60)
 _LLM = Backoff(0.3, 10)
+_DAY = DAY_SECONDS
 _WEEK = 7 * DAY_SECONDS
 _URL = 30 * MINUTE_SECONDS  # a response_url lives this long
 _4XX = "exhausted or terminal 4xx"
@@ -337,6 +338,7 @@ POLICIES: Mapping[str, Policy] = _table(
     Policy("slack.file",    "append",      5,      _SLACK,          "full",    60,     _WEEK,  4,      "thread",    _4XX),
     Policy("crm.create",    "keyed",       6,      _CRM,            "full",    20,     _WEEK,  4,      "quote",     _MAPS),
     Policy("crm.update",    "convergent",  6,      _CRM,            "full",    20,     _WEEK,  4,      "quote",     _MAPS),
+    Policy("crm.read",      "pure",        6,      _CRM,            "full",    20,     _DAY,   2,      "org",       _MAPS),
     Policy("pdf.render",    "pure",        2,      _steps(1, 3),    "none",    60,     _WEEK,  1,      "quote",     _SEEN),
     Policy("llm.extract",   "pure",        3,      _LLM,            "bounded", 30,     _WEEK,  4,      "operation", _HARD),
     Policy("llm.summarize", "pure",        3,      _LLM,            "bounded", 30,     _WEEK,  4,      "operation", _HARD),

@@ -21,6 +21,7 @@ from adapters.salesforce_errors import Refusal, Target, lost, refused
 from adapters.salesforce_graph import SalesforceLine, SalesforceQuote, checked_key, exact_json, graph_body, read_graph
 from adapters.salesforce_login import ClientCredentials, Credentials
 from adapters.salesforce_mapping import CrmMapping, default_mapping
+from adapters.salesforce_query import soql_moment
 from adapters.salesforce_transport import make_session
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["Salesforce", "SalesforceLine", "SalesforceQuote", "SalesforceRecord"]
 
 API_VERSION = "65.0"
+MODSTAMP = "SystemModstamp"
+CHANGES_MAX = 500  # records of one reading
+OVERLAP_SECONDS = 5
+RESERVED_WAIT_SECONDS = 900.0
 _OK = 200
 
 
@@ -64,6 +69,24 @@ class CrmDocument:
     file_name: str
     record_id: str
     content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedQuote:
+    """A record of ours that changed, by whoever's hand."""
+
+    record_id: str
+    key: str
+    status: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed since a moment. `modstamp` is the newest change's, empty when there is none; `more` is to be read from there."""
+
+    quotes: tuple[ChangedQuote, ...]
+    modstamp: str
+    more: bool
 
 
 class Salesforce:
@@ -185,6 +208,35 @@ class Salesforce:
             raise
         return True
 
+    async def changed_quotes(self, since: str, *, correlation_id: str) -> Changes:
+        """Return our records that changed since `since` (a SystemModstamp), the oldest change first. Raises AdapterError.
+
+        A little of what was read before is read again: changes that were made at once become visible one after the other.
+        """
+        mapping = self.mapping
+        target = Target("read what changed", mapping.quote)
+        names = ("Id", mapping.quote_key, mapping.status.field, MODSTAMP)
+        after = soql_moment(since, back_seconds=OVERLAP_SECONDS)
+        query = (
+            f"SELECT {', '.join(names)} FROM {mapping.quote} "  # noqa: S608 -- names of the mapping: API names only
+            f"WHERE {mapping.quote_key} != null AND {MODSTAMP} > {after} ORDER BY {MODSTAMP} ASC LIMIT {CHANGES_MAX}"
+        )
+        trip = Trip(correlation_id, target)
+        request = RestRequest("GET", "query", target, params={"q": query})
+        found = await self._calls.within_deadline(trip, self._calls.authorised(request, trip))
+        rows = found.get("records") if isinstance(found, dict) else None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise lost("unreadable", "its answer holds no records", target, sent=True)
+        changed = tuple(
+            ChangedQuote(str(row["Id"]), str(row[mapping.quote_key]), row.get(mapping.status.field) or None) for row in rows
+        )
+        newest = str(rows[-1][MODSTAMP]) if rows else ""
+        return Changes(changed, max(newest, since) if newest else "", more=len(rows) == CHANGES_MAX and newest > since)
+
+    def background_wait_seconds(self) -> float | None:
+        """Return how long (seconds) work that nobody waits for should leave the org alone: once per answer that asks for it."""
+        return RESERVED_WAIT_SECONDS if self._calls.spare_usage() else None
+
     async def describe(self, sobject: str) -> Described | None:
         """Return an object as the org describes it to our login, or None when there is none of that name. Raises AdapterError."""
         trip = Trip("describe", Target("read the fields", sobject))
@@ -199,6 +251,12 @@ class Salesforce:
             return read_described(answer)
         except ValueError as error:
             raise lost("unreadable", "its answer describes no object", trip.target, sent=True) from error
+
+    async def writable_fields(self, sobject: str) -> frozenset[str]:
+        """Return the names of the fields of an object that our login may fill in; empty when there is none. Raises AdapterError."""
+        described = await self.describe(sobject)
+        fields = () if described is None else described.fields.values()
+        return frozenset(field.name for field in fields if field.createable)
 
     async def close(self) -> None:
         """Cut what is running and end the threads. Calls after this fail as transient."""

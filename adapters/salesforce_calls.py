@@ -88,6 +88,13 @@ class SalesforceCalls:
         self._ended: str | None = None  # the session that could not be renewed last
         self._closed = False
         self.usage: ApiUsage | None = None
+        self._spared: ApiUsage | None = None  # what work that can wait has stood back for
+
+    def spare_usage(self) -> bool:
+        """Tell, once per answer that said so, whether the org's allowance is all but used."""
+        spared = self._spared
+        usage, self._spared = self.usage, self.usage
+        return usage is not None and usage is not spared and usage.reserved
 
     async def within_deadline(self, trip: Trip, work: Awaitable[T], *, seconds: float | None = None) -> T:
         """Await the work, for `seconds` at most (the client's own deadline without). Raises AdapterError when it takes longer."""

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from faults.lab.steps import (
     MANAGER,
     REP,
+    ChangesCrm,
     Clicks,
     Configures,
     Dies,
@@ -109,8 +110,12 @@ def _approved() -> list[Step]:
     return [*_submitted(), Clicks("approval.approve", MANAGER), Settles()]
 
 
+def _to_sent() -> list[Step]:
+    return [Types(f"finalize {QUOTE}"), Settles(), Types(f"sent {QUOTE} to buyer@acme.example"), Settles()]
+
+
 def _sent() -> list[Step]:
-    return [*_approved(), Types(f"finalize {QUOTE}"), Settles(), Types(f"sent {QUOTE} to buyer@acme.example"), Settles()]
+    return [*_approved(), *_to_sent()]
 
 
 def _lost() -> list[Step]:
@@ -233,6 +238,12 @@ STORIES: Final = (
         lambda: [*_announced(), Clicks("letter.discard", OPERATOR, channel=OPS)],
     ),
     Story("send again", lambda: [Stops(), Operates("resolve_send_again"), Starts(), Settles()], _dead_crm),
+    Story("read what changed in Salesforce", _day, lambda: [Configures({"crm_sync_minutes": 15}), *_sent(), Stops(), Waits(3600)]),
+    Story(
+        "settle a difference with Salesforce",
+        lambda: [Stops(), Operates("reconcile"), Starts(), Settles()],
+        lambda: [*_approved(), ChangesCrm({"Status": "In Review"}), *_to_sent()],
+    ),
     Story("pause", lambda: [Operates("pause"), Starts(), Settles()], lambda: [*_submitted(), Stops()]),
     Story("cancel", lambda: [Operates("cancel_waiting", alone=True), Starts(), Settles()], _owed_to_crm),
     Story(

@@ -21,6 +21,7 @@ from quotebot.approval_commands import (
     RemindApprover,
     SlotCommand,
 )
+from quotebot.crm_commands import CrmPayload, ReconcileCrm, SyncCrm
 from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.price_requests import canonical_request, parse_request
 from quotebot.domain.remarks import Remark
@@ -245,7 +246,7 @@ LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | Accept
 ScheduledPayload = ExpireQuote | NoteStaleDraft  # what the scheduler asks for
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
 QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard  # about a quote that exists
-ApartPayload = DelegateApprovals | ProposeQuote | ReadingPayload | ShowHome | LetterPayload  # about no quote
+ApartPayload = DelegateApprovals | ProposeQuote | ReadingPayload | ShowHome | LetterPayload | CrmPayload  # about no quote
 Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | ApartPayload | QuotePayload
 
 REGISTRY: Final[Mapping[str, type[Payload]]] = {
@@ -258,6 +259,7 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
         *(ExpireQuote, NoteStaleDraft),
         *(RefreshCard, ShowHome),
         *(AnnounceLetter, RetryLetter, DiscardLetter),
+        *(SyncCrm, ReconcileCrm),
     )
 }
 

@@ -117,6 +117,9 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     await RulesetChanges(ledger).begin(rules.ruleset)
     performer = build_performer(settings, ledger, outside.adapters)
     metrics = Metrics()
+    salesforce = outside.adapters.salesforce
+    if salesforce is not None:
+        metrics.watch_crm(lambda: salesforce.usage)
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
     directory = Directory(ledger, outside.adapters.slack)
     precedence = Precedence(ports.clock)

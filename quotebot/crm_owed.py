@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ledger.records import Effect
-from quotebot import effects
+from ledger.records import AuditEvent, Effect, FollowUps
+from quotebot import crm_words, effects
+from quotebot.domain.crm_conflicts import Difference
 from quotebot.domain.crm_fields import FieldVerdict, status_of
+from quotebot.store import crm as store
+from quotebot.store import quotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,30 +37,45 @@ def told_before(earlier: Iterable[Effect], version: int) -> set[str]:
 
 
 def status_owed(tx: Tx, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:
-    """Owe what a decision changed about versions that Salesforce has, or will have."""
+    """Owe what a decision changed about versions that Salesforce has. One that it will have is told by `after_creation`."""
     if before.version != after.version:
-        return _owed(tx, after.quote_id, before.version, "superseded")
+        return _status(tx, before.quote_id, before.version, "superseded")
     old, new = status_of(before), status_of(after)
-    return () if old == new else _owed(tx, after.quote_id, after.version, new)
+    return () if old == new else _status(tx, after.quote_id, after.version, new)
 
 
-def document_owed(tx: Tx, effect: Effect, sha256: str) -> tuple[EffectIntent, ...]:
-    """Owe a rendered PDF to the record of its version."""
-    create = _creation(tx, effect.aggregate_id, effect.payload["version"])
-    if create is None:
+def document_owed(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
+    """Owe a rendered PDF to the record of its version, when it is there."""
+    version, sha256 = effect.payload["version"], (effect.result or {})["sha256"]
+    if creation_of(tx, effect.aggregate_id, version) is None:
         return ()
-    return (effects.document_in_crm(effect.aggregate_id, effect.payload["version"], sha256, create.effect_key),)
+    return (effects.document_in_crm(effect.aggregate_id, version, sha256),)
 
 
-def _owed(tx: Tx, quote_id: str, version: int, status: str) -> tuple[EffectIntent, ...]:
-    create = _creation(tx, quote_id, version)
-    return () if create is None else (effects.status_in_crm(quote_id, version, status, create.effect_key),)
+def after_creation(tx: Tx, effect: Effect, version: Quote) -> tuple[EffectIntent, ...]:
+    """Owe what came before the record: the PDF that was rendered meanwhile, and how far its version is by now."""
+    status = status_of(version)
+    told = () if status == "approved" else (effects.status_in_crm(effect.aggregate_id, version.version, status),)
+    for earlier in reversed(effects_of(tx, effect.aggregate_id)):
+        rendered = earlier.effect_class == effects.RENDER and earlier.payload["version"] == version.version
+        if rendered and earlier.state == "delivered" and earlier.result is not None:
+            return (*told, effects.document_in_crm(effect.aggregate_id, version.version, earlier.result["sha256"]))
+    return told
 
 
-def _creation(tx: Tx, quote_id: str, version: int) -> Effect | None:
-    """Return the effect that writes a version's record, unless nobody wants it any more."""
-    found = [each for each in effects_of(tx, quote_id) if each.effect_class == effects.CRM and each.payload["version"] == version]
-    return found[-1] if found and found[-1].state not in ("discarded", "superseded") else None
+def _status(tx: Tx, quote_id: str, version: int, status: str) -> tuple[EffectIntent, ...]:
+    there = creation_of(tx, quote_id, version) is not None
+    return (effects.status_in_crm(quote_id, version, status),) if there else ()
+
+
+def creation_of(tx: Tx, quote_id: str, version: int) -> Effect | None:
+    """Return the effect that made a version's record, or None while there is none."""
+    made = [
+        each
+        for each in effects_of(tx, quote_id)
+        if each.effect_class == effects.CRM and each.payload["version"] == version and each.state == "delivered"
+    ]
+    return made[-1] if made else None
 
 
 def effects_of(tx: Tx, quote_id: str) -> list[Effect]:
@@ -68,3 +86,44 @@ def effects_of(tx: Tx, quote_id: str) -> list[Effect]:
 def label_of(effect: Effect) -> str:
     """Return what people call it."""
     return "The PDF in Salesforce" if effect.payload["what"] == DOCUMENT else "The status in Salesforce"
+
+
+def after_update(tx: Tx, effect: Effect, now: int) -> FollowUps:
+    """Put into the reconcile queue what an update left alone, and close there what it settled."""
+    result = effect.result or {}
+    if effect.state != "delivered" or "verdict" not in result:
+        return FollowUps()
+    field, version = result["field"], effect.payload["version"]
+    if result["verdict"] != FieldVerdict.ASK:
+        store.over(tx, effect.aggregate_id, version, field, now)
+        return FollowUps()
+    found = Difference(effect.aggregate_id, version, result["record_id"], field, result["ours"], result["theirs"])
+    return _told(tx, [found], now)
+
+
+def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:
+    """Remember how far was read, and what was found; nothing when another reading was first."""
+    result = effect.result or {}
+    if effect.state != "delivered" or not result.get("read"):
+        return FollowUps()
+    if not store.move_cursor(tx, result["object"], result["came_from"], result["modstamp"], now):
+        return FollowUps()
+    for quote_id, version in result["agreed"]:
+        store.over(tx, quote_id, version, result["field"], now)
+    told = _told(tx, [Difference(**each) for each in result["found"]], now)
+    more = (effects.read_crm(effect.aggregate_id),) if result["more"] else ()
+    return FollowUps((*told.effects, *more), told.events)
+
+
+def _told(tx: Tx, differences: Iterable[Difference], now: int) -> FollowUps:
+    """Keep differences; what is news is said in the quote's thread and in the audit."""
+    owed: list[EffectIntent] = []
+    events: list[AuditEvent] = []
+    for each in differences:
+        conflict = store.keep(tx, each, now)
+        if conflict is not None:
+            root = quotes.root_effect_key(tx, each.quote_id)
+            owed.append(effects.notice(each.quote_id, root, crm_words.found(conflict)))
+            facts = {"field": each.field, "version": each.version, "record_id": each.record_id, "conflict": conflict.id}
+            events.append(AuditEvent("crm.conflict_found", each.quote_id, after=facts))
+    return FollowUps(tuple(owed), tuple(events))

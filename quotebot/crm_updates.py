@@ -1,28 +1,36 @@
 """What follows in Salesforce after a version's record was made: how far the version is, and its PDF.
 
-Both are written from the state of the moment of the call, so writing them twice, late or again converges; both wait for the record
-itself. What a person changed meanwhile is left alone, or put to the operators, as the mapping's ownership says.
+Both are written from the state of the moment of the call, so writing them twice, late or again converges; both are owed once the
+record is there. What a person changed meanwhile is left alone, or put to the operators, as the mapping's ownership says.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce import CrmDocument
 from ledger.records import Delivered
 from quotebot.crm_owed import DOCUMENT, effects_of, told_before
+from quotebot.domain.crm_conflicts import Difference
 from quotebot.domain.crm_fields import FieldVerdict, judge, status_of
+from quotebot.store import crm as store
+from quotebot.store import quotes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from adapters.salesforce import Salesforce
+    from adapters.salesforce import ChangedQuote, Salesforce
+    from adapters.salesforce_mapping import CrmMapping
+    from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.records import Effect
     from quotebot.domain.quotes import Quote
 
+_KEY: Final = re.compile(r"(?P<ledger>[A-Za-z0-9-]+)_(?P<quote>Q-[0-9]{4}-[0-9]{4,})_v(?P<version>[0-9]{1,9})")
 TITLE_DIGITS: Final = 12  # of a document's checksum in its title
 
 
@@ -70,7 +78,9 @@ class CrmUpdates:
         if quote.superseded:
             title = document_title(quote, None)
             await self.salesforce.retitle(f"{key}_pdf", title, correlation_id=effect.correlation_id)
-        result = {"record_id": record_id, "status": status, "verdict": verdict.value, "ours": ours, "theirs": theirs}
+        field = status_field(self.salesforce.mapping)
+        found = {"field": field, "ours": ours, "theirs": theirs, "verdict": verdict.value}
+        result = {"record_id": record_id, "status": status, **found}
         return Delivered(record_id, result, already_there=verdict is FieldVerdict.THERE)
 
     async def _attach(self, effect: Effect, quote: Quote, key: str, record_id: str) -> Delivered:
@@ -85,6 +95,75 @@ class CrmUpdates:
         )
         attached = await self.salesforce.attach(document, correlation_id=effect.correlation_id)
         return Delivered(attached.record_id, {"record_id": attached.record_id}, already_there=not attached.created)
+
+
+@dataclass(frozen=True, slots=True)
+class CrmReader:
+    """Performs crm.read: which records of ours changed, and which of them hold what we may not overwrite."""
+
+    ledger: Ledger
+    salesforce: Salesforce | None
+
+    async def perform(self, effect: Effect) -> Delivered:
+        """Read on from where the last reading ended. Raises AdapterError."""
+        if self.salesforce is None:
+            raise AdapterError(Failure.AUTH, "not_configured", "Salesforce is not configured: it cannot be read.")
+        spare = self.salesforce.background_wait_seconds()
+        if spare is not None:
+            message = "Most of the org's daily allowance of calls is used: what is left is kept for quotes."
+            raise AdapterError(Failure.THROTTLED, "allowance_reserved", message, retry_after_seconds=spare)
+        sobject = self.salesforce.mapping.quote
+        came_from, ledger_id = await self.ledger.database.read(lambda tx: (store.cursor(tx, sobject), _ledger_id(tx)))
+        since = came_from or _moment(effect.created_at)
+        changes = await self.salesforce.changed_quotes(since, correlation_id=effect.correlation_id)
+        looked = await self.ledger.database.read(lambda tx: [self._look(tx, each, ledger_id) for each in changes.quotes])
+        result = {
+            "read": True,
+            "object": sobject,
+            "came_from": came_from,
+            "modstamp": changes.modstamp or since,
+            "field": status_field(self.salesforce.mapping),
+            "agreed": [[one.quote_id, one.version] for one, asks in filter(None, looked) if not asks],
+            "found": [asdict(one) for one, asks in filter(None, looked) if asks],
+            "more": changes.more,
+        }
+        return Delivered(None, result)
+
+    def _look(self, tx: Tx, changed: ChangedQuote, ledger_id: str) -> tuple[Difference, bool] | None:
+        """Compare one record with its version; None when it is none of ours."""
+        assert self.salesforce is not None  # noqa: S101 -- asked for by `perform`
+        mapping = self.salesforce.mapping.status
+        match = _KEY.fullmatch(changed.key)
+        if match is None or match["ledger"] != ledger_id:
+            return None
+        quote_id, version = match["quote"], int(match["version"])
+        quote = quotes.load_version(tx, quote_id, version)
+        if quote is None:
+            return None
+        ours = mapping.words[status_of(quote)]
+        expected = {mapping.words[name] for name in told_before(effects_of(tx, quote_id), version)}
+        verdict = judge(mapping.owner, ours, changed.status, expected)
+        difference = Difference(
+            quote_id, version, changed.record_id, status_field(self.salesforce.mapping), ours, changed.status or ""
+        )
+        return difference, verdict is FieldVerdict.ASK
+
+
+def status_field(mapping: CrmMapping) -> str:
+    """Return the name of the field that says how far a version is, as people are told it."""
+    return f"{mapping.quote}.{mapping.status.field}"
+
+
+def _ledger_id(tx: Tx) -> str:
+    row = tx.one("meta", name="ledger_id")
+    assert row is not None  # noqa: S101 -- written by the first migration
+    found: str = row["value"]
+    return found
+
+
+def _moment(at_ms: int) -> str:
+    """Return a moment as Salesforce writes it: nothing that changed before the first reading was asked for is of interest."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, tz=UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}+0000"
 
 
 def document_title(quote: Quote, sha256: str | None) -> str:

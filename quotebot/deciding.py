@@ -23,10 +23,11 @@ from quotebot.commands import (
     SubmitQuote,
     parse_stored,
 )
+from quotebot.crm_commands import CrmPayload, ReconcileCrm, SyncCrm
 from quotebot.crm_owed import status_owed
 from quotebot.domain.lifecycle import is_final
 from quotebot.domain.quotes import parse_quote_id
-from quotebot.handlers import approvals, escalation, expiry, lifecycle
+from quotebot.handlers import approvals, crm, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
 from quotebot.handlers.outsiders import turned_away
 from quotebot.letter_work import LetterWork
@@ -34,6 +35,7 @@ from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft,
 from quotebot.reading_commands import AnswerMessage, ReadingPayload, ReadMessage
 from quotebot.reading_work import ReadingWork
 from quotebot.store import approvals as approval_store
+from quotebot.store import crm as crm_store
 from quotebot.store import letters as letter_store
 from quotebot.store import people, readings, schedule, versions
 from quotebot.store import quotes as store
@@ -115,7 +117,7 @@ class Decider:
             outcome = self._create_by_form(tx, asked, payload, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
-        elif isinstance(payload, LetterPayload | ShowHome | ProposeQuote | ReadingPayload | DelegateApprovals):
+        elif isinstance(payload, LetterPayload | ShowHome | ProposeQuote | ReadingPayload | DelegateApprovals | CrmPayload):
             return _answered_at_terminal(operation, self._apart(tx, asked, payload, operation.team_id))
         else:
             return _answered_at_terminal(operation, self._change(tx, asked, payload, operation.aggregate_id))
@@ -203,7 +205,7 @@ class Decider:
             approval_store.delegate(tx, asked.operation_key, asked.team_id, payload, asked.received_at)
         return replace(_outcome(decision), retain_until=max(payload.until, now) + KEEP_REFUSED_MS)
 
-    def _apart(self, tx: Tx, asked: handlers.Asked, payload: ApartPayload, team_id: str) -> Outcome:
+    def _apart(self, tx: Tx, asked: handlers.Asked, payload: ApartPayload, team_id: str) -> Outcome:  # noqa: PLR0911 -- one per kind
         """Decide what is about no quote."""
         now = self._now_ms()
         keep_until = now + KEEP_REFUSED_MS
@@ -218,6 +220,10 @@ class Decider:
             case ShowHome():
                 owed = effects.home(payload.user, team_id, now + payload.after_ms if payload.after_ms else None)
                 return Outcome("applied", {"code": "home", "text": words.home_follows()}, (owed,), retain_until=keep_until)
+            case SyncCrm():
+                return replace(_outcome(crm.sync()), retain_until=keep_until)
+            case ReconcileCrm():
+                return replace(_outcome(_reconciled(tx, asked, payload, now)), retain_until=keep_until)
             case _:
                 return replace(_outcome(self._letters.decide(tx, asked, payload, now)), retain_until=keep_until)
 
@@ -310,6 +316,14 @@ def _readable(tx: Tx, quote_id: str) -> Quote | None:
 
 # Refresh what the person looked at.
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
+
+
+def _reconciled(tx: Tx, asked: handlers.Asked, payload: ReconcileCrm, now: int) -> handlers.Decision:
+    conflict = crm_store.find(tx, payload.conflict)
+    decision = crm.reconcile(asked, payload, conflict)
+    if decision.kind == "applied":
+        crm_store.settle(tx, payload.conflict, payload.take, asked.actor, payload.reason.strip(), now)
+    return decision
 
 
 def _original(tx: Tx, payload: CloneQuote) -> Quote | None:

@@ -22,6 +22,7 @@ CRM: Final = "crm.create"
 EXTRACT: Final = "llm.extract"
 SUMMARIZE: Final = "llm.summarize"
 UPDATE: Final = "crm.update"
+READ_CRM: Final = "crm.read"
 
 RESPONSE_URL_MS: Final = 29 * 60_000  # Slack gives a response_url 30 minutes
 
@@ -124,21 +125,26 @@ def summarize(quote_id: str, version: int) -> EffectIntent:
     return _intent(SUMMARIZE, quote_id, quote_id, {"quote_id": quote_id, "version": version})
 
 
-def status_in_crm(quote_id: str, version: int, status: str, create_key: str, *, instead_of: tuple[str, ...] = ()) -> EffectIntent:
-    """Tell Salesforce how far a version is. A newer status makes this one needless.
+def status_in_crm(quote_id: str, version: int, status: str, *, instead_of: tuple[str, ...] = ()) -> EffectIntent:
+    """Tell Salesforce how far a version is whose record it has. A newer status makes this one needless.
 
     What is written is the status of that moment; `status` says what it was when this was owed. `instead_of` are values of the field
     that an operator lets us overwrite.
     """
     content: dict[str, Any] = {"quote_id": quote_id, "version": version, "what": "status", "status": status}
     content |= {"instead_of": list(instead_of)} if instead_of else {}
-    return _intent(UPDATE, quote_id, quote_id, content, after=create_key, supersede_key=f"crm-status:{quote_id}:v{version}")
+    return _intent(UPDATE, quote_id, quote_id, content, supersede_key=f"crm-status:{quote_id}:v{version}")
 
 
-def document_in_crm(quote_id: str, version: int, sha256: str, create_key: str) -> EffectIntent:
+def document_in_crm(quote_id: str, version: int, sha256: str) -> EffectIntent:
     """Attach a rendered PDF to the record of its version."""
     content = {"quote_id": quote_id, "version": version, "what": "document", "sha256": sha256}
-    return _intent(UPDATE, quote_id, quote_id, content, after=create_key)
+    return _intent(UPDATE, quote_id, quote_id, content)
+
+
+def read_crm(aggregate_id: str) -> EffectIntent:
+    """Read what changed in Salesforce since it was read last. A newer one makes this one needless."""
+    return _intent(READ_CRM, aggregate_id, aggregate_id, {"what": "changes"}, supersede_key="crm-read")
 
 
 def _intent(

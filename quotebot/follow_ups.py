@@ -37,7 +37,11 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:  # noqa: PLR09
         case effects.POST if effect.payload["what"] == "root":
             return _root_follows(tx, effect, now_ms)
         case effects.UPDATE:
-            return FollowUps((*_update_told(tx, effect), *letter_drawn(tx, effect)))
+            found = crm_owed.after_update(tx, effect, now_ms)
+            return FollowUps((*_update_told(tx, effect), *found.effects, *letter_drawn(tx, effect)), found.events)
+        case effects.READ_CRM:
+            found = crm_owed.after_reading(tx, effect, now_ms)
+            return FollowUps((*found.effects, *letter_drawn(tx, effect)), found.events)
         case effects.RENDER | effects.FILE | effects.CRM if not _looks_the_same(effect):
             return FollowUps((*_of_a_deal(tx, effect), *letter_drawn(tx, effect)))
         case _:
@@ -72,8 +76,16 @@ def _of_a_deal(tx: Tx, effect: Effect) -> list[EffectIntent]:
     if effect.effect_class == effects.RENDER and effect.state == "delivered":
         assert effect.result is not None  # noqa: S101 -- delivered
         owed.append(effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root))
-        owed += crm_owed.document_owed(tx, effect, effect.result["sha256"])
+    if effect.state == "delivered":
+        owed += _in_crm(tx, effect)
     return owed
+
+
+def _in_crm(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
+    """Owe what a delivered effect entails for its version's record, whichever of the two was there first."""
+    if effect.effect_class == effects.RENDER:
+        return crm_owed.document_owed(tx, effect)
+    return crm_owed.after_creation(tx, effect, _owing(tx, effect)) if effect.effect_class == effects.CRM else ()
 
 
 def _update_told(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
 from quotebot.approval_commands import EscalateApproval, ExpireApproval, RemindApprover
+from quotebot.crm_commands import CRM_AGGREGATE, SyncCrm
 from quotebot.domain.cron import parse_cron
-from quotebot.domain.schedule import DAY_MS, HOUR_MS, MINUTE_MS, Misfire, Once
+from quotebot.domain.schedule import DAY_MS, HOUR_MS, MINUTE_MS, Candidate, Every, Misfire, Once
 from quotebot.effects import EXTRACT
 from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
 from quotebot.reading_commands import ANSWER_MS, AnswerMessage
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from ledger.database import Tx
-    from quotebot.domain.schedule import Candidate
     from quotebot.settings import Settings
 
 # What arrived while the quote, or the request, was valid is in the ledger by then: an ack's budget is 2.5 s at most.
@@ -39,6 +39,7 @@ def jobs(settings: Settings) -> tuple[ScheduledJob, ...]:
         approval_reminder(),
         reading_answer(),
         stale_draft(settings.stale_draft_days, zone_named(settings.time_zone)),
+        *(() if settings.crm_sync_minutes is None else (crm_inbound_sync(settings.crm_sync_minutes),)),
     )
 
 
@@ -110,6 +111,21 @@ def reading_answer() -> ScheduledJob:
         return AnswerMessage(candidate.aggregate_id)
 
     return ScheduledJob("reading_answer", Order.ANSWER, Once(), find, payload, Misfire.COALESCE)
+
+
+def crm_inbound_sync(minutes: int) -> ScheduledJob:
+    """Read what changed in Salesforce. Of what was missed one reading stands for all: it begins where the last one ended."""
+    org = Candidate(CRM_AGGREGATE, 0, CRM_AGGREGATE, "")
+
+    def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
+        del tx, job, now, limit
+        return (org,)
+
+    def payload(candidate: Candidate, slot: int) -> SyncCrm:
+        del candidate, slot
+        return SyncCrm()
+
+    return ScheduledJob("crm_inbound_sync", Order.NOTICE, Every(minutes * MINUTE_MS), find, payload, Misfire.COALESCE)
 
 
 def stale_draft(days: int, zone: tzinfo) -> ScheduledJob:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,7 +17,7 @@ from prometheus_client.registry import Collector
 from ledger.gates import family
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ledger.database import Health
@@ -42,6 +43,20 @@ BY_CLASS: Final = frozenset({"attempts", "retry_attempts"})
 _SOURCES: Final = {"slash_commands": "slack_slash", "interactive": "slack_interactive", "events_api": "slack_event"}
 PAGE_SECONDS: Final = 15.0  # how often the bot writes its page
 STALE_SECONDS: Final = 60.0  # an older page is that of a bot that is gone
+
+
+class Allowance(Protocol):
+    """How much of something is used."""
+
+    @property
+    def used(self) -> int:
+        """So much."""
+        ...
+
+    @property
+    def allowed(self) -> int:
+        """Of so much."""
+        ...
 
 
 class Metrics:
@@ -75,6 +90,21 @@ class Metrics:
     def observe_pdf(self, seconds: float) -> None:
         """Note how long one rendering took."""
         self._pdf.observe(seconds)
+
+    def watch_crm(self, usage: Callable[[], Allowance | None]) -> None:
+        """Show how much of Salesforce's allowance of calls is used, as it last said; 0 of 0 before it did."""
+        words = {
+            "used": "Calls of the last 24 hours, by every client of the org.",
+            "allowed": "Calls the org may make in 24 hours.",
+        }
+
+        def shown(name: str) -> float:
+            found = usage()
+            return 0.0 if found is None else float(getattr(found, name))
+
+        for name, said in words.items():
+            gauge = Gauge(f"quotebot_crm_api_calls_{name}", said, registry=self.registry)
+            gauge.set_function(partial(shown, name))
 
     def count_connection(self) -> None:
         """Note that a socket was opened."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
+import structlog
 
 from adapters.artefacts import Artefacts
 from adapters.pdf import PdfRenderer
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
 
     from adapters.policies import Policy
     from adapters.salesforce import Salesforce
+    from adapters.salesforce_limits import ApiUsage
     from adapters.salesforce_login import Credentials
     from adapters.salesforce_mapping import CrmMapping
     from ledger.ledger import Ledger
     from quotebot.settings import Settings
 
 NO_KEY: Final = "none"  # the library insists on one; a server that wants none does not look at it
+
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,22 @@ def _salesforce(settings: Settings, line: Policy) -> Salesforce | None:
         ca_file=settings.salesforce_ca_file,
         timeout_seconds=line.timeout_seconds,
         threads=line.concurrency,
+        watch=AllowanceWatch(),
     )
+
+
+class AllowanceWatch:
+    """Says once in the log when the org's allowance of calls runs short, and again when it has recovered and runs short again."""
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def __call__(self, usage: ApiUsage) -> None:
+        """Look at what an answer said; called in a worker thread."""
+        if usage.warns and not self._warned:
+            what = "see who else calls the org, or ask for more; new quotes are written as long as there is any"
+            log.warning("crm.allowance_short", used=usage.used, allowed=usage.allowed, do=what)
+        self._warned = usage.warns
 
 
 def crm_mapping(settings: Settings) -> CrmMapping:

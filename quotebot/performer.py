@@ -16,7 +16,7 @@ from ledger import keys
 from ledger.gates import Gate, family
 from ledger.records import Delivered, Effect, FollowUps, Settlement
 from quotebot import effects, figures, roots, words
-from quotebot.crm_updates import CrmUpdates
+from quotebot.crm_updates import CrmReader, CrmUpdates
 from quotebot.document_effects import DocumentEffects
 from quotebot.documents import file_title
 from quotebot.domain import money
@@ -105,6 +105,8 @@ class QuotePerformer:
                 return await self._ask_model(effect)
             case effects.UPDATE:
                 return await self._update_crm(effect)
+            case effects.READ_CRM:
+                return await CrmReader(self._ledger, self._adapters.salesforce).perform(effect)
             case unknown:
                 raise AdapterError(Failure.INTERNAL, "unknown_class", f"This build cannot perform {unknown}.")
 

@@ -171,6 +171,9 @@ class Settings(BaseSettings):
         validation_alias="SALESFORCE_CA_FILE",
         description="PEM file of the authority that signs the org's certificate, if private",
     )
+    crm_sync_minutes: Annotated[int, Field(ge=1, le=1440)] | None = Field(
+        None, description="How often to read what people changed in Salesforce; without it that is noticed at the next write only"
+    )
     salesforce_mapping: Annotated[Path, AfterValidator(_usable_mapping)] | None = Field(
         None, description="TOML file with your org's own objects and fields; docs/salesforce.md has the one that is built in"
     )

@@ -14,12 +14,14 @@ from ledger.retention import purge
 from quotebot import restoring
 from quotebot.backups import folder_of, make_backup
 from quotebot.cli import letters, ops, quote_work
+from quotebot.crm_commands import CRM_AGGREGATE, ReconcileCrm
 from quotebot.domain.ruleset_sheets import edited, read_rows, to_sheets
 from quotebot.domain.rulesets import parse_ruleset
 from quotebot.lifecycle_commands import CancelQuote
 from quotebot.opening import dead_letters, load_rules, open_ledger
 from quotebot.ruleset_changes import Import, RulesetChanges, Who
 from quotebot.sandbox.slack.directory import TEAM_ID
+from quotebot.store import crm as crm_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -115,6 +117,18 @@ async def cancel_quote(settings: Settings, clock: LabClock, trap: Trap) -> None:
             await quote_work.execute_alone(settings, operation.id, clock, engine(trap))
 
 
+async def reconcile(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot crm reconcile apply --take ours --as U0REP --request-id r1` of every difference, with no bot running."""
+    asked = quote_work.Options("U0REP", "r1", json_output=True)
+    async with terminal(settings, clock, trap) as ledger:
+        for conflict in await ledger.database.read(lambda tx: crm_store.listed(tx, 10, everything=True)):
+            payload = ReconcileCrm(conflict.id, "ours", conflict.difference.theirs, REASON)
+            deed = quote_work.Deed(payload, CRM_AGGREGATE, None, TEAM_ID, ("crm reconcile", conflict.id))
+            operation = (await quote_work.reserve(ledger, deed, asked)).operation
+            if not quote_work.has_ended(operation):
+                await quote_work.execute_alone(settings, operation.id, clock, engine(trap))
+
+
 async def change_ruleset(settings: Settings, clock: LabClock, trap: Trap) -> None:
     """`quotebot catalog import`, `discard`, `import` and `activate`: the one that is active at the end asks more for Pro."""
     sample = load_rules(settings).ruleset
@@ -180,5 +194,6 @@ OPERATORS: Final[Mapping[str, Callable[[Settings, LabClock, Trap], Awaitable[Non
         change_ruleset,
         backup,
         restore,
+        reconcile,
     )
 }

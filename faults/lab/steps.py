@@ -279,6 +279,22 @@ class Weather:
 
 
 @dataclass(slots=True)
+class ChangesCrm:
+    """A person in Salesforce changes the newest quote's record."""
+
+    values: dict[str, object]
+
+    def do(self, cell: Cell) -> None:
+        """Change it."""
+        org = cell.world.salesforce._org  # noqa: SLF001 -- the stand-in has no hands of its own
+        *_, record = cell.world.salesforce.records("Quote")
+        org.update(org.sobject("Quote"), str(record["Id"]), self.values)
+
+    def again(self, cell: Cell) -> None:
+        """It is changed."""
+
+
+@dataclass(slots=True)
 class Stops:
     """The bot is asked to end."""
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from quotebot.cli import exits
+from quotebot.cli import exits, letters, opened
 from quotebot.cli.config import assignments
 from quotebot.cli.tables import print_table
 
 if TYPE_CHECKING:
     from adapters.salesforce_describe import Finding
     from adapters.salesforce_mapping import CrmMapping
+    from ledger.database import Tx
+    from quotebot.domain.crm_conflicts import Conflict
 
 app = App(name="crm", help="See whether Salesforce takes what is written to it.")
 
@@ -54,6 +56,113 @@ async def check(
     else:
         _tell(found)
     return exits.CONFIG if found else exits.OK
+
+
+reconcile = App(name="reconcile", help="Settle what people changed in Salesforce and the bot may not overwrite.")
+app.command(reconcile)
+
+
+@reconcile.command(name="list")
+async def list_(
+    *,
+    everything: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    limit: int = 100,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """List the differences that wait for a decision, the newest first.
+
+    Parameters
+    ----------
+    everything
+        The settled ones too.
+    limit
+        At most so many.
+    json_output
+        Print JSON.
+    """
+    from quotebot.store import crm as store  # noqa: PLC0415 -- see root.py
+
+    async with opened.existing_ledger() as ledger:
+        found = await ledger.database.read(lambda tx: store.listed(tx, max(1, limit), everything=everything))
+    if json_output:
+        print(json.dumps({"schema_version": 1, "conflicts": [asdict(each) for each in found]}, indent=2))
+    elif not found:
+        exits.complain("No difference waits for a decision.")
+    else:
+        print_table(
+            ("ID", "QUOTE", "FIELD", "OURS", "THEIRS", "FOUND", "STATE"),
+            [
+                (
+                    str(each.id),
+                    f"{each.difference.quote_id} v{each.difference.version}",
+                    each.difference.field,
+                    each.difference.ours,
+                    each.difference.theirs,
+                    letters.time_words(each.found_at),
+                    each.state if each.decided_by is None else f"{each.state}, by {each.decided_by}",
+                )
+                for each in found
+            ],
+        )
+    return exits.OK
+
+
+@reconcile.command
+async def apply(
+    conflict: int,
+    /,
+    *,
+    take: Literal["ours", "theirs"],
+    reason: str,
+    user: Annotated[str | None, Parameter(name="--as")] = None,
+    request_id: str | None = None,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Settle one difference: write the quote's own status, or leave what people in Salesforce put there.
+
+    Only the value you were shown is overwritten: one that changed meanwhile comes back to the list.
+
+    Parameters
+    ----------
+    conflict
+        Its number in the list.
+    take
+        ours: write the quote's status; theirs: leave it as it is.
+    reason
+        Why, for the audit.
+    user
+        The Slack user for whom you act, e.g. U0OPS.
+    request_id
+        Give it again and nothing is done twice.
+    json_output
+        Print JSON.
+    """
+    from quotebot.cli import quote_work  # noqa: PLC0415 -- see root.py
+    from quotebot.crm_commands import CRM_AGGREGATE, ReconcileCrm  # noqa: PLC0415 -- see root.py
+
+    try:
+        asked = quote_work.options(user, request_id, json_output=json_output)
+    except quote_work.UsageError as error:
+        exits.complain(str(error))
+        return exits.USAGE
+    async with opened.existing_ledger() as ledger:
+        found, team_id = await ledger.database.read(lambda tx: _conflict(tx, conflict))
+        if found is None:
+            exits.complain(f"There is no difference {conflict}. Nothing was changed. See: quotebot crm reconcile list")
+            return exits.NOTHING_MATCHED
+        payload = ReconcileCrm(conflict, take, found.difference.theirs, reason)
+        deed = quote_work.Deed(payload, CRM_AGGREGATE, None, team_id, ["crm reconcile", conflict, take, reason])
+        return await quote_work.carry_out(ledger, deed, asked)
+
+
+def _conflict(tx: Tx, conflict_id: int) -> tuple[Conflict | None, str]:
+    """Return a difference and the workspace of its quote."""
+    from quotebot.store import crm as store  # noqa: PLC0415 -- see root.py
+    from quotebot.store import quotes  # noqa: PLC0415 -- see root.py
+
+    found = store.find(tx, conflict_id)
+    quote = None if found is None else quotes.load(tx, found.difference.quote_id)
+    return found, "" if quote is None else quote.team_id
 
 
 @app.command

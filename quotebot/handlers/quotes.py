@@ -57,6 +57,8 @@ DOMAIN_EVENTS = frozenset(
         "ruleset.activated",  # and the one before it retired
         "ruleset.discarded",
         "delegation.refused",
+        "crm.conflict_found",
+        "crm.reconciled",
     }
 )
 DAY_MS = 86_400_000

@@ -465,3 +465,34 @@ SELECT * FROM artefacts WHERE (render_key, sha256) > (:render_key, :sha256) ORDE
 
 -- name: renders_under_way
 SELECT 1 AS one FROM effects WHERE state = 'in_flight' AND class IN ('pdf.render', 'slack.file') LIMIT 1;
+-- name: crm_cursor
+SELECT modstamp FROM crm_cursors WHERE object = :object;
+
+-- name: move_crm_cursor
+-- Only from where the reading began: what was read twice counts once.
+INSERT INTO crm_cursors (object, modstamp, read_at)
+SELECT :object, :modstamp, :now
+WHERE coalesce((SELECT modstamp FROM crm_cursors WHERE object = :object), '') = :came_from
+ON CONFLICT (object) DO UPDATE SET modstamp = excluded.modstamp, read_at = excluded.read_at
+RETURNING object;
+
+-- name: open_crm_conflict
+INSERT INTO crm_conflicts (quote_id, version, record_id, field, ours, theirs, found_at)
+VALUES (:quote_id, :version, :record_id, :field, :ours, :theirs, :now)
+ON CONFLICT (quote_id, version, field) WHERE state = 'open'
+DO UPDATE SET ours = excluded.ours, theirs = excluded.theirs, record_id = excluded.record_id
+RETURNING id, found_at;
+
+-- name: crm_conflict_of
+SELECT * FROM crm_conflicts WHERE quote_id = :quote_id AND version = :version AND field = :field AND state = 'open';
+
+-- name: crm_conflict
+SELECT * FROM crm_conflicts WHERE id = :id;
+
+-- name: crm_conflicts_listed
+SELECT * FROM crm_conflicts WHERE state = 'open' OR :everything ORDER BY id DESC LIMIT :limit;
+
+-- name: settle_crm_conflict
+UPDATE crm_conflicts SET state = :state, decided_by = :decided_by, decided_at = :now, reason = :reason
+WHERE id = :id AND state = 'open'
+RETURNING id;

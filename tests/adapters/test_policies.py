@@ -42,6 +42,9 @@ CELLS: dict[str, tuple[str, int, str, str, float, float, int, str, str]] = {
         "convergent", 6, "exp 500 ms..60 s", "full", 20, WEEK, 4, "quote",
         "exhausted; mapping/validation terminal; auth pauses instead",
     ),
+    "crm.read": (
+        "pure", 6, "exp 500 ms..60 s", "full", 20, DAY, 2, "org", "exhausted; mapping/validation terminal; auth pauses instead",
+    ),
     "pdf.render": (
         "pure", 2, "1 s, 3 s", "none", 60, WEEK, 1, "quote",
         "exhausted; a template error at first sight; any other deterministic failure at the second",
@@ -66,6 +69,7 @@ DRAWS: dict[str, Draws] = {
     "slack.file": SLACK_DRAWS,
     "crm.create": CRM_DRAWS,
     "crm.update": CRM_DRAWS,
+    "crm.read": CRM_DRAWS,
     "pdf.render": [(1, 1), (3, 3), None],
     "llm.extract": LLM_DRAWS,
     "llm.summarize": LLM_DRAWS,

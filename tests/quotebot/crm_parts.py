@@ -37,15 +37,22 @@ APPROVE = DecideApproval("A-2026-0001-v1-1", "approve")
 class Crm:
     """One quote's desk. `step` works off what is due for Salesforce, and for nobody else."""
 
-    def __init__(self, bench: Bench, service: SalesforceService, weather: Weather, witness: Witness, client: Salesforce) -> None:
-        self.bench, self.service, self.weather, self.witness, self.client = bench, service, weather, witness, client
+    service: SalesforceService
+    weather: Weather
+    witness: Witness
+
+    def __init__(self, bench: Bench, client: Salesforce, *, highest: bool = False) -> None:
+        """`highest`: every wait is drawn as its longest."""
+        self.bench, self.client = bench, client
         self.artefacts = Artefacts(bench.path.parent / "artefacts")
         nobody = cast("Any", None)
         adapters = Adapters(slack=nobody, pdf=nobody, artefacts=self.artefacts, salesforce=client)
         self.performer = QuotePerformer(bench.ledger, adapters, RULES, Seller("Us", ()), settle_delay_seconds=1)
         self.executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX, follow=self.performer.follow_ups)
         lines = Matrix({name: line for name, line in POLICIES.items() if name.startswith(("crm.", "default"))})
-        self.dispatcher = Dispatcher(bench.ledger, self.performer, lambda low, _: low, lines, settle_delay_seconds=1)
+        self.dispatcher = Dispatcher(
+            bench.ledger, self.performer, lambda low, high: high if highest else low, lines, settle_delay_seconds=1
+        )
         self._asked = 0
 
     async def ask(self, payload: Payload, actor: str = "U0REP", **changes: Any) -> dict[str, Any]:
@@ -83,7 +90,7 @@ class Crm:
         while True:
             while await self.step():
                 pass
-            due = await self.bench.ledger.next_effect_due_at(("crm.create", "crm.update", "crm.sync"))
+            due = await self.bench.ledger.next_effect_due_at(("crm.create", "crm.update", "crm.read"))
             if due is None:
                 return
             self.bench.clock.ms = max(due, self.bench.clock.ms)
@@ -123,7 +130,9 @@ async def crm_at(bench: Bench, folder: Path, *, owner: str = "merge", **changes:
         **{"timeout_seconds": 5.0, **changes},
     )
     try:
-        yield Crm(bench, service, weather, witness, client)
+        crm = Crm(bench, client)
+        crm.service, crm.weather, crm.witness = service, weather, witness
+        yield crm
     finally:
         await client.close()
         await service.stop()

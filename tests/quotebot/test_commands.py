@@ -28,6 +28,7 @@ from quotebot.commands import (
     SubmitQuote,
     parse_stored,
 )
+from quotebot.crm_commands import ReconcileCrm, SyncCrm
 from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.lifecycle_commands import (
@@ -215,6 +216,16 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "4ee0914cab67b6f4e995c68934204e10de5752be70e4ad1642b2d1fec48585d3",
         "1bc1bfa4ada777140a682d91c4ee3e735fdf64e0332547f8cc32db47d91dbd0c",
     ),
+    ("crm.sync", 1): (
+        '{"v":1}',
+        "afbf9d0f3560b0fd7795e81c42a0a79ee6b6fc67e064f77826aee642cad28d91",
+        "920dd4406ce58709a5f18fdb65709bdc381a86897d3706fdafad23f4821d1802",
+    ),
+    ("crm.reconcile", 1): (
+        '{"conflict":7,"reason":"asked the owner","take":"ours","theirs":"In Review","v":1}',
+        "f019eb0384e737b39afde3d77eb0ee98ee77005d57666e9386b1e531df8b7fb8",
+        "af96efd98840db45f719f9fffad1c4e75688e390cd8db7e82cbc3daffc846454",
+    ),
     ("quote.propose", 1): (
         f'{{"quote":{CREATE_4},"thread_ts":"1700000000.000100","v":1}}',
         "b195b596ab068be33653001d93a75b116f5254c8d5d99bec70981c67ac785d69",
@@ -251,6 +262,8 @@ CURRENT: dict[str, Payload] = {
     "letter.announce": AnnounceLetter("118", "C0OPS"),
     "letter.retry": RetryLetter("118", 2),
     "letter.discard": DiscardLetter("118", 2, "not wanted"),
+    "crm.sync": SyncCrm(),
+    "crm.reconcile": ReconcileCrm(7, "ours", "In Review", "asked the owner"),
     "approval.decide": DecideApproval("A-2026-0042-v1-1", "approve"),
     **LIFECYCLE,
     "quote.expire": ExpireQuote(MORNING),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from quotebot.commands import ReviseQuote
+from quotebot.crm_commands import ReconcileCrm, SyncCrm
 from quotebot.domain.changes import Changes
 from quotebot.domain.crm_fields import FieldVerdict, judge
 from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, ExpireQuote, FinalizeQuote, LoseQuote, MarkSent
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from quotebot.commands import Payload
     from tests.quotebot.parts import Bench
 
+TERMINAL: dict[str, Any] = {"source": "cli", "actor_type": "operator", "quote_id": "crm"}
 SENT = (FinalizeQuote(), MarkSent("buyer@acme.example"))
 
 
@@ -137,6 +139,110 @@ async def test_a_record_of_other_content_or_of_a_newer_version_is_never_touched(
     effect = crm.effect("crm.update")
     assert (effect["state"], effect["category"], crm.record()["Status"]) == ("failed", "conflict", "Approved")
     assert "PATCH" not in effect["last_error"]
+
+
+async def left_alone(crm: Crm) -> None:
+    """Bring a quote to where a person's status in Salesforce was left as it is."""
+    await crm.approved()
+    await crm.settle()
+    crm.changed_by_hand(Status="In Review")
+    for command in SENT:
+        await crm.ask(command)
+    await crm.settle()
+
+
+async def test_a_status_a_person_changed_is_left_alone_and_put_to_the_operators_once(crm: Crm) -> None:
+    await left_alone(crm)
+    (conflict,) = crm.bench.rows("SELECT * FROM crm_conflicts")
+    assert crm.record()["Status"] == "In Review"
+    assert (conflict["field"], conflict["ours"], conflict["theirs"], conflict["state"]) == (
+        "Quote.Status",
+        "Presented",
+        "In Review",
+        "open",
+    )
+    (notice,) = crm.bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%somebody changed%'")
+    assert "quotebot crm reconcile apply 1" in notice["payload"]
+    assert crm.bench.row("SELECT count(*) AS n FROM audit_events WHERE event_type = 'crm.conflict_found'")["n"] == 1
+
+
+@pytest.mark.parametrize(("take", "status"), [("ours", "Presented"), ("theirs", "In Review")])
+async def test_an_operator_settles_it_once_and_the_audit_knows_who(crm: Crm, take: Literal["ours", "theirs"], status: str) -> None:
+    await left_alone(crm)
+    decided = await crm.ask(ReconcileCrm(1, take, "In Review", "asked the owner"), "U0OPS", **TERMINAL)
+    again = await crm.ask(ReconcileCrm(1, "ours", "In Review", "me too"), "U0VP", **TERMINAL)
+    await crm.settle()
+    assert (decided["outcome"], again["outcome"], crm.record()["Status"]) == ("applied", "refused", status)
+    assert "settled by U0OPS" in json.loads(again["response"])["text"]
+    row = crm.bench.row("SELECT state, decided_by, reason FROM crm_conflicts")
+    assert row == {"state": take, "decided_by": "U0OPS", "reason": "asked the owner"}
+    assert crm.bench.row("SELECT count(*) AS n FROM audit_events WHERE event_type = 'crm.reconciled'")["n"] == 1
+
+
+async def test_a_decision_about_a_value_that_is_not_there_any_more_is_refused_or_comes_back(crm: Crm) -> None:
+    await left_alone(crm)
+    stale = await crm.ask(ReconcileCrm(1, "ours", "Needs Review", "it was that"), "U0OPS", **TERMINAL)
+    crm.changed_by_hand(Status="Needs Review")
+    decided = await crm.ask(ReconcileCrm(1, "ours", "In Review", "ours counts"), "U0OPS", **TERMINAL)
+    await crm.settle()
+    assert (stale["outcome"], decided["outcome"], crm.record()["Status"]) == ("refused", "applied", "Needs Review")
+    assert [row["state"] for row in crm.bench.rows("SELECT state FROM crm_conflicts ORDER BY id")] == ["ours", "open"]
+
+
+@pytest.mark.parametrize("owner", ["merge", "crm_wins", "local_wins", "immutable_after_bind"])
+async def test_each_owner_of_the_status_gets_its_way_in_the_org(bench: Bench, tmp_path: Path, owner: str) -> None:
+    async with crm_at(bench, tmp_path / "org", owner=owner) as crm:
+        await left_alone(crm)
+        asked = bool(bench.rows("SELECT 1 FROM crm_conflicts"))
+        assert (crm.record()["Status"], asked) == {
+            "merge": ("In Review", True),
+            "crm_wins": ("In Review", False),
+            "local_wins": ("Presented", False),
+            "immutable_after_bind": ("In Review", True),
+        }[owner]
+
+
+async def sync(crm: Crm) -> dict[str, Any]:
+    """Let the scheduler ask what changed; return what the reading came to."""
+    await crm.ask(SyncCrm(), "quotebot", quote_id="crm", source="scheduler", actor_type="system")
+    await crm.settle()
+    found: dict[str, Any] = json.loads(crm.effect("crm.read")["result"])
+    return found
+
+
+async def test_the_inbound_sync_finds_what_people_changed_and_reads_on_from_there(crm: Crm) -> None:
+    await crm.approved()
+    await crm.settle()
+    first = await sync(crm)
+    crm.changed_by_hand(Status="In Review")
+    second = await sync(crm)
+    third = await sync(crm)
+    assert [len(each["found"]) for each in (first, second, third)] == [0, 1, 1]  # a little is read twice
+    assert first["modstamp"] < second["modstamp"] == third["modstamp"] == third["came_from"]
+    assert crm.bench.row("SELECT modstamp FROM crm_cursors")["modstamp"] == second["modstamp"]
+    assert crm.bench.row("SELECT count(*) AS n FROM crm_conflicts")["n"] == 1  # and told once
+    assert crm.bench.row("SELECT count(*) AS n FROM effects WHERE payload LIKE '%somebody changed%'")["n"] == 1
+
+
+async def test_a_difference_that_goes_away_by_itself_is_closed(crm: Crm) -> None:
+    await left_alone(crm)
+    crm.changed_by_hand(Status="Presented")
+    await sync(crm)
+    assert crm.bench.row("SELECT state FROM crm_conflicts")["state"] == "over"
+
+
+async def test_the_sync_leaves_the_last_tenth_of_the_allowance_to_quotes(crm: Crm) -> None:
+    await crm.approved()
+    await crm.settle()
+    crm.service._rest.served = 90_000
+    await crm.client.describe("Quote")
+    before = len(crm.witness.since())
+    await crm.ask(SyncCrm(), "quotebot", quote_id="crm", source="scheduler", actor_type="system")
+    assert await crm.step() == 1
+    effect = crm.effect("crm.read")
+    assert (effect["state"], effect["category"], effect["attempts"]) == ("pending", "throttled", 0)
+    assert effect["next_attempt_at"] - crm.bench.clock.now_ms() == 900_000
+    assert len(crm.witness.since()) == before
 
 
 @pytest.mark.parametrize(

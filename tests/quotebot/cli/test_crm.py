@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -78,6 +80,44 @@ async def test_a_refused_login_and_an_org_that_is_away_have_their_own_statuses(
     assert "refused to log in" in printed.err
     assert "no connection" in printed.err
     assert printed.out == ""
+
+
+def with_a_difference(ledger: Path) -> None:
+    """Put one difference about the first quote into the reconcile queue."""
+    with contextlib.closing(sqlite3.connect(ledger)) as connection, connection:
+        connection.execute(
+            "INSERT INTO crm_conflicts (quote_id, version, record_id, field, ours, theirs, found_at) "
+            "SELECT quote_id, 1, '0Q0', 'Quote.Status', 'Presented', 'In Review', 1 FROM quotes ORDER BY quote_id LIMIT 1"
+        )
+
+
+def test_the_reconcile_queue_is_listed_and_settled_once(dead: Path, command: Run) -> None:
+    assert (command("crm", "reconcile", "list").returncode, command("crm", "reconcile", "list").stdout) == (0, "")
+    with_a_difference(dead)
+    (listed,) = json.loads(command("crm", "reconcile", "list", "--json").stdout)["conflicts"]
+    assert (listed["id"], listed["state"], listed["difference"]["theirs"]) == (1, "open", "In Review")
+    assert "In Review" in command("crm", "reconcile", "list").stdout
+    settle = ("crm", "reconcile", "apply", "1", "--take", "theirs", "--reason", "the owner is right", "--as", "U0OPS")
+    done = command(*settle, "--request-id", "r1")
+    assert (done.returncode, "stays" in done.stdout) == (0, True)
+    assert command(*settle, "--request-id", "r1").returncode == 0  # the same request again
+    late = command(*settle, "--request-id", "r2")
+    assert (late.returncode, "was settled by U0OPS" in late.stderr) == (3, True)
+    assert command("crm", "reconcile", "list").stdout == ""
+    assert json.loads(command("crm", "reconcile", "list", "--all", "--json").stdout)["conflicts"][0]["state"] == "theirs"
+
+
+def test_a_decision_about_nothing_or_by_nobody_is_refused(dead: Path, command: Run) -> None:
+    del dead
+    base = ("crm", "reconcile", "apply", "7", "--take", "ours", "--reason", "x")
+    assert command(*base, "--as", "U0OPS").returncode == 4
+    assert command(*base).returncode == 64
+
+
+def test_the_mapping_in_force_is_printed(command: Run) -> None:
+    fields = json.loads(command("crm", "fields", "--json").stdout)["fields"]
+    assert {"object": "Quote", "field": "Quotebot_Key__c", "holds": "our key", "written": "once, with the record"} in fields
+    assert "Quotebot_Net__c" in command("crm", "fields").stdout
 
 
 def test_without_a_salesforce_there_is_nothing_to_check(command: Run) -> None:

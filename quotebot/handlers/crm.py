@@ -1,0 +1,47 @@
+"""What the commands about Salesforce come to. Pure, as everything in this package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ledger.records import AuditEvent
+from quotebot import crm_words, effects
+from quotebot.crm_commands import CRM_AGGREGATE, REASON_CHARACTERS_MAX
+from quotebot.handlers.quotes import Decision
+
+if TYPE_CHECKING:
+    from quotebot.crm_commands import ReconcileCrm
+    from quotebot.domain.crm_conflicts import Conflict
+    from quotebot.handlers.quotes import Asked
+
+
+def sync() -> Decision:
+    """Owe one look at what changed."""
+    return Decision("applied", {"code": "syncing", "text": crm_words.sync_follows()}, None, (effects.read_crm(CRM_AGGREGATE),))
+
+
+def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None) -> Decision:
+    """Settle a difference once, as the operator saw it."""
+    reason = command.reason.strip()
+    if conflict is None:
+        return _refused("unknown_conflict", crm_words.unknown(command.conflict))
+    if conflict.state != "open":
+        return _refused("too_late", crm_words.too_late(conflict))
+    found = conflict.difference
+    if found.theirs != command.theirs:
+        return _refused("stale", crm_words.moved(conflict))
+    if not reason or len(reason) > REASON_CHARACTERS_MAX:
+        return _refused("reason_needed", crm_words.reason_needed(REASON_CHARACTERS_MAX))
+    owed = (
+        (effects.status_in_crm(found.quote_id, found.version, "approved", instead_of=(found.theirs,)),)
+        if command.take == "ours"
+        else ()
+    )
+    facts = {"field": found.field, "version": found.version, "take": command.take, "by": asked.actor}
+    event = AuditEvent("crm.reconciled", found.quote_id, after=facts)
+    response = {"code": "reconciled", "quote_id": found.quote_id, "text": crm_words.taken(found, command.take)}
+    return Decision("applied", response, None, owed, (event,))
+
+
+def _refused(code: str, text: str) -> Decision:
+    return Decision("refused", {"code": code, "text": text})

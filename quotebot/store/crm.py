@@ -1,0 +1,67 @@
+"""What was read of Salesforce last, and the reconcile queue; inside an open ledger transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quotebot.domain.crm_conflicts import Conflict, Difference
+
+if TYPE_CHECKING:
+    from ledger.database import Row, Tx
+
+
+def cursor(tx: Tx, sobject: str) -> str:
+    """Return the newest SystemModstamp that was read of an object, or an empty text."""
+    row = tx.one("crm_cursor", object=sobject)
+    return "" if row is None else str(row["modstamp"])
+
+
+def move_cursor(tx: Tx, sobject: str, came_from: str, modstamp: str, now: int) -> bool:
+    """Remember how far was read, if nobody has read further meanwhile; false when somebody has."""
+    return tx.one("move_crm_cursor", object=sobject, came_from=came_from, modstamp=modstamp, now=now) is not None
+
+
+def keep(tx: Tx, found: Difference, now: int) -> Conflict | None:
+    """Put a difference into the queue; returns the row when it is news to people, None when they know it."""
+    known = tx.one("crm_conflict_of", quote_id=found.quote_id, version=found.version, field=found.field)
+    row = tx.one(
+        "open_crm_conflict",
+        quote_id=found.quote_id,
+        version=found.version,
+        record_id=found.record_id,
+        field=found.field,
+        ours=found.ours,
+        theirs=found.theirs,
+        now=now,
+    )
+    assert row is not None  # noqa: S101 -- inserted, or updated
+    return find(tx, row["id"]) if known is None or known["theirs"] != found.theirs else None
+
+
+def over(tx: Tx, quote_id: str, version: int, field: str, now: int) -> None:
+    """Close the open difference about a field, if there is one: it is gone by itself."""
+    row = tx.one("crm_conflict_of", quote_id=quote_id, version=version, field=field)
+    if row is not None:
+        tx.one("settle_crm_conflict", id=row["id"], state="over", decided_by=None, reason=None, now=now)
+
+
+def settle(tx: Tx, conflict_id: int, take: str, decided_by: str, reason: str, now: int) -> None:
+    """Remember what an operator decided about an open difference."""
+    tx.one("settle_crm_conflict", id=conflict_id, state=take, decided_by=decided_by, reason=reason, now=now)
+
+
+def find(tx: Tx, conflict_id: int) -> Conflict | None:
+    """Return one row of the queue, or None."""
+    row = tx.one("crm_conflict", id=conflict_id)
+    return None if row is None else _conflict(row)
+
+
+def listed(tx: Tx, limit: int, *, everything: bool = False) -> list[Conflict]:
+    """Return the open differences, the newest first; with `everything` the settled ones too."""
+    return [_conflict(row) for row in tx.all("crm_conflicts_listed", limit=limit, everything=everything)]
+
+
+def _conflict(row: Row) -> Conflict:
+    found = Difference(*(row[name] for name in Difference.__slots__))
+    rest = {name: row[name] for name in ("id", "found_at", "state", "decided_by", "decided_at", "reason")}
+    return Conflict(difference=found, **rest)
