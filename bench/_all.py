@@ -34,8 +34,9 @@ COLUMNS: Final = ("benchmark", "wanted", "found", "verdict")
 HEAD: Final = """\
 # How fast it is
 
-Written by `./run bench --json FILE`, then `./run bench --write FILE`. Ratios are taken side by side in one run, because times alone say more about a machine than about a program; the first lines of each benchmark say what is compared with what. "No
-verdict" means that the machine was too busy, or that what to compare with was not installed.
+Written by `./run bench --json FILE`, then `./run bench --write FILE`. Ratios are taken side by side in one run, because times alone
+say more about a machine than about a program; the first lines of each benchmark say what is compared with what. "No verdict" means
+that the machine was too busy, or that what to compare with was not installed.
 """
 
 
