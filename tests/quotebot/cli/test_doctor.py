@@ -356,6 +356,34 @@ def test_every_check_has_an_id_of_its_own_and_says_why_and_what_to_do() -> None:
     assert [check.id for check in CHECKS if not (check.what and check.why and check.fix and check.exit_status)] == []
 
 
+def test_what_a_fix_says_to_type_can_be_typed_and_the_page_it_names_is_there(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixes = " ".join(check.fix for check in CHECKS)
+    typed = {tuple(words.split()) for words in re.findall(r"quotebot ((?:[a-z]+ ?)+)", fixes)}
+    known = {(name,) for name in root.app} | {(name, inner) for name in root.app for inner in _inner(name)}
+    commands = {words[:2] if words[:2] in known else words[:1] for words in typed}
+    assert (
+        {("run",), ("init",), ("gates",), ("resume",), ("dead", "list"), ("dead", "discard"), ("ops", "cancel")}
+        <= commands
+        <= known
+    )
+    for words in commands:
+        assert root.run([*words, "--help"]) == 0
+    capsys.readouterr()
+    assert [page for page in re.findall(r"docs/[\w.]+\.md", fixes) if not (checkout / page).is_file()] == []
+
+
+def _inner(name: str) -> list[str]:
+    """Return the commands of a group; none for one that has none."""
+    return [inner for inner in root.app[name] if not inner.startswith("-")]
+
+
+def test_at_least_fifteen_broken_set_ups_are_tried() -> None:
+    assert len(LOCAL) >= 15
+    assert {broken.check_id for broken in LOCAL} <= set(BY_ID)
+
+
 def test_the_command_tells_people_and_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
