@@ -55,7 +55,7 @@ async def run_bot(
         if not await stack.enter_async_context(instance_lock(settings, stop if standby else None)):
             return
         core = await start_core(stack, settings, ports, stop)
-        supervisor.tell(READY=1, STATUS="Connecting to Slack")
+        supervisor.tell(READY=1, STATUS="Recovered and delivering")
         vitals = Vitals(core.ledger, core.metrics, core.workers.tasks)
         if settings.health_port is not None:
             port = await serve_health(stack, settings.health_port, vitals)
@@ -83,7 +83,6 @@ async def run_bot(
         await core.workers.until(stop, connecting)
         if connecting.done():
             _connected(connecting)
-            supervisor.tell(STATUS="Connected to Slack")
             await core.workers.until(stop)
         log.info("bot.stopping")
         supervisor.tell(STOPPING=1, STATUS="Finishing what is under way")
