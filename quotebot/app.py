@@ -49,7 +49,7 @@ async def run_bot(
     ports = ports or Ports()
     supervisor = supervisor or Supervisor()
     _, app_token = slack_tokens(settings)
-    async with supervisor.alive(), contextlib.AsyncExitStack() as stack:
+    async with supervisor.told_of(stop), contextlib.AsyncExitStack() as stack:
         if standby:  # to wait is what was asked for
             supervisor.tell(READY=1, STATUS="Waiting for the active bot to end")
         if not await stack.enter_async_context(instance_lock(settings, stop if standby else None)):
@@ -85,7 +85,6 @@ async def run_bot(
             _connected(connecting)
             await core.workers.until(stop)
         log.info("bot.stopping")
-        supervisor.tell(STOPPING=1, STATUS="Finishing what is under way")
 
 
 def surface_of(core: Core, settings: Settings) -> Surface:

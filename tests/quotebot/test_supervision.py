@@ -64,7 +64,7 @@ def test_facts_arrive_as_the_protocol_has_them_by_either_kind_of_address(manager
 
 
 async def test_signs_of_life_come_three_times_as_often_as_they_are_wanted_and_end_with_the_bot(manager: Manager) -> None:
-    async with supervisor(manager, WATCHDOG_USEC="60000", WATCHDOG_PID=str(os.getpid())).alive():
+    async with supervisor(manager, WATCHDOG_USEC="60000", WATCHDOG_PID=str(os.getpid())).told_of(asyncio.Event()):
         await eventually(lambda: len(manager.heard()) >= 3, "three signs of life")
     await asyncio.sleep(0)
     assert set(manager.heard()) == {"WATCHDOG=1"}
@@ -106,5 +106,6 @@ async def test_a_bot_that_stands_by_works_by_waiting(manager: Manager, world: Wo
     assert manager.heard() == ["READY=1\nSTATUS=Waiting for the active bot to end"]
     leave.set()
     await waiting
+    assert manager.heard()[1:] == ["STOPPING=1\nSTATUS=Finishing what is under way"]
     stop.set()
     await active
