@@ -114,6 +114,20 @@ def put_to_sleep(site: Site) -> None:
         file.execute(statement, {"id": dead_effects(site)[-1]})
 
 
+def chmod_as_told(check_id: str) -> Callable[[Site], None]:
+    """Do what the fix says, word for word, to each file that the check names."""
+
+    def mend(site: Site) -> None:
+        (mode,) = re.findall(r"chmod (\d{3}) on", BY_ID[check_id].fix)
+        _, words = asyncio.run(looked(site, check_id))
+        named = re.findall(r"(\S+) \(\d{3}\)", words)
+        assert named
+        for path in named:
+            Path(path).chmod(int(mode, 8))
+
+    return mend
+
+
 def cancel_stuck(site: Site) -> None:
     """Cancel the row that the check names."""
     _, words = asyncio.run(looked(site, "ledger.stuck"))
@@ -157,23 +171,21 @@ LOCAL = [
         lambda site: with_(site, slack_app_token=None),
         lambda site: with_(site, slack_app_token=Settings(_env_file=None, SLACK_APP_TOKEN="xapp-1").slack_app_token),
     ),
-    Broken("secrets.private", State.ERROR, ".env (644)", env_file, lambda _: Path(".env").chmod(0o600)),
+    Broken("secrets.private", State.ERROR, ".env (644)", env_file, chmod_as_told("secrets.private")),
     Broken(
         "data.folder",
         State.ERROR,
         "(755)",
         lambda site: site.settings.data_dir.chmod(0o755),
-        lambda site: site.settings.data_dir.chmod(0o700),
+        chmod_as_told("data.folder"),
     ),
-    Broken(
-        "data.files", State.ERROR, "ledger.db (640)", lambda site: ledger(site).chmod(0o640), lambda site: ledger(site).chmod(0o600)
-    ),
+    Broken("data.files", State.ERROR, "ledger.db (640)", lambda site: ledger(site).chmod(0o640), chmod_as_told("data.files")),
     Broken(
         "data.files",
         State.ERROR,
         "audit-0001.key (644)",
         lambda site: keys(site)[0].chmod(0o644),
-        lambda site: keys(site)[0].chmod(0o600),
+        chmod_as_told("data.files"),
     ),
     Broken(
         "disk.room",
