@@ -1,12 +1,20 @@
-"""How long a quote takes to price: 40 and 400 lines of every kind of price, interleaved in one run."""
+"""How long a quote takes to price: 40 and 400 lines of every kind of price, interleaved in one run.
+
+    ./run bench pricing [--quick] [--json]
+
+Status 1: a goal was missed.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
 import sys
 import time
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":  # beside this script a file named ledger.py stands in for the package
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
@@ -15,6 +23,8 @@ from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, canonica
 from quotebot.domain.rulesets import Ruleset, parse_ruleset
 
 ROUNDS = 25
+QUICK_ROUNDS = 5
+MARGIN = 1.2  # what a line of four hundred may cost more than one of forty
 LINES = (40, 400)
 TIERS = [{"from": 1, "price": "10.05"}, {"from": 50, "price": "8.15"}, {"from": 100, "price": "6.25"}]
 KINDS: tuple[dict[str, object], ...] = (
@@ -71,22 +81,45 @@ def priced_seconds(request: PriceRequest, rules: Ruleset) -> float:
     return seconds
 
 
-def main() -> None:
+def main() -> int:
     """Print each size's milliseconds and its ratio to the smallest of the same round."""
+    parser = argparse.ArgumentParser(prog="./run bench pricing", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a look: few rounds")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    rounds = QUICK_ROUNDS if asked.quick else ROUNDS
     rules = wide_ruleset(max(LINES))
     requests = {count: wide_request(rules, count) for count in LINES}
     seconds: dict[int, list[float]] = {count: [] for count in LINES}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for count, request in requests.items():
             seconds[count].append(priced_seconds(request, rules))
-    print(f"{'lines':>6} {'ratio':>7} {'min ms':>8} {'median ms':>10} {'max ms':>8}   ({ROUNDS} interleaved rounds)")
+    ratios = {count: [own / first for own, first in zip(times, seconds[LINES[0]], strict=True)] for count, times in seconds.items()}
+    goal = _goal(ratios[max(LINES)])
+    if asked.json:
+        print(json.dumps({"rounds": rounds, "seconds": seconds, "goals": [goal]}, indent=2))
+        return int(goal["verdict"] == "missed")
+    print(f"{'lines':>6} {'ratio':>7} {'min ms':>8} {'median ms':>10} {'max ms':>8}   ({rounds} interleaved rounds)")
     for count, times in seconds.items():
-        ratio = statistics.median(own / first for own, first in zip(times, seconds[LINES[0]], strict=True))
+        ratio = statistics.median(ratios[count])
         print(f"{count:6} {ratio:7.1f} {min(times) * 1e3:8.2f} {statistics.median(times) * 1e3:10.2f} {max(times) * 1e3:8.2f}")
     largest = price(requests[max(LINES)], rules)
     if isinstance(largest, Pricing):
         print(f"snapshot of {max(LINES)} lines: {len(str(canonical(largest))) / 1024:,.0f} KiB")
+    return int(goal["verdict"] == "missed")
+
+
+def _goal(ratios: list[float]) -> dict[str, Any]:
+    """Judge that the time grows with the lines and no faster."""
+    most = max(LINES) / min(LINES) * MARGIN
+    found = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+    return {
+        "goal": f"{max(LINES)} lines are priced within {most:g}x the time of {min(LINES)}",
+        "found": found,
+        "unit": "x",
+        "verdict": "ok" if found["median"] <= most else "missed",
+    }
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

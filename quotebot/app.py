@@ -54,13 +54,13 @@ async def run_bot(
     ports = ports or Ports()
     supervisor = supervisor or Supervisor()
     _, app_token = slack_tokens(settings)
-    async with supervisor.alive(), contextlib.AsyncExitStack() as stack:
+    async with supervisor.told_of(stop), contextlib.AsyncExitStack() as stack:
         if standby:  # to wait is what was asked for
             supervisor.tell(READY=1, STATUS="Waiting for the active bot to end")
         if not await stack.enter_async_context(instance_lock(settings, stop if standby else None)):
             return
         core = await start_core(stack, settings, ports, stop)
-        supervisor.tell(READY=1, STATUS="Connecting to Slack")
+        supervisor.tell(READY=1, STATUS="Recovered and delivering")
         vitals = Vitals(core.ledger, core.metrics, core.workers.tasks)
         if settings.health_port is not None:
             port = await serve_health(stack, settings.health_port, vitals)
@@ -71,7 +71,7 @@ async def run_bot(
         if not identifying.done():
             return
         identity = identifying.result()
-        receiver = _receiver(core, settings, ports, identity, app_token, ack, supervisor)
+        receiver = _receiver(core, settings, ports, identity, app_token, ack)
         stack.push_async_callback(receiver.close, min(ACK_DRAIN_SECONDS, settings.drain_seconds))
         vitals.socket = receiver.is_alive
         receiving = asyncio.create_task(receiver.run())
@@ -81,19 +81,12 @@ async def run_bot(
         if receiving.done():
             _say_why(receiving)
         log.info("bot.stopping")
-        supervisor.tell(STOPPING=1, STATUS="Finishing what is under way")
         core.workers.stopping()
 
 
-def _receiver(
-    core: Core, settings: Settings, ports: Ports, identity: Identity, app_token: str, ack: Ack, supervisor: Supervisor
-) -> SocketReceiver:
+def _receiver(core: Core, settings: Settings, ports: Ports, identity: Identity, app_token: str, ack: Ack) -> SocketReceiver:
     client, arrivals = core.outside.client, dict[str, float]()
     surface = surface_of(core, settings, arrivals)
-
-    def opened() -> None:
-        core.metrics.count_connection()
-        supervisor.tell(STATUS="Connected to Slack")
 
     def links(inbox: Inbox) -> Links:
         return Links(
@@ -103,7 +96,7 @@ def _receiver(
             clock=ports.clock,
             draw=ports.draw,
             count=settings.socket_connections,
-            opened=opened,
+            opened=core.metrics.count_connection,
         )
 
     return SocketReceiver(

@@ -49,15 +49,26 @@ class Supervisor:
             log.warning("supervisor.unreachable", error=error.strerror or type(error).__name__)
 
     @contextlib.asynccontextmanager
-    async def alive(self) -> AsyncIterator[None]:
-        """Give signs of life for the length of the block. They come from the event loop: a bot whose loop hangs gives none."""
-        signs = asyncio.create_task(self._signs(), name="signs of life")
+    async def told_of(self, stop: asyncio.Event) -> AsyncIterator[None]:
+        """Give signs of life for the length of the block, and say when `stop` is set.
+
+        The signs come from the event loop: a bot whose loop hangs gives none.
+        """
+        tasks = [
+            asyncio.create_task(self._signs(), name="signs of life"),
+            asyncio.create_task(self._stopping(stop), name="stopping"),
+        ]
         try:
             yield
         finally:
-            signs.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def _signs(self) -> None:
         while self.patience_seconds is not None:
             self.tell(WATCHDOG=1)
             await asyncio.sleep(self.patience_seconds / SIGNS_PER_PATIENCE)
+
+    async def _stopping(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self.tell(STOPPING=1, STATUS="Finishing what is under way")

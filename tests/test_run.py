@@ -188,4 +188,5 @@ def test_an_unknown_benchmark_is_named_with_those_there_are(place: Path, environ
     assert status == 64
     assert "commit.py" in err
     assert run(place, environment, "bench", "commit", "--fast")[:2] == (0, "commit --fast")
-    assert run(place, environment, "bench")[:2] == (0, "commit")
+    (place / "bench/_all.py").write_text("import sys; print('all', *sys.argv[1:])\n")
+    assert run(place, environment, "bench", "--quick")[:2] == (0, "all --quick")

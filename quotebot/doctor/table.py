@@ -218,7 +218,8 @@ CHECKS: Final = (
         "slack.scopes",
         "The bot token has every scope",
         "What a missing scope would allow becomes a dead letter.",
-        f"Paste manifest.yml under App Manifest on {_TOKENS} and reinstall the app: new scopes take effect only then.",
+        f"Paste manifest.yml (quotebot init says where it is) under App Manifest on {_TOKENS} and reinstall the app: new scopes "
+        "take effect only then.",
         State.ERROR,
         CONFIG,
         others.scopes,

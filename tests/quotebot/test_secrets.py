@@ -11,6 +11,7 @@ import pytest
 
 from faults.rig import bot_process
 from quotebot.sandbox.world import World
+from tests.canaries import SESSION_BYTES, SIGNATURE_BYTES, TICKET_BYTES, WELL_KNOWN, Canary, Remembered, files_under, hits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,11 +46,16 @@ async def bad_weather(deal: Deal) -> None:
 
 
 @pytest.fixture
-def planted(tmp_path: Path) -> World:
-    return World(tmp_path / "world")
+def chance() -> Remembered:
+    return Remembered()
 
 
-async def test_no_secret_reaches_the_log_or_the_ledger(planted: World, tmp_path: Path) -> None:
+@pytest.fixture
+def planted(tmp_path: Path, chance: Remembered) -> World:
+    return World(tmp_path / "world", tokens=chance)
+
+
+async def test_no_secret_reaches_the_log_or_the_ledger(planted: World, chance: Remembered, tmp_path: Path) -> None:
     async with planted.serve() as world, bot_process(world, tmp_path) as (bot, deal):
         environment = world.environment()
         await bot.start()
@@ -77,3 +83,9 @@ async def test_no_secret_reaches_the_log_or_the_ledger(planted: World, tmp_path:
         assert hook not in log
         assert [table for table, text in tables.items() if hook in text] == []
     assert "Canary Islands" not in log  # nor whose quote it was
+    sessions = Canary("a CRM session", (*chance.given[SESSION_BYTES], *chance.given[SIGNATURE_BYTES]))
+    tickets = Canary("a ticket, a trigger or an upload address", tuple(chance.given[TICKET_BYTES]), ("bot/ledger.db",))
+    known = [Canary(name, (secret,)) for name, secret in WELL_KNOWN.items()]
+    written = {name: data for name, data in files_under(tmp_path).items() if not name.startswith("world")}
+    assert {"bot.log", "bot/ledger.db", "bot/ledger.db!quotes"} <= set(written)
+    assert hits([sessions, tickets, *known], written) == []

@@ -59,12 +59,12 @@ def supervisor(manager: Manager, **more: str) -> Supervisor:
 def test_facts_arrive_as_the_protocol_has_them_by_either_kind_of_address(manager: Manager) -> None:
     with listening(f"@quotebot-test-{os.getpid()}") as other:
         for each in (manager, other):
-            supervisor(each).tell(READY=1, STATUS="Connecting to Slack")
-            assert each.heard() == ["READY=1\nSTATUS=Connecting to Slack"]
+            supervisor(each).tell(READY=1, STATUS="Recovered and delivering")
+            assert each.heard() == ["READY=1\nSTATUS=Recovered and delivering"]
 
 
 async def test_signs_of_life_come_three_times_as_often_as_they_are_wanted_and_end_with_the_bot(manager: Manager) -> None:
-    async with supervisor(manager, WATCHDOG_USEC="60000", WATCHDOG_PID=str(os.getpid())).alive():
+    async with supervisor(manager, WATCHDOG_USEC="60000", WATCHDOG_PID=str(os.getpid())).told_of(asyncio.Event()):
         await eventually(lambda: len(manager.heard()) >= 3, "three signs of life")
     await asyncio.sleep(0)
     assert set(manager.heard()) == {"WATCHDOG=1"}
@@ -83,16 +83,14 @@ def test_without_a_manager_or_with_one_that_is_gone_nothing_happens(tmp_path: Pa
     Supervisor(str(tmp_path / "gone")).tell(READY=1)
 
 
-async def test_the_bot_says_that_it_works_is_connected_and_is_stopping(manager: Manager, world: World, tmp_path: Path) -> None:
+async def test_the_bot_says_that_it_works_and_that_it_is_stopping(manager: Manager, world: World, tmp_path: Path) -> None:
     stop = asyncio.Event()
     bot = asyncio.create_task(run_bot(settings_for(world, tmp_path / "bot"), stop, supervisor=supervisor(manager)))
     await eventually(lambda: world.socket.connections > 0 or bot.done(), "the bot to connect")
-    await eventually(lambda: "STATUS=Connected to Slack" in manager.heard(), "it to say so")
     stop.set()
     await bot
     assert manager.heard() == [
-        "READY=1\nSTATUS=Connecting to Slack",
-        "STATUS=Connected to Slack",
+        "READY=1\nSTATUS=Recovered and delivering",
         "STOPPING=1\nSTATUS=Finishing what is under way",
     ]
 
@@ -108,5 +106,6 @@ async def test_a_bot_that_stands_by_works_by_waiting(manager: Manager, world: Wo
     assert manager.heard() == ["READY=1\nSTATUS=Waiting for the active bot to end"]
     leave.set()
     await waiting
+    assert manager.heard()[1:] == ["STOPPING=1\nSTATUS=Finishing what is under way"]
     stop.set()
     await active

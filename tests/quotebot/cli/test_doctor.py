@@ -124,6 +124,20 @@ def put_to_sleep(site: Site) -> None:
         file.execute(statement, {"id": dead_effects(site)[-1]})
 
 
+def chmod_as_told(check_id: str) -> Callable[[Site], None]:
+    """Do what the fix says, word for word, to each file that the check names."""
+
+    def mend(site: Site) -> None:
+        (mode,) = re.findall(r"chmod (\d{3}) on", BY_ID[check_id].fix)
+        _, words = asyncio.run(looked(site, check_id))
+        named = re.findall(r"(\S+) \(\d{3}\)", words)
+        assert named
+        for path in named:
+            Path(path).chmod(int(mode, 8))
+
+    return mend
+
+
 def cancel_stuck(site: Site) -> None:
     """Cancel the row that the check names."""
     _, words = asyncio.run(looked(site, "ledger.stuck"))
@@ -167,23 +181,21 @@ LOCAL = [
         lambda site: with_(site, slack_app_token=None),
         lambda site: with_(site, slack_app_token=Settings(_env_file=None, SLACK_APP_TOKEN="xapp-1").slack_app_token),
     ),
-    Broken("secrets.private", State.ERROR, ".env (644)", env_file, lambda _: Path(".env").chmod(0o600)),
+    Broken("secrets.private", State.ERROR, ".env (644)", env_file, chmod_as_told("secrets.private")),
     Broken(
         "data.folder",
         State.ERROR,
         "(755)",
         lambda site: site.settings.data_dir.chmod(0o755),
-        lambda site: site.settings.data_dir.chmod(0o700),
+        chmod_as_told("data.folder"),
     ),
-    Broken(
-        "data.files", State.ERROR, "ledger.db (640)", lambda site: ledger(site).chmod(0o640), lambda site: ledger(site).chmod(0o600)
-    ),
+    Broken("data.files", State.ERROR, "ledger.db (640)", lambda site: ledger(site).chmod(0o640), chmod_as_told("data.files")),
     Broken(
         "data.files",
         State.ERROR,
         "audit-0001.key (644)",
         lambda site: keys(site)[0].chmod(0o644),
-        lambda site: keys(site)[0].chmod(0o600),
+        chmod_as_told("data.files"),
     ),
     Broken(
         "disk.room",
@@ -382,6 +394,34 @@ async def test_the_exit_status_is_that_of_the_gravest_trouble() -> None:
 def test_every_check_has_an_id_of_its_own_and_says_why_and_what_to_do() -> None:
     assert len(BY_ID) == len(CHECKS)
     assert [check.id for check in CHECKS if not (check.what and check.why and check.fix and check.exit_status)] == []
+
+
+def test_what_a_fix_says_to_type_can_be_typed_and_the_page_it_names_is_there(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixes = " ".join(check.fix for check in CHECKS)
+    typed = {tuple(words.split()) for words in re.findall(r"quotebot ((?:[a-z]+ ?)+)", fixes)}
+    known = {(name,) for name in root.app} | {(name, inner) for name in root.app for inner in _inner(name)}
+    commands = {words[:2] if words[:2] in known else words[:1] for words in typed}
+    assert (
+        {("run",), ("init",), ("gates",), ("resume",), ("dead", "list"), ("dead", "discard"), ("ops", "cancel")}
+        <= commands
+        <= known
+    )
+    for words in commands:
+        assert root.run([*words, "--help"]) == 0
+    capsys.readouterr()
+    assert [page for page in re.findall(r"docs/[\w.]+\.md", fixes) if not (checkout / page).is_file()] == []
+
+
+def _inner(name: str) -> list[str]:
+    """Return the commands of a group; none for one that has none."""
+    return [inner for inner in root.app[name] if not inner.startswith("-")]
+
+
+def test_at_least_fifteen_broken_set_ups_are_tried() -> None:
+    assert len(LOCAL) >= 15
+    assert {broken.check_id for broken in LOCAL} <= set(BY_ID)
 
 
 def test_the_command_tells_people_and_programs(

@@ -162,8 +162,15 @@ async def test_a_bot_killed_inside_the_sandbox_is_started_again(tmp_path: Path, 
     assert f"The bot (process {first}) ended with status -9; starting it again.".encode() in log
 
 
-async def test_the_bot_ends_with_status_0_on_sigterm(tmp_path: Path) -> None:
-    async with World(tmp_path / "world").serve() as world, bot_process(world, tmp_path) as (bot, deal):
+async def test_the_bot_ends_with_status_0_on_sigterm_and_its_manager_hears_of_its_life(tmp_path: Path) -> None:
+    ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ear.settimeout(SECONDS)
+    ear.bind(str(tmp_path / "notify"))
+    manager = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "90000000"}
+    async with (
+        World(tmp_path / "world").serve() as world,
+        bot_process(world, tmp_path, **manager) as (bot, deal),
+    ):
         await bot.start()
         await deal.slash()
         await deal.settled()
@@ -171,6 +178,9 @@ async def test_the_bot_ends_with_status_0_on_sigterm(tmp_path: Path) -> None:
         await eventually(lambda: world.socket.connections == 0, "the connection to be closed")
         (epoch,) = await deal.rows("SELECT * FROM epochs")
         assert epoch["end_reason"] == "stopped"
+    with ear:
+        heard = [ear.recv(4096).decode().partition("\n")[0] for _ in range(3)]
+    assert heard == ["WATCHDOG=1", "READY=1", "STOPPING=1"]
 
 
 @pytest.mark.parametrize(
