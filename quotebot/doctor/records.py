@@ -7,6 +7,7 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from adapters.artefacts import Artefacts
 from ledger import integrity
 from ledger.backup import backups_in
 from ledger.database import DatabaseError
@@ -19,6 +20,7 @@ from ledger.verification import verify_within
 from quotebot.backups import folder_of
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.opening import schema_and_statements
+from quotebot.store import artefacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,6 +110,19 @@ async def gates(site: Site) -> Seen:
         held = [gate for gate in read_measures(tx, int(site.now_seconds() * 1000)).gates if gate.state == "held"]
         words = ", ".join(f"{gate.name} ({gate.cause})" for gate in held)
         return bad(f"held: {words}") if held else fine("no class is held")
+
+    return await _read(site, look)
+
+
+async def documents(site: Site) -> Seen:
+    """Look for documents whose files are gone."""
+
+    def look(tx: Tx) -> Seen:
+        stored = Artefacts(site.settings.data_dir / "artefacts").names()
+        known = list(artefacts.everything(tx))
+        lost = [each for each in known if each.sha256 not in stored]
+        named = ", ".join(f"{each.quote_id} v{each.version} ({each.sha256[:12]})" for each in lost[:NAMED])
+        return bad(f"{len(lost)} of {len(known)} files are gone: {named}") if lost else fine(f"{len(known)} documents, all there")
 
     return await _read(site, look)
 

@@ -168,6 +168,15 @@ CHECKS: Final = (
         machine.pdf,
     ),
     Check(
+        "documents.stored",
+        "Every document is stored",
+        "A document that is lost can only be sent again if it can still be made to the same bytes.",
+        "A running bot makes them anew within the hour. Those that it says are lost: put them back from a backup or from Slack.",
+        State.WARNING,
+        REFUSED,
+        records.documents,
+    ),
+    Check(
         "people.approvers",
         "Every role has an approver",
         "A quote that needs a role without people waits until it expires.",

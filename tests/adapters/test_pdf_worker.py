@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes.util
+import http.server
 import json
 import os
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +106,57 @@ def test_the_fetcher_serves_its_dictionary_and_ends_the_render_at_anything_else(
             fetcher.open(url)
         with pytest.raises(FatalURLFetchingError):
             HTML(string=f'<img src="{url}"><link rel="attachment" href="{url}">', base_url=None, url_fetcher=fetcher).write_pdf()
+
+
+PLANTED = {
+    "image": '<img src="{url}">',
+    "style sheet": '<link rel="stylesheet" href="{url}">',
+    "import": '<style>@import "{url}";</style>',
+    "background": '<p style="background: url({url})">x</p>',
+    "font": "<style>@font-face {{ font-family: F; src: url({url}) }} p {{ font-family: F }}</style><p>x</p>",
+    "attachment": '<link rel="attachment" href="{url}">',
+    "picture in an svg": '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><image href="{url}" width="9"/></svg>',
+}
+
+
+@needs_pango
+def test_seven_planted_urls_are_fetched_by_the_library_alone_and_never_by_our_fetcher() -> None:
+    from weasyprint import HTML  # noqa: PLC0415 -- needs native libraries
+    from weasyprint.urls import FatalURLFetchingError, URLFetcher  # noqa: PLC0415
+
+    visits: list[str] = []
+
+    class Counting(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            visits.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Counting) as server:
+        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        base = f"http://127.0.0.1:{server.server_port}/"
+        for number, html in enumerate(PLANTED.values()):
+            page = html.format(url=f"{base}{number}")
+            with contextlib.suppress(FatalURLFetchingError):  # the render ends there, or goes on without
+                HTML(string=page, base_url=None, url_fetcher=fixed_fetcher({})).write_pdf()
+        assert visits == []
+        for number, html in enumerate(PLANTED.values()):
+            HTML(string=html.format(url=f"{base}{number}"), base_url=None, url_fetcher=URLFetcher()).write_pdf()
+        server.shutdown()
+        serving.join()
+    assert {int(path[1:]) for path in visits} == set(range(7))  # each of them would have been
+
+
+@needs_pango
+@pytest.mark.parametrize("place", ["file:///etc/hostname", "file:///proc/self/environ"])
+def test_no_file_of_the_machine_gets_into_a_document(place: str) -> None:
+    from weasyprint import HTML  # noqa: PLC0415 -- needs native libraries
+    from weasyprint.urls import FatalURLFetchingError  # noqa: PLC0415
+
+    for html in PLANTED.values():
+        with contextlib.suppress(FatalURLFetchingError):
+            content = HTML(string=html.format(url=place), base_url=None, url_fetcher=fixed_fetcher({})).write_pdf()
+            assert b"/EmbeddedFile" not in content

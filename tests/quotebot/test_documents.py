@@ -85,3 +85,64 @@ def test_two_roles_are_both_named() -> None:
 
 def test_the_same_quote_gives_the_same_document() -> None:
     assert quote_document(APPROVED, SELLER, "rep") == quote_document(quote_in(QuoteState.APPROVED), SELLER, "rep")
+
+
+def test_recurring_and_one_time_charges_are_apart_with_subtotals_that_add_up() -> None:
+    lines = (LineRequest("onboarding", 1), LineRequest("pro", 150), LineRequest("sso", 150))
+    document = quote_document(replace(APPROVED, pricing=example_pricing(lines=lines)), SELLER, "rep")
+    assert document.sections == (("Recurring charges", "12,240.00"), ("One-time charges", "4,250.00"))
+    assert [line.section for line in document.lines] == ["One-time charges", "Recurring charges", "Recurring charges"]
+    assert document.net_total == "16,490.00 USD"
+
+
+def test_what_is_billed_alike_is_one_table() -> None:
+    document = quote_document(APPROVED, SELLER, "rep")
+    assert document.sections == ()
+    assert {line.section for line in document.lines} == {""}
+
+
+@pytest.mark.parametrize(
+    ("term", "lines", "names"),
+    [
+        (12, (LineRequest("pro", 150),), ["Total before tax", "Per month", "Valid until"]),
+        (24, (LineRequest("pro", 150),), ["Total before tax", "Per month", "Per year", "Valid until"]),
+        (12, (LineRequest("onboarding", 1),), ["Total before tax", "Valid until"]),
+        (
+            24,
+            (LineRequest("pro", 1), LineRequest("onboarding", 1)),
+            ["Total before tax", "Per month", "Per year", "One time", "Valid until"],
+        ),
+    ],
+)
+def test_the_figures_at_a_glance_are_those_that_say_something(term: int, lines: tuple[LineRequest, ...], names: list[str]) -> None:
+    asked = ask(*((line.sku, line.quantity) for line in lines), term=term)
+    document = quote_document(replace(APPROVED, pricing=priced(asked)), SELLER, "rep")
+    assert [name for name, _ in document.key_figures] == names
+
+
+@pytest.mark.parametrize(
+    ("currency", "price", "unit", "total", "monthly"),
+    [
+        ("EUR", "1234.5", "1,234.50", "44,442.00 EUR", "3,703.50 EUR"),
+        ("JPY", "1234", "1,234", "44,424 JPY", "3,702 JPY"),
+        ("KWD", "1.2345", "1.2345", "44.442 KWD", "3.704 KWD"),  # three decimals; a unit price keeps those it has
+    ],
+)
+def test_each_currency_has_its_own_decimals_everywhere(currency: str, price: str, unit: str, total: str, monthly: str) -> None:
+    rules = ruleset(
+        products=[product("a")], price_books=[book([{"sku": "a", "price": price}], currency=currency)], currency=currency
+    )
+    document = quote_document(replace(APPROVED, pricing=priced(ask(("a", 3), term=12, currency=currency), rules)), SELLER, "rep")
+    assert (document.lines[0].unit_price, document.net_total) == (unit, total)
+    assert dict(document.key_figures)["Per month"] == monthly
+
+
+def test_the_sellers_branding_is_on_the_document_and_the_special_terms_come_after_their_own() -> None:
+    seller = Seller("Seller", (), accent="#102030", footer="VAT 1", terms=("Payment within 14 days.",), template="summary")
+    document = quote_document(APPROVED, seller, "rep")
+    assert (document.accent, document.footer, document.terms, document.template) == (
+        "#102030",
+        "VAT 1",
+        ("Payment within 14 days.",),
+        "summary",
+    )

@@ -164,6 +164,12 @@ def restore(site: Site) -> None:
     shutil.copy("backup.db", ledger(site))
 
 
+def store_file(site: Site, sha256: str) -> None:
+    folder = site.settings.data_dir / "artefacts"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{sha256}.pdf").touch()
+
+
 def lose_key(site: Site) -> None:
     keys(site)[0].rename("kept.key")
 
@@ -246,6 +252,13 @@ LOCAL = [
         "72.0 hours old",
         backed_up_long_ago,
         lambda site: replace(site, now_seconds=time.time),
+    ),
+    Broken(
+        "documents.stored",
+        State.WARNING,
+        f"files are gone: Q-2026-0042 v1 ({'a' * 12})",
+        sql("INSERT INTO artefacts VALUES (hex(zeroblob(32)), replace(hex(zeroblob(32)), '0', 'a'), 'Q-2026-0042', 1, 1, 1)"),
+        lambda site: store_file(site, "a" * 64),
     ),
     Broken(
         "people.approvers",

@@ -1,0 +1,214 @@
+"""What the pages of a quote look like, and what kind of file they are, with a real renderer.
+
+With QUOTEBOT_WRITE_PICTURES=1 the pages of an example are drawn for docs/pictures (needs pdftoppm).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes.util
+import io
+import os
+import re
+import struct
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pypdf
+import pytest
+import pytest_asyncio
+
+from adapters.pdf import PdfRenderer
+from quotebot.documents import Seller, quote_document
+from quotebot.domain.pricing import LineRequest
+from quotebot.domain.quotes import QuoteState
+from tests.adapters.test_pdf import DOCUMENT, LINES, SECTIONS, pages_of
+from tests.quotebot.slack.quote_examples import example_pricing, quote_in
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from adapters.quote_document import QuoteDocument
+
+pytestmark = pytest.mark.skipif(
+    ctypes.util.find_library("pango-1.0") is None, reason="Pango is not installed (doctor names the command)"
+)
+together = pytest.mark.asyncio(loop_scope="module")  # they share one child
+ROWS = re.compile(r"Component (\d+)")
+WARM, RENDERS, GROWTH_MIB_MAX = 4, 20, 4.0  # a configuration for each render leaked 7 MiB in so many
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def renderer() -> AsyncIterator[PdfRenderer]:
+    renderer = PdfRenderer(timeout_seconds=300)
+    yield renderer
+    await renderer.close()
+
+
+def logo(side: int = 64) -> bytes:
+    """Draw a ring on nothing, as a PNG file with transparency."""
+
+    def pixel(x: int, y: int) -> bytes:
+        distance = ((x - side / 2) ** 2 + (y - side / 2) ** 2) ** 0.5
+        return b"\x1f\x4e\x79\xff" if side * 0.26 < distance < side * 0.46 else b"\0\0\0\0"
+
+    rows = b"".join(b"\0" + b"".join(pixel(x, y) for x in range(side)) for y in range(side))
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 6, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def of_lines(count: int, *, in_sections: bool = False) -> QuoteDocument:
+    """Return a quote of so many lines; in sections, the last three are one-time charges."""
+    names = ("Recurring charges", "One-time charges")
+    lines = tuple(
+        replace(LINES[0], position=str(n), name=f"Component {n}", section=names[n > count - 3] if in_sections else "")
+        for n in range(1, count + 1)
+    )
+    return replace(DOCUMENT, lines=lines, sections=tuple((name, "1.00") for name in names) if in_sections else ())
+
+
+def test_a_logo_that_is_drawn_here_is_one_that_is_taken() -> None:
+    assert replace(DOCUMENT, logo=logo()).logo
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"GIF89a", logo()[:20], logo().replace(b"IHDR\0\0", b"IHDR\xff\xff"), logo() + b"\0" * (512 << 10)]
+)
+def test_what_is_no_small_png_is_no_logo(wrong: bytes) -> None:
+    with pytest.raises(ValueError, match="logo"):
+        replace(DOCUMENT, logo=wrong)
+
+
+@together
+async def test_four_hundred_lines_have_their_header_and_number_on_every_page(renderer: PdfRenderer) -> None:
+    pages = pages_of(await renderer.render(of_lines(400)))
+    assert [int(n) for page in pages for n in ROWS.findall(page)] == list(range(1, 401))
+    for number, page in enumerate(pages, start=1):
+        assert f"Page {number} of {len(pages)}" in page
+        assert ("Unit price" in page) == bool(ROWS.search(page))
+
+
+@together
+@pytest.mark.parametrize("count", [6, 10, 19])  # where the rows would just fit, and their total or heading would not
+async def test_no_row_heading_subtotal_or_total_stands_alone_on_a_page(renderer: PdfRenderer, count: int) -> None:
+    for document in (of_lines(count), of_lines(count, in_sections=True)):
+        pages = pages_of(await renderer.render(document))
+        (ending,) = (page for page in pages if "Before tax, in USD" in page)
+        assert len(ROWS.findall(ending)) >= 2
+        assert f"Component {count}" in ending
+        for page in pages:
+            assert ROWS.search(page) or not re.search("Subtotal|Recurring charges|One-time charges", page)
+
+
+@together
+async def test_sections_come_in_their_order_with_their_lines_and_subtotals(renderer: PdfRenderer) -> None:
+    text = "\n".join(pages_of(await renderer.render(SECTIONS)))
+    expected = (
+        "Recurring charges",
+        "Pro",
+        "Premium Support",
+        "Subtotal",
+        "20,400.00",
+        "One-time charges",
+        "Onboarding",
+        "5,000.00",
+    )
+    places = [text.index(word) for word in ("Recurring charges", "Single Sign-On", "One-time charges", "Onboarding")]
+    assert places == sorted(places)
+    assert all(word in text for word in expected)
+    assert text.count("Subtotal") == 2
+
+
+@together
+async def test_the_summary_says_what_and_how_much_and_no_unit_price(renderer: PdfRenderer) -> None:
+    document = replace(DOCUMENT, template="summary", key_figures=(("Per month", "1,700.00 USD"),), footer="VAT IE1234567T")
+    (text,) = pages_of(await renderer.render(document))
+    for said in ("Premium Support", "10,800.00", "20,400.00 USD", "Per month", "1,700.00 USD", "VAT IE1234567T", "Signature"):
+        assert said in text, said
+    assert "Unit price" not in text
+    assert "500.00" not in text.replace("1,500.00", "")
+
+
+@pytest.mark.parametrize(
+    "document", [replace(SECTIONS, logo=logo(), footer="VAT IE1234567T"), replace(DOCUMENT, template="summary")]
+)
+@together
+async def test_the_file_is_built_as_pdf_a_3b_asks(renderer: PdfRenderer, document: QuoteDocument) -> None:
+    content = (await renderer.render(document)).content
+    reader = pypdf.PdfReader(io.BytesIO(content))
+    root: Any = reader.root_object
+    xmp = root["/Metadata"].get_object().get_data().decode()
+    assert re.search(r"pdfaid:part[^0-9]{1,3}3", xmp)
+    assert re.search(r"pdfaid:conformance[^A-Z]{1,3}B", xmp)
+    assert "Quote Q-2026-0042 version 3" in xmp
+    (intent,) = root["/OutputIntents"]
+    assert intent["/S"] == "/GTS_PDFA1"
+    assert b"acsp" in intent["/DestOutputProfile"].get_object().get_data()[:64]  # an ICC profile
+    trailer: Any = reader.trailer
+    assert "/Encrypt" not in trailer
+    assert len(trailer["/ID"]) == 2
+    assert not {"/AA", "/OpenAction", "/AcroForm"} & set(root)
+    assert "/Names" not in root or "/EmbeddedFiles" not in root["/Names"]  # what is embedded would need an /AFRelationship
+    for each in reader.pages:
+        page: Any = each
+        assert "/AA" not in page
+        for font in page["/Resources"]["/Font"].values():
+            (descendant,) = font.get_object()["/DescendantFonts"]
+            descriptor = descendant.get_object()["/FontDescriptor"].get_object()
+            assert {"/FontFile2", "/FontFile3"} & set(descriptor), "a font is not embedded"
+            assert "/ToUnicode" in font.get_object()
+    for number in range(1, len(reader.xref[0]) + 1):
+        found: Any = reader.get_object(number)
+        assert not (isinstance(found, dict) and found.get("/S") in {"/JavaScript", "/Launch", "/URI"})
+
+
+@together
+async def test_a_logo_is_drawn_and_one_that_is_broken_inside_is_refused(renderer: PdfRenderer) -> None:
+    plain, branded = await renderer.render(DOCUMENT), await renderer.render(replace(DOCUMENT, logo=logo()))
+    assert len(branded.content) > len(plain.content)
+    whole = logo()
+    broken = whole[:40] + bytes(len(whole) - 40)
+    with pytest.raises(Exception, match="The logo cannot be drawn"):
+        await renderer.render(replace(DOCUMENT, logo=broken))
+    assert (await renderer.render(DOCUMENT)).pages == 1
+
+
+@together
+async def test_rendering_over_and_over_does_not_fill_the_memory(renderer: PdfRenderer) -> None:
+    for _ in range(WARM):
+        await renderer.render(DOCUMENT)
+    before = memory_mib(renderer.child_pid)
+    for number in range(RENDERS):
+        await renderer.render(replace(DOCUMENT, account=f"Account {number}"))
+    assert memory_mib(renderer.child_pid) - before < GROWTH_MIB_MAX
+
+
+def memory_mib(pid: int | None) -> float:
+    (line,) = (row for row in Path(f"/proc/{pid}/status").read_text().splitlines() if row.startswith("VmRSS:"))
+    return int(line.split()[1]) / 1024
+
+
+@pytest.mark.skipif(
+    "QUOTEBOT_WRITE_PICTURES" not in os.environ, reason="writes docs/pictures when asked (QUOTEBOT_WRITE_PICTURES=1)"
+)
+@together
+async def test_the_pictures_of_the_documentation_are_drawn_anew(renderer: PdfRenderer, checkout: Path) -> None:
+    lines = (LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1), LineRequest("onboarding", 1))
+    quote = replace(quote_in(QuoteState.APPROVED), pricing=example_pricing(lines=lines), account="Northwind Trading Ltd")
+    address = ("100 Harbour Street", "Dublin 2, Ireland")
+    seller = Seller("Acme Software Ltd", address, logo=logo(192), footer="Registered in Ireland 123456 · VAT IE1234567T")
+    for template in ("detailed", "summary"):
+        document = quote_document(quote, replace(seller, template=template), "Regional sales")
+        content = (await renderer.render(document)).content
+        target = str(checkout / "docs" / "pictures" / f"document-{template}")
+        drawing = await asyncio.create_subprocess_exec(
+            *("pdftoppm", "-r", "80", "-png", "-f", "1", "-l", "1", "-singlefile", "-", target), stdin=asyncio.subprocess.PIPE
+        )
+        await drawing.communicate(content)
+        assert drawing.returncode == 0
