@@ -115,6 +115,11 @@ def discarded(ref: str) -> str:
     return f"An operator discarded this command, ref {ref}. Nothing more will happen. If it is still wanted, send it again."
 
 
+def unknown_ref(ref: str) -> str:
+    """Answer to a reference that names no command of the one who asks."""
+    return f"I know no command of yours with the ref {escape(clipped(ref))}. Nothing was changed. `/quote list` shows your quotes."
+
+
 def conflict(ref: str) -> str:
     """Answer when a request id came back with other content."""
     return f"Refused, ref {ref}: this request was already used for something else. Nothing was done. Send it as a new command."
@@ -154,6 +159,7 @@ def help_text() -> str:
             "`/quote accept Q-...`, `/quote lost Q-...: &lt;reason&gt;` and `/quote cancel Q-...` end it.",
             "`/quote clone Q-... [for &lt;account&gt;]` makes a new quote of it.",
             "`/quote delegate @colleague until 2026-12-24` lets somebody approve instead of you while you are away.",
+            "`/quote status c-...` says what became of a command, by the ref it was answered with.",
             "`/quote help` shows this. Instead of new: start, create.",
             f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ledger.machine import OperationState
+from ledger.records import Operation
 from quotebot import figures, lifecycle_words, words
 from quotebot.domain import money
 from quotebot.domain.avoidance import avoidances
@@ -17,7 +19,7 @@ from quotebot.domain.quotes import state_words
 from quotebot.domain.versions import Simulation, simulate
 from quotebot.slack.list_card import list_blocks
 from quotebot.slack.listing import ListRequest
-from quotebot.slack.verbs import CompareRequest, ExplainRequest, SimulateRequest
+from quotebot.slack.verbs import CompareRequest, ExplainRequest, RefRequest, SimulateRequest
 from quotebot.store import quotes as store
 from quotebot.store import rulesets
 from quotebot.store.versions import Filter, Page, list_quotes
@@ -45,6 +47,8 @@ class Reads:
     async def answer(self, asked: Read, user: str, team_id: str) -> str:
         """Return the answer as mrkdwn."""
         match asked:
+            case RefRequest(ref):
+                return await self.ledger.database.read(lambda tx: _became(tx, ref, user, team_id))
             case CompareRequest():
                 return await self.ledger.database.read(lambda tx: _compared(tx, asked, team_id))
             case ExplainRequest():
@@ -103,6 +107,20 @@ def preview(decision: PolicyDecision) -> str:
     if decision.automatic:
         return "It would need no approval"
     return f"It would need approval by *{words.approver_words(decision.required_roles)}*: {why}"
+
+
+def _became(tx: Tx, ref: str, user: str, team_id: str) -> str:
+    """Say what became of somebody's own command."""
+    row = tx.one("own_operation_of_ref", prefix=ref.removeprefix("c-"), actor=user, team_id=team_id)
+    if row is None:
+        return words.unknown_ref(ref)
+    operation = Operation.of(row)
+    if operation.state in (OperationState.COMPLETED, OperationState.FAILED_TERMINAL):
+        response = operation.response or {}
+        return str(response.get("text") or words.terminal(operation.last_error or "it failed", ref, None))
+    if operation.state is OperationState.FAILED_RETRYABLE:
+        return words.retry_pending(ref, operation.next_attempt_at)
+    return words.discarded(ref) if operation.state is OperationState.DISCARDED else words.operation_pending(ref)
 
 
 def _compared(tx: Tx, asked: CompareRequest, team_id: str) -> str:

@@ -1,6 +1,7 @@
 """The door of `/quote ...`: which verb was typed, and what it says about a quote that exists. It never raises and never guesses.
 
     help, new, status                         as grammar.py reads them; a bare `new` opens a form
+    status <ref>                              what became of a command, by the reference it was answered with
     submit|finalize|accept <quote id> [v<n>]
     cancel <quote id> [v<n>] [: reason]       lost <quote id> [v<n>]: <reason>
     sent <quote id> [v<n>] to <recipient>
@@ -65,6 +66,7 @@ VERBS: Final = {
     **grammar.VERBS,
     **{name: verb for verb, aliases in _ALIASES.items() for name in (verb, *aliases)},
 }
+_REF = re.compile(r"c-[0-9a-f]{8}", re.IGNORECASE)
 _VERSION = re.compile(r"v([0-9]{1,6})", re.IGNORECASE)
 _LINE = re.compile(r"line ([0-9]{1,4})", re.IGNORECASE)
 
@@ -81,6 +83,13 @@ class ChangeRequest:
 @dataclass(frozen=True, slots=True)
 class FormRequest:
     """Open the form that makes a quote."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefRequest:
+    """Show what became of one's own command; `ref` is the reference ("c-7f91ab12") it was answered with."""
+
+    ref: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,7 @@ class SimulateRequest:
     request: PriceRequest | None
 
 
-Read = ListRequest | CompareRequest | ExplainRequest | SimulateRequest
+Read = RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest
 Delegating = DelegationRequest | DelegationsRequest
 Meaning = Delegating | HelpRequest | FormRequest | StatusRequest | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
 
@@ -166,6 +175,8 @@ _ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {"list": read_l
 def _of_quote(meaning: str, verb: str, rest: str, where: _Where) -> Meaning:
     if meaning == "simulate" and (rest.startswith(":") or rest.casefold().startswith("for ")):
         return _simulate_new(rest.partition(":")[2], where)
+    if meaning == "status" and _REF.fullmatch(rest):
+        return RefRequest(rest.casefold())
     about = _about(verb, rest)
     return about if isinstance(about, GrammarProblem) else _READERS[meaning](about, where)
 

@@ -109,6 +109,12 @@ RETURNING quote_id;
 UPDATE quotes SET thread_ts = :thread_ts, updated_at = :now WHERE quote_id = :quote_id
 RETURNING quote_id;
 
+-- name: own_operation_of_ref
+-- By the first digits of its key; of two that share them, the newer one.
+SELECT * FROM operations
+WHERE operation_key >= :prefix AND operation_key < :prefix || 'g' AND actor = :actor AND team_id = :team_id
+ORDER BY id DESC LIMIT 1;
+
 -- name: quote_of_thread
 SELECT quote_id FROM quotes WHERE thread_ts = :thread_ts AND channel = :channel AND team_id = :team_id;
 

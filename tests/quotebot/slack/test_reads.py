@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quotebot import words
 from quotebot.execution import Executor
 from quotebot.slack import reads
 from quotebot.slack.listing import ListRequest
 from quotebot.slack.reads import ANSWER_CHARACTERS_MAX, Reads
-from quotebot.slack.verbs import ChangeRequest, CompareRequest, ExplainRequest, SimulateRequest, parse
+from quotebot.slack.verbs import ChangeRequest, CompareRequest, ExplainRequest, RefRequest, SimulateRequest, parse
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ async def revised(bench: Bench, executor: Executor) -> Bench:
 async def said(bench: Bench, text: str, *, user: str = "U0REP", team: str = "T0HOME") -> str:
     """Ask; nothing may be recorded for it."""
     asked = parse(text, "C0SALES", RULES.catalogue)
-    assert isinstance(asked, ListRequest | CompareRequest | ExplainRequest | SimulateRequest), asked
+    assert isinstance(asked, RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest), asked
     return await answered(bench, asked, user=user, team=team)
 
 
@@ -127,3 +128,14 @@ def test_a_very_long_answer_keeps_whole_lines_and_the_last_one_which_holds_the_t
     assert answer[-1] == "Total: 48,000.00 USD"
     assert answer[:-2] == lines[: len(answer) - 2]
     assert f"and {400 - len(answer[:-2])} more lines" in answer[-2]
+
+
+async def test_a_ref_tells_its_own_author_what_became_of_the_command(bench: Bench, executor: Executor) -> None:
+    reserved = await bench.ledger.reserve(request_for(create_command(), "1"))
+    ref = reserved.operation.correlation_id
+    assert await said(bench, f"status {ref}") == words.operation_pending(ref)
+    await executor.step()
+    assert (await said(bench, f"status {ref.upper()}")).startswith("Created Q-2026-0001 for Acme")
+    for user, team in (("U0CFO", "T0HOME"), ("U0REP", "T0AWAY")):
+        assert await said(bench, f"status {ref}", user=user, team=team) == words.unknown_ref(ref)
+    assert await said(bench, "status c-00000000") == words.unknown_ref("c-00000000")
