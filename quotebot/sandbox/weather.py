@@ -12,6 +12,8 @@ from quotebot.sandbox.chance import Tokens
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+STATUSES = ("500", "502", "503", "504")  # that 5xx may answer
+_CHANCES = 1_000_000
 Target = Literal["slack", "salesforce", "llm", "socket"]
 Effect = Literal[
     "429",  # refuse before applying, with Retry-After
@@ -32,8 +34,6 @@ Effect = Literal[
     "half_open",  # socket: stay connected and mute
 ]
 
-STATUSES = ("500", "502", "503", "504")
-_CHANCES = 1_000_000
 SOCKET_EFFECTS = frozenset({"drop_ack", "refuse_ticket", "too_many_websockets", "no_hello", "disconnect", "half_open"})
 
 

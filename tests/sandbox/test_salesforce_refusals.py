@@ -183,6 +183,15 @@ async def test_an_answer_can_drip_after_the_write_was_done(world: World, session
     assert [record["Name"] for record in world.service.records("Quote")] == ["Quote", "late"]
 
 
+async def test_a_header_of_another_kind_is_no_session(world: World, session: requests.Session) -> None:
+    def story() -> None:
+        client = world.client(session)
+        client.headers["Authorization"] = "Basic eDp5"
+        assert refused_with(client.limits) == (401, "INVALID_AUTH_HEADER")
+
+    await asyncio.to_thread(story)
+
+
 async def test_a_retired_version_is_gone(world: World, session: requests.Session) -> None:
     def story() -> None:
         client = world.client(session)
@@ -250,6 +259,17 @@ def test_a_duplicate_rule_is_not_the_uniqueness_of_a_key() -> None:
     assert code_of(lambda: org.create(ACCOUNT, {"Name": "ACME"})) == "DUPLICATES_DETECTED"
     assert code_of(lambda: org.create(ACCOUNT, {"Name": "Globex", "Quotebot_Key__c": "k"})) == "DUPLICATE_VALUE"
     org.update(ACCOUNT, first, {"Name": "acme"})
+
+
+def test_a_price_comes_out_of_the_quotes_own_price_book() -> None:
+    org = Org(lambda: 0.0)
+    book, other = (org.create(SCHEMA["pricebook2"], {"Name": name}) for name in ("Standard", "Other"))
+    product = org.create(SCHEMA["product2"], {"Name": "Pro"})
+    entry = org.create(SCHEMA["pricebookentry"], {"Pricebook2Id": book, "Product2Id": product, "UnitPrice": 1})
+    ours, theirs = (org.create(QUOTE, {"Name": "Quote", "Pricebook2Id": pricebook}) for pricebook in (book, other))
+    line = {"PricebookEntryId": entry, "Quantity": 1, "UnitPrice": 1}
+    org.create(LINE, {**line, "QuoteId": ours})
+    assert code_of(lambda: org.create(LINE, {**line, "QuoteId": theirs})) == "FIELD_INTEGRITY_EXCEPTION"
 
 
 def test_a_document_is_made_by_its_first_version_linked_once_and_its_versions_stay() -> None:

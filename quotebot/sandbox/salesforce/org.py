@@ -84,6 +84,7 @@ class Org:
             record["OwnerId"] = RUNNING_USER
         self.rules.check_record(sobject.name, record)
         self._refuse_look_alikes(sobject, record, None)
+        self._refuse_other_book(sobject, record)
         if sobject.name == "ContentVersion":
             return self._publish(sobject, record)
         return self._insert(sobject, record)
@@ -273,6 +274,16 @@ class Org:
         for other_id, other in self._tables[sobject.name].items():
             if other_id != own_id and str(other.get(name)).lower() == value:
                 raise refused("DUPLICATES_DETECTED", "Use one of these records?")
+
+    def _refuse_other_book(self, sobject: SObject, record: Record) -> None:
+        """Refuse a quote's line whose price comes out of another price book than the quote's."""
+        if sobject.name != "QuoteLineItem" or record.get("PricebookEntryId") is None:
+            return
+        entry = self._tables["PricebookEntry"][str(record["PricebookEntryId"])]
+        quote = self._tables["Quote"][str(record["QuoteId"])]
+        if entry["Pricebook2Id"] != quote.get("Pricebook2Id"):
+            message = "field integrity exception: PricebookEntryId (pricebook entry is in a different pricebook than the Quote)"
+            raise refused("FIELD_INTEGRITY_EXCEPTION", message, ("PricebookEntryId",))
 
     def _target(self, field: Field, value: object) -> SObject | None:
         """Return the object a reference leads to, which its id says when it may lead anywhere."""

@@ -237,8 +237,9 @@ class SalesforceService:
             return login
         if received.path.rstrip("/") == "/services/data":
             return Reply(200, list(_VERSIONS))
-        if not self._login.accepts(received.header("Authorization")):
-            return _session_expired()
+        stranger = self._stranger(received.header("Authorization"))
+        if stranger is not None:
+            return stranger
         if self._rest.served >= self._rest.allowance:
             error = refusal("REQUEST_LIMIT_EXCEEDED")
             return Reply(error.status, error.body())
@@ -247,6 +248,15 @@ class SalesforceService:
             return self._resource(received)
         except SalesforceRefusalError as error:
             return Reply(error.status, error.body())
+
+    def _stranger(self, authorization: str) -> Reply | None:
+        """Return the refusal of a caller without a session."""
+        if self._login.accepts(authorization):
+            return None
+        if not authorization or authorization.lower().startswith(("bearer ", "oauth ")):
+            return _session_expired()
+        error = refusal("INVALID_AUTH_HEADER")
+        return Reply(error.status, error.body())
 
     def _resource(self, received: Received) -> Reply:
         if _RETIRED.match(received.path):
