@@ -36,20 +36,17 @@ async def restored(stage: Stage) -> str:
     await deal.click("approval.approve", user="U0MANAGER")
     told = [await deal.slash(f"new for Early {number}: 5 pro") for number in range(ACKED)]
     stage.fact("what came before the backup was acknowledged", all(answer["ack"] for answer in told), told)
-    made, _ = await asyncio.gather(
-        stage.quotebot("backup", "--to", str(stage.folder / "kept"), "--json"),
-        asyncio.gather(*(deal.slash(f"new for Meanwhile {number}: 5 pro") for number in range(MEANWHILE))),
-    )
+    backing = asyncio.create_task(stage.quotebot("backup", "--to", str(stage.folder / "kept"), "--json"))
+    await asyncio.gather(*(deal.slash(f"new for Meanwhile {number}: 5 pro") for number in range(MEANWHILE)))
+    made = await backing
     stage.equal("it was backed up while it worked", made.status, 0)
-    backup = json.loads(made.out)
+    backup = made.data
     await deal.clear_faults()
     for number in range(LATER):
         await deal.slash(f"new for Later {number}: 5 pro")
     await deal.settled()
     cards = len(await deal.cards())
     stage.equal("everything asked for was done before the disk is lost", cards, 1 + ACKED + MEANWHILE + LATER)
-    running = await stage.quotebot("restore", backup["path"], "--yes")
-    stage.equal("a running bot keeps its ledger", running.status, 75)
     await stage.bot.kill()
     for file in stage.ledger_path.parent.glob("ledger.db*"):
         file.unlink()

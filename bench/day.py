@@ -1,0 +1,321 @@
+"""A day's volume through the real bot over real sockets, as fast as it goes: whether anything grows.
+
+    ./run bench day [--commands 5000] [--people 8] [--json]
+
+People ask for quotes, look, submit, approve, revise, finalize; every other quote is asked for twice, and faults of all kinds keep
+coming. After each tenth everything settles, and what the bot's process holds then is noted. Status 1: something grew, or a command
+was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # beside this script a file named ledger.py stands in for the package
+
+from quotebot.sandbox.slack.errors import GestureError  # noqa: E402 -- after the path
+from quotebot.sandbox.world import World  # noqa: E402 -- after the path
+
+TENTHS: Final = 10
+FLAT: Final = 1.05  # the last tenth's memory, as a multiple of the second's
+WAL_BYTES_MAX: Final = 64 << 20  # what it is cut down to
+SLACK: Final = 2  # what comes and goes: a connection that is being closed, a job on a thread
+QUIET_SECONDS: Final = 600.0
+DRAIN_SECONDS: Final = 8.0
+REP, MANAGER, CHANNEL = "U0REP", "U0MANAGER", "C0DEALS"
+FAULT_EVERY_SECONDS: Final = 2.0
+FAULTS: Final[tuple[dict[str, Any], ...]] = (
+    {"target": "slack", "effect": "429", "retry_after": 1},
+    {"target": "slack", "effect": "5xx", "times": 2},
+    {"target": "slack", "effect": "reset_after", "times": 1},
+    {"target": "slack", "effect": "slow", "delay": 0.3, "times": 3},
+    {"target": "salesforce", "effect": "5xx", "times": 2},
+    {"target": "salesforce", "effect": "reset_before", "times": 1},
+    {"target": "salesforce", "effect": "auth_expired", "method": "composite/graph", "times": 1},
+    {"target": "socket", "effect": "disconnect"},
+    {"target": "socket", "effect": "drop_ack", "method": "slash_commands"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the bot's process, its renderer and its files hold at rest."""
+
+    commands: int
+    seconds: float
+    rss_mib: float
+    renderer_mib: float
+    threads: int
+    descriptors: int
+    tasks: int
+    wal_mib: float
+    ledger_mib: float
+
+
+@dataclass(slots=True)
+class Day:
+    """One day: the world, the bot's process, and what people did."""
+
+    world: World
+    folder: Path
+    process: asyncio.subprocess.Process
+    plan: random.Random
+    began: float = field(default_factory=time.monotonic)
+    commands: int = 0
+    deals: int = 0
+    unheard: int = 0  # gestures whose acknowledgement was lost on the way
+    held: list[Held] = field(default_factory=list)
+
+    @property
+    def ledger(self) -> Path:
+        """The bot's ledger."""
+        return self.folder / "bot" / "ledger.db"
+
+    def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Read the ledger as an outsider would."""
+        with contextlib.closing(sqlite3.connect(f"{self.ledger.as_uri()}?mode=ro", uri=True, timeout=30)) as connection:
+            return connection.execute(sql, parameters).fetchall()
+
+    async def spend(self, commands: int, people: int) -> None:
+        """Give the commands, tenth by tenth."""
+        faults = asyncio.create_task(self._weather())
+        try:
+            for tenth in range(1, TENTHS + 1):
+                upto = commands * tenth // TENTHS
+                await asyncio.gather(*(self._person(upto) for _ in range(people)))
+                self.world.weather.clear()
+                await self._until_quiet()
+                self.held.append(await self._look())
+                print(_line(self.held[-1]), file=sys.stderr, flush=True)
+        finally:
+            faults.cancel()
+
+    async def _person(self, upto: int) -> None:
+        while self.commands < upto:
+            self.deals += 1
+            await self._deal(f"Customer {self.deals}", self.deals)
+
+    async def _deal(self, account: str, number: int) -> None:
+        """Ten commands about one quote, more or less."""
+        discount = "discount 15%" if number % 3 == 0 else "discount 5%"
+        asked = await self._type(f"new for {account}: {number % 40 + 1} pro, 1 support; term 12m; {discount}")
+        if number % 2 == 0 and asked is not None:
+            self.commands += 1
+            with contextlib.suppress(GestureError):
+                await self.world.courier.redeliver(asked, "resend", 1)
+        made = await self._made(account)
+        if made is None:
+            return
+        quote_id, ts = made
+        await self._type(f"show {quote_id}")
+        await self._type(f"submit {quote_id}")
+        if number % 3 == 0:
+            await self._click(ts, "approval.approve", MANAGER)
+        await self._type(f"explain {quote_id}")
+        await self._type("list mine")
+        await self._type("whatever this is")
+        if number % 4 == 0:
+            await self._type(f"revise {quote_id}: {number % 30 + 2} pro; discount 2%")
+            await self._type(f"submit {quote_id}")
+        await self._type(f"finalize {quote_id}")
+
+    async def _made(self, account: str) -> tuple[str, str] | None:
+        """Wait for the quote and its card."""
+        for _ in range(600):
+            found = await asyncio.to_thread(self.rows, "SELECT quote_id, thread_ts FROM quotes WHERE account = ?", account)
+            if found and found[0][1] is not None:
+                return found[0]
+            await asyncio.sleep(0.1)
+        return None
+
+    async def _type(self, text: str) -> str | None:
+        self.commands += 1
+        with contextlib.suppress(GestureError):
+            answer = await self.world.gestures.slash(REP, CHANNEL, "/quote", text)
+            self.unheard += answer["ack"] is None
+            request_id: str | None = answer["request_id"]
+            return request_id
+        await asyncio.sleep(0.2)  # no connection at this moment: people type again
+        return None
+
+    async def _click(self, ts: str, action_id: str, user: str) -> None:
+        for _ in range(50):
+            with contextlib.suppress(GestureError):
+                self.commands += 1
+                await self.world.gestures.click_message(
+                    user, CHANNEL, ts, action_id, block_id=None, value=None, values={}, stale=False
+                )
+                return
+            self.commands -= 1
+            await asyncio.sleep(0.1)  # the card has not got its button yet
+
+    async def _weather(self) -> None:
+        while True:
+            await asyncio.sleep(FAULT_EVERY_SECONDS * self.plan.random() * 2)
+            self.world.weather.clear()
+            self.world.weather.arm(**self.plan.choice(FAULTS))
+
+    async def _until_quiet(self) -> None:
+        unfinished = (
+            "SELECT (SELECT count(*) FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable')) + "
+            "(SELECT count(*) FROM effects WHERE state IN ('pending', 'in_flight', 'uncertain'))"
+        )
+        async with asyncio.timeout(QUIET_SECONDS):
+            while (await asyncio.to_thread(self.rows, unfinished))[0][0]:  # noqa: ASYNC110 -- another process works them off
+                await asyncio.sleep(0.5)
+        await asyncio.sleep(3.0)  # idle connections are closed, a checkpoint is made
+
+    async def _look(self) -> Held:
+        told = self.folder / "tasks"
+        told.unlink(missing_ok=True)
+        self.process.send_signal(signal.SIGUSR1)
+        async with asyncio.timeout(30):
+            while not told.exists() or not told.read_text("ascii"):  # noqa: ASYNC110 -- another process writes it
+                await asyncio.sleep(0.05)
+        pid = self.process.pid
+        wal = self.ledger.with_name("ledger.db-wal")
+        return Held(
+            commands=self.commands,
+            seconds=time.monotonic() - self.began,
+            rss_mib=_status(pid, "VmRSS") / 1024,
+            renderer_mib=sum(_status(child, "VmRSS") for child in _children(pid)) / 1024,
+            threads=_status(pid, "Threads"),
+            descriptors=_descriptors(pid),
+            tasks=int(told.read_text("ascii")),
+            wal_mib=(wal.stat().st_size if wal.exists() else 0) / 2**20,
+            ledger_mib=self.ledger.stat().st_size / 2**20,
+        )
+
+
+def judge(held: list[Held], outcome: dict[str, Any]) -> dict[str, bool]:
+    """Say, per goal, whether it is met. Nothing may be larger at the last tenth's end than at the second's."""
+    second, last = held[1], held[-1]
+    return {
+        "memory is flat (last tenth <= 1.05 x second)": last.rss_mib <= FLAT * second.rss_mib,
+        "the renderer's memory is flat": last.renderer_mib <= FLAT * second.renderer_mib,
+        "the WAL is bounded (64 MiB)": max(each.wal_mib for each in held) * 2**20 <= WAL_BYTES_MAX,
+        "no more threads": last.threads <= second.threads + SLACK,
+        "no more file descriptors": last.descriptors <= second.descriptors + SLACK,
+        "no more tasks": last.tasks <= second.tasks + SLACK,
+        "no command is unfinished, none was given up": outcome["unfinished"] == outcome["dead"] == 0,
+        "one quote for each customer": outcome["quotes"] == outcome["customers"],
+        "SIGTERM: exit 0 within 8 s": outcome["status"] == 0 and outcome["drain_seconds"] <= DRAIN_SECONDS,
+    }
+
+
+async def day(commands: int, people: int, folder: Path) -> tuple[list[Held], dict[str, Any]]:
+    """Live one day in this folder; return what was held at each tenth's end, and how it came out."""
+    async with World(folder / "world").serve() as world:
+        environment = {**os.environ, **world.environment(), "QUOTEBOT_DATA_DIR": str(folder / "bot")}
+        with (folder / "bot.log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "bench.lifecycle.watched",
+                str(folder / "tasks"),
+                cwd=sys.path[0],
+                stdout=log,
+                stderr=log,
+                env={**environment, "QUOTEBOT_SETTLE_DELAY_SECONDS": "1", "PYTHONPATH": sys.path[0]},
+            )
+        try:
+            async with asyncio.timeout(60):
+                while not world.socket.connections:  # noqa: ASYNC110 -- another process connects
+                    await asyncio.sleep(0.05)
+            lived = Day(world, folder, process, random.Random(1))  # noqa: S311 -- a plan
+            await lived.spend(commands, people)
+            outcome = _outcome(lived)
+        finally:
+            started = time.monotonic()
+            if process.returncode is None:
+                process.terminate()
+            status = await process.wait()
+        return lived.held, {**outcome, "status": status, "drain_seconds": time.monotonic() - started}
+
+
+def _outcome(lived: Day) -> dict[str, Any]:
+    counts = {
+        "unfinished": "SELECT count(*) FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable')",
+        "dead": "SELECT count(*) FROM dead_letters WHERE status = 'pending'",
+        "quotes": "SELECT count(*) FROM quotes",
+        "customers": "SELECT count(DISTINCT account) FROM quotes",
+        "effects": "SELECT count(*) FROM effects",
+        "pdfs": "SELECT count(*) FROM effects WHERE class = 'pdf.render' AND state = 'delivered'",
+        "duplicates": "SELECT count(*) FROM audit_events WHERE event_type = 'delivery.duplicate'",
+    }
+    return {
+        "commands": lived.commands,
+        "unheard": lived.unheard,
+        **{name: lived.rows(sql)[0][0] for name, sql in counts.items()},
+    }
+
+
+def _status(pid: int, name: str) -> int:
+    """Return a number of /proc/PID/status; memory is in KiB. 0 when the process has ended."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text("ascii", errors="replace")
+    except FileNotFoundError:
+        return 0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name}:")), 0)
+
+
+def _descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def _children(pid: int) -> Iterator[int]:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in (thread / "children").read_text("ascii").split():
+            yield int(child)
+
+
+def _line(held: Held) -> str:
+    return (
+        f"{held.commands:>7,} commands {held.seconds:7.0f} s   bot {held.rss_mib:6.1f} MiB   renderer {held.renderer_mib:6.1f} MiB "
+        f"  {held.threads:3} threads {held.descriptors:3} descriptors {held.tasks:3} tasks   WAL {held.wal_mib:5.1f} MiB   "
+        f"ledger {held.ledger_mib:6.1f} MiB"
+    )
+
+
+def main() -> int:
+    """Read the options, live the day, print."""
+    parser = argparse.ArgumentParser(prog="./run bench day", description=__doc__.splitlines()[0])
+    parser.add_argument("--commands", type=int, default=5_000)
+    parser.add_argument("--people", type=int, default=8)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="quotebot-day-") as folder:
+        held, outcome = asyncio.run(day(options.commands, options.people, Path(folder)))
+    verdicts = judge(held, outcome)
+    if options.json:
+        print(json.dumps({"held": [asdict(each) for each in held], "outcome": outcome, "verdicts": verdicts}, indent=2))
+    else:
+        print("\n".join(_line(each) for each in held))
+        print(
+            ", ".join(
+                f"{name} {value:,.1f}" if isinstance(value, float) else f"{name} {value:,}" for name, value in outcome.items()
+            )
+        )
+        print(f"bot's memory, last tenth to second: {held[-1].rss_mib / held[1].rss_mib:.3f}")
+        print("\n".join(f"{'met   ' if met else 'MISSED'}  {goal}" for goal, met in verdicts.items()))
+    return 0 if all(verdicts.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
