@@ -45,6 +45,7 @@ SALESFORCE = (
     "SALESFORCE_PRIVATE_KEY",
     "SALESFORCE_CA_FILE",
 )  # of these, an installation needs the first two and one way to log in
+MODEL = ("llm_base_url", "llm_model", "llm_api_key")  # the last may be missing
 
 
 class ConfigurationError(Exception):
@@ -271,10 +272,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _model_is_whole(self) -> Self:
         """A server without a model's name, or a name without a server, is a mistake: without any of it no model is asked."""
-        given = {"QUOTEBOT_LLM_BASE_URL": self.llm_base_url, "QUOTEBOT_LLM_MODEL": self.llm_model}
-        missing = [name for name, value in given.items() if not value]
-        if missing and (len(missing) < len(given) or self.llm_api_key is not None):
-            raise ValueError(f"the language model is configured in part: {', '.join(missing)} missing")
+        problems = _model_problems({name: getattr(self, name) for name in MODEL})
+        if problems:
+            raise ValueError("; ".join(problems))
         return self
 
     @property
@@ -339,7 +339,8 @@ def _misfits(error: ValidationError, reading: Reading) -> list[str]:
     if all(item["loc"] for item in error.errors(include_input=False)):
         given = {name: reading.values.get(name) for name in SALESFORCE}
         problems += [f"the configuration: {problem}" for problem in _salesforce_problems(given)]
-    return problems
+    of_the_model = _model_problems({name: reading.values.get(name) for name in MODEL})
+    return list(dict.fromkeys((*problems, *(f"the configuration: {problem}" for problem in of_the_model))))
 
 
 def _salesforce_problems(given: Mapping[str, object]) -> list[str]:
@@ -358,6 +359,14 @@ def _salesforce_problems(given: Mapping[str, object]) -> list[str]:
     if ca_file and not Path(str(ca_file)).is_file():
         problems.append(f"SALESFORCE_CA_FILE names no file: {ca_file}")
     return problems
+
+
+def _model_problems(given: Mapping[str, object]) -> list[str]:
+    """Return what is wrong with the model's settings taken together, for settings by their names. Its key may be missing."""
+    missing = [f"QUOTEBOT_{name.upper()}" for name in MODEL[:2] if not given[name]]
+    if not missing or not any(given.values()):
+        return []
+    return [f"the language model is configured in part: {', '.join(missing)} missing"]
 
 
 def _variable(place: tuple[int | str, ...]) -> str:

@@ -66,7 +66,7 @@ def claimed_first(facts: Facts) -> Iterator[str]:
     yield from _records_claimed(facts)
     yield from _files_claimed(facts)
     yield from _cards_claimed(facts)
-    yield from _model_asked(facts)
+    yield from model_asked(facts)
     for hook, replies in facts.reply_hooks.items():
         requests = [sighting for sighting in facts.sightings.get("response_url", ()) if sighting["key"] == hook]
         yield from _covered(facts, f"the answer over {hook}", requests, replies)
@@ -180,7 +180,8 @@ def _files_claimed(facts: Facts) -> Iterator[str]:
             yield f"the file {file_id} was shared; no effect knows it"
 
 
-def _model_asked(facts: Facts) -> Iterator[str]:
+def model_asked(facts: Facts) -> Iterator[str]:
+    """Each question to the model was made under a claim of its effect."""
     for key, requests in _by_key(facts, "chat.completions").items():
         effect = facts.effect_by_key.get(key)
         if effect is not None:

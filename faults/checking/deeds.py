@@ -23,7 +23,7 @@ def done_once(facts: Facts) -> Iterator[str]:
     yield from _messages_once(facts)
     yield from _records_once(facts)
     yield from _files_once(facts)
-    yield from _messages_answered_once(facts)
+    yield from messages_answered_once(facts)
     for hook, replies in facts.reply_hooks.items():
         seen = sum(sighting["applied"] and sighting["key"] == hook for sighting in facts.sightings.get("response_url", ()))
         most = REPLIES_MAX * sum(reply["cycle"] for reply in replies)
@@ -85,7 +85,8 @@ def answers_of(facts: Facts) -> Counter[str]:
     return found
 
 
-def _messages_answered_once(facts: Facts) -> Iterator[str]:
+def messages_answered_once(facts: Facts) -> Iterator[str]:
+    """No message that a model was to read was answered twice."""
     for reading, times in answers_of(facts).items():
         if times > 1:
             yield f"the message {reading[:8]} was answered {times} times"

@@ -100,13 +100,18 @@ def everybody_is_answered(facts: Facts) -> Iterator[str]:
         if not any(effect["class"] == "slack.reply" for effect in facts.effects_of.get(operation["id"], ())):
             end = operation["outcome"] or operation["state"]
             yield f"operation {operation['id']} came to {end}; {operation['actor']} was not told"
+    yield from messages_answered(facts)
+    yield from _roots_posted(facts)
+    yield from card_shows_the_state(facts)
+
+
+def messages_answered(facts: Facts) -> Iterator[str]:
+    """Whoever wrote a message that a model was to read got an answer, by whomever."""
     answers = answers_of(facts)
     for operation in facts.operations:
         was_read = operation["action_kind"] == "message.read" and operation["outcome"] == "applied"
         if was_read and not answers[operation["operation_key"]]:
             yield f"operation {operation['id']}: its message was never answered"
-    yield from _roots_posted(facts)
-    yield from card_shows_the_state(facts)
 
 
 def _roots_posted(facts: Facts) -> Iterator[str]:

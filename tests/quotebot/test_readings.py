@@ -11,6 +11,7 @@ from ledger import recovery
 from ledger.dead_letters import DeadLetters
 from ledger.records import Delivered
 from quotebot import extraction_words
+from quotebot.cli import ops
 from quotebot.commands import CreateAnother
 from quotebot.follow_ups import follow_ups
 from quotebot.reading_commands import ANSWER_MS
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 PROPOSAL = "I understood a quote for *Acme*, 24 months, 0 % discount:"
 BY_MODEL = "A model read this: compare each line with your words."
-LATE, HELD, UNUSABLE = (extraction_words.WITHOUT_MODEL[why] for why in ("late", "held", "unusable"))
+LATE, HELD, UNUSABLE, FAILED = (extraction_words.WITHOUT_MODEL[why] for why in ("late", "held", "unusable", "failed"))
 
 
 @pytest.fixture
@@ -145,6 +146,15 @@ async def test_a_dead_letter_that_is_replayed_asks_nobody_again_because_its_auth
     assert [row["state"] for row in desk.asked()] == ["delivered"]
     (said,) = desk.said()
     assert UNUSABLE in said
+
+
+async def test_a_question_that_an_operator_cancels_is_answered_by_fixed_rules(desk: Desk, script: Script) -> None:
+    await desk.write()
+    await ops.give_up_effect(desk.bench.ledger, desk.asked()[0]["id"], "operator", "too dear")
+    await desk.executor.step()
+    (said,) = desk.said()
+    assert FAILED in said
+    assert script.seen == []
 
 
 async def test_a_refused_key_pauses_the_class_and_answers_at_once(desk: Desk, script: Script) -> None:

@@ -84,6 +84,26 @@ def test_values_out_of_bounds_are_refused(name: str, value: object) -> None:
         settings(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({"LLM_BASE_URL": "https://planted.example/v1"}, "QUOTEBOT_LLM_MODEL"),
+        ({"LLM_MODEL": "planted-1"}, "QUOTEBOT_LLM_BASE_URL"),
+        ({"LLM_API_KEY": "sk-planted"}, "QUOTEBOT_LLM_BASE_URL, QUOTEBOT_LLM_MODEL"),
+    ],
+)
+def test_half_a_model_s_configuration_is_a_mistake_that_is_named_beside_the_others(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], missing: str
+) -> None:
+    for name, value in {**given, "TIME_ZONE": "Nowhere"}.items():
+        monkeypatch.setenv(f"QUOTEBOT_{name}", value)
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings()
+    assert str(refused.value).count(f"the language model is configured in part: {missing} missing") == 1
+    assert "QUOTEBOT_TIME_ZONE" in str(refused.value)
+    assert "planted" not in str(refused.value)
+
+
 @pytest.mark.parametrize("missing", CRM)
 def test_half_a_salesforce_configuration_is_a_mistake_and_its_secret_stays_hidden(
     monkeypatch: pytest.MonkeyPatch, missing: str
