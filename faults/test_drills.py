@@ -63,15 +63,16 @@ async def fails(stage: Stage) -> str:
     return "never"
 
 
+WAITING = Scenario("FI-998", "P2", (), "something to come", "Nothing.", "Something.", None, waits_for="a part to come")
 FAILING = Scenario("FI-999", "P2", (), "something that is not so", "Nothing.", "Something.", fails)
 
 
 async def test_what_does_not_hold_is_named_and_its_files_are_kept(tmp_path: Path) -> None:
     told: list[tuple[str, Outcome]] = []
-    outcomes = await play_all([chosen(["FI-020"])[0], FAILING], tmp_path, lambda outcome, place: told.append((place, outcome)))
+    outcomes = await play_all([WAITING, FAILING], tmp_path, lambda outcome, place: told.append((place, outcome)))
     waiting, failed = outcomes
     assert [place for place, _ in told] == ["[1/2] ", "[2/2] "]
-    assert (waiting.state, waiting.words) == ("waiting", "the extractor")
+    assert (waiting.state, waiting.words) == ("waiting", "a part to come")
     assert (failed.state, failed.words, failed.evidence) == ("failed", "there are two cards (seen: 0, not 2)", tmp_path / "FI-999")
     assert failed.lines[1:] == (
         "  did not hold: there are two cards (seen: 0, not 2)",

@@ -31,6 +31,7 @@ _SAID: Final[Mapping[str, str]] = {
     reasons.TERM: "No term was given: it would be {1} months.",
     reasons.MORE: "There are {1} more remarks: the message says much that was not read.",
     reasons.MODEL: "A model read this: compare each line with your words.",
+    reasons.UNSURE: 'Check "{0}": without the model I would have asked back here.',
     reasons.RULES: "{1} So this was read by fixed rules.",
     reasons.NO_ACCOUNT: "Who is it for? Write e.g. `for Acme`.",
     reasons.NO_LINES: "What is in it? Write e.g. `150 pro`.",

@@ -31,10 +31,14 @@ from quotebot.domain.remarks import (
     NEAR_NAME,
     NO_ACCOUNT,
     NO_LINES,
+    NUMBER,
     PERCENT,
+    SIGN,
     TERM,
     TERMS,
     TWICE,
+    UNSURE,
+    WORD,
     Remark,
 )
 
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
 # Doubts of the plain reading that a model cannot put aside: two readings, or no new quote at all.
 _KEPT: Final = frozenset({ACCOUNTS, TERMS, DISCOUNTS, CURRENCIES, EXISTING})
 NEAR_TOKENS: Final = 2  # "discount of 10", "10 or so off"
+# Doubts that a model may put aside, but not out of the author's sight.
+_SHOWN: Final = frozenset({NUMBER, SIGN, WORD})
 _MONTHS_PER: Final = (1, 3, 12)  # a term may be written in months, quarters or years
 
 
@@ -74,6 +80,7 @@ def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
     plain = extract(text, catalogue)
     remarks = [Remark(MODEL, "")]
     remarks += [remark for remark in plain.remarks if remark.code in _KEPT]
+    remarks += [Remark(UNSURE, remark.excerpt) for remark in plain.remarks if remark.code in _SHOWN]
     numbers = {token.value for token in tokens(text) if token.value is not None}
     account = _account(text, given.account, plain.account, remarks)
     lines = _lines(text, given.lines, catalogue, remarks)

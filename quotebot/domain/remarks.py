@@ -19,6 +19,7 @@ UNCLAIMED: Final = "unclaimed"
 TERM: Final = "term"
 MODEL: Final = "model"
 RULES: Final = "rules"
+UNSURE: Final = "unsure"
 MORE: Final = "more"
 # Doubts: nothing is proposed while there is one.
 NO_ACCOUNT: Final = "no_account"

@@ -162,15 +162,23 @@ BASIC = ModelLine("pro", "10", "seats: 10. basic")
 @pytest.mark.parametrize(
     ("text", "given", "codes"),
     [
-        ("zehn pro, also 10, fuer Acme", ModelReading("Acme", (WORDY,), None, None, None), {"account", "model", "term"}),
-        ("seats: 10. basic. Acme", ModelReading("Acme", (BASIC,), None, None, None), {"account", "model", "near_name", "term"}),
+        ("zehn pro, also 10, fuer Acme", ModelReading("Acme", (WORDY,), None, None, None), {"account", "model", "term", "unsure"}),
+        (
+            "seats: 10. basic. Acme",
+            ModelReading("Acme", (BASIC,), None, None, None),
+            {"account", "model", "near_name", "term", "unsure"},
+        ),
         ("10 pro for Acme, 24 months", ModelReading(None, (TEN_PRO,), "12", None, None), {"model", "term", "terms"}),
         (
             "10 pro for Acme, 12m, 10% off, 5% off",
             ModelReading("Acme", (TEN_PRO,), "12", "5", None),
             {"discounts", "model", "percent"},
         ),
-        ("10 pro for Acme, Q-2026-0001", ModelReading("Acme", (TEN_PRO,), None, None, None), {"existing", "model", "term"}),
+        (
+            "10 pro for Acme, Q-2026-0001",
+            ModelReading("Acme", (TEN_PRO,), None, None, None),
+            {"existing", "model", "term", "unsure"},
+        ),
     ],
 )
 def test_what_only_the_model_says_is_inferred_and_what_it_says_otherwise_is_in_doubt(
