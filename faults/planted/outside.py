@@ -12,6 +12,7 @@ from adapters.slack import SlackApi
 from faults.planted.tools import of, put
 from ledger import keys
 from quotebot import performer
+from quotebot.document_effects import DocumentEffects
 from quotebot.performer import QuotePerformer
 
 
@@ -107,9 +108,10 @@ def line_left_out_of_the_crm() -> None:
 
 def another_file_shared() -> None:
     """What is uploaded is not what was rendered."""
-    honest = of(QuotePerformer, "_pdf_of")
+    honest = of(DocumentEffects, "content")
 
-    async def pdf_of(self: Any, effect: Any, quote: Any) -> bytes:
-        return bytes(await honest(self, effect, quote)) + b"\n"
+    async def content(self: Any, effect: Any, quote: Any) -> tuple[Any, bytes]:
+        effect, stored = await honest(self, effect, quote)
+        return effect, bytes(stored) + b"\n"
 
-    put(QuotePerformer, "_pdf_of", pdf_of)
+    put(DocumentEffects, "content", content)
