@@ -35,6 +35,7 @@ LANGUAGE = "en"  # of the template's own words
 PDF_VARIANT = "pdf/a-3b"
 REQUEST_BYTES_MAX = 8 << 20
 ANSWER_BYTES_MAX = 64 << 20
+RENDERS_PER_CHILD = 250
 
 _LENGTH = struct.Struct(">I")
 
@@ -66,12 +67,17 @@ def render_key(document: QuoteDocument) -> str:
 class PdfRenderer:
     """Renders one document at a time in one long-lived child, started at the first need and replaced when it dies or overruns.
 
-    `timeout_seconds` bounds one render, the child's start included; `memory_bytes` is the child's address space.
+    `timeout_seconds` bounds one render, the child's start included; `memory_bytes` is the child's address space. After
+    `renders_per_child` it is replaced: the libraries keep some 40 KB of every document.
     """
 
-    def __init__(self, *, timeout_seconds: float = 60.0, memory_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self, *, timeout_seconds: float = 60.0, memory_bytes: int = 1 << 30, renders_per_child: int = RENDERS_PER_CHILD
+    ) -> None:
         self._timeout_seconds = timeout_seconds
         self._memory_bytes = memory_bytes
+        self._renders_per_child = renders_per_child
+        self._rendered = 0  # by the present child
         self._turn = asyncio.Lock()
         self._child: asyncio.subprocess.Process | None = None
         self._private_cache: tempfile.TemporaryDirectory[str] | None = None
@@ -134,9 +140,11 @@ class PdfRenderer:
         return answer, content
 
     async def _living_child(self) -> asyncio.subprocess.Process:
-        if self._child is not None and self._child.returncode is None:
+        if self._child is not None and self._child.returncode is None and self._rendered < self._renders_per_child:
+            self._rendered += 1
             return self._child
         await self._discard_child()
+        self._rendered = 1
         self._child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # the current directory is not a place to import from

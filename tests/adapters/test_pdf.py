@@ -362,6 +362,19 @@ async def test_a_hung_child_is_a_transient_timeout_and_is_replaced() -> None:
         await renderer.close()
 
 
+async def test_a_child_is_replaced_after_so_many_documents_and_the_bytes_stay_the_same() -> None:
+    renderer = PdfRenderer(renders_per_child=2)
+    children, contents = [], set()
+    try:
+        for _ in range(3):
+            contents.add((await renderer.render(DOCUMENT)).content)
+            children.append(renderer.child_pid)
+    finally:
+        await renderer.close()
+    assert children[0] == children[1] != children[2]
+    assert len(contents) == 1
+
+
 async def test_a_child_killed_while_rendering_is_transient_and_is_replaced(renderer: PdfRenderer) -> None:
     await renderer.render(DOCUMENT)
     doomed = renderer.child_pid

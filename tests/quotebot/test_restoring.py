@@ -55,8 +55,8 @@ async def test_an_upload_and_a_record_that_came_after_the_backup_are_found_and_n
         await restore(settings, backup.path, SystemClock(), actor="operator")
         async with bot_in(world, tmp_path / "bot") as deal:
             await deal.settled()
-            (upload,) = await deal.rows("SELECT state, external_ref FROM effects WHERE class = 'slack.file'")
-            assert upload == {"state": "delivered", "external_ref": uploaded["id"]}
+            (owed,) = await deal.rows("SELECT state, external_ref FROM effects WHERE class = 'slack.file'")
+            assert owed == {"state": "delivered", "external_ref": uploaded["id"]}
             await checks.golden_deal(deal)
 
 
