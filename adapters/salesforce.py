@@ -21,7 +21,7 @@ from adapters.salesforce_errors import Refusal, Target, lost, refused
 from adapters.salesforce_graph import SalesforceLine, SalesforceQuote, checked_key, exact_json, graph_body, read_graph
 from adapters.salesforce_login import ClientCredentials, Credentials
 from adapters.salesforce_mapping import CrmMapping, default_mapping
-from adapters.salesforce_query import soql_moment
+from adapters.salesforce_query import soql_beginning, soql_moment
 from adapters.salesforce_transport import make_session
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ API_VERSION = "65.0"
 MODSTAMP = "SystemModstamp"
 CHANGES_MAX = 500  # records of one reading
 OVERLAP_SECONDS = 5
+ACCOUNTS_MAX = 20
 RESERVED_WAIT_SECONDS = 900.0
 _OK = 200
 
@@ -236,6 +237,23 @@ class Salesforce:
     def background_wait_seconds(self) -> float | None:
         """Return how long (seconds) work that nobody waits for should leave the org alone: once per answer that asks for it."""
         return RESERVED_WAIT_SECONDS if self._calls.spare_usage() else None
+
+    async def find_accounts(self, beginning: str, seconds: float) -> tuple[str, ...]:
+        """Return the names of accounts that begin so, in order, at most 20, within `seconds`. Raises AdapterError."""
+        sobject, name = self.mapping.lookup, self.mapping.lookup_name
+        target = Target("look accounts up", sobject)
+        query = (
+            f"SELECT {name} FROM {sobject} "  # noqa: S608 -- names of the mapping: API names only
+            f"WHERE {name} LIKE {soql_beginning(beginning)} ORDER BY {name} ASC LIMIT {ACCOUNTS_MAX}"
+        )
+        trip = Trip("lookup", target)
+        request = RestRequest("GET", "query", target, params={"q": query})
+        found = await self._calls.within_deadline(trip, self._calls.authorised(request, trip), seconds=seconds)
+        rows = found.get("records") if isinstance(found, dict) else None
+        if not isinstance(rows, list):
+            raise lost("unreadable", "its answer holds no records", target, sent=True)
+        names = (row.get(name) for row in rows if isinstance(row, dict))
+        return tuple(dict.fromkeys(each for each in names if isinstance(each, str) and each))[:ACCOUNTS_MAX]
 
     async def describe(self, sobject: str) -> Described | None:
         """Return an object as the org describes it to our login, or None when there is none of that name. Raises AdapterError."""

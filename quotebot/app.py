@@ -11,6 +11,7 @@ import structlog
 
 from adapters.failures import AdapterError, Failure
 from quotebot.core import Core, Ports, start_core
+from quotebot.crm_lookup import AccountLookup
 from quotebot.health import Vitals, serve_health
 from quotebot.opening import instance_lock
 from quotebot.settings import ConfigurationError, Settings, slack_tokens
@@ -125,7 +126,16 @@ def surface_of(core: Core, settings: Settings, arrivals: Mapping[str, float] = M
         rules=core.rules,
         active=ActiveRuleset(core.rules.ruleset),
         status=core.performer.status,
+        lookup=account_lookup(core, settings),
     )
+
+
+def account_lookup(core: Core, settings: Settings) -> AccountLookup | None:
+    """Return what looks accounts up for forms, where that is wanted and there is a Salesforce."""
+    salesforce = core.outside.adapters.salesforce
+    if salesforce is None or not settings.crm_account_lookup:
+        return None
+    return AccountLookup(salesforce.find_accounts, core.ledger.clock)
 
 
 async def identify(slack: SlackApi) -> Identity:

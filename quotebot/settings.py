@@ -175,6 +175,10 @@ class Settings(BaseSettings):
     crm_sync_minutes: Annotated[int, Field(ge=1, le=1440)] | None = Field(
         None, description="How often to read what people changed in Salesforce; without it that is noticed at the next write only"
     )
+    crm_account_lookup: bool = Field(
+        False,  # noqa: FBT003 -- the default of a field
+        description="Whether the form for a new quote offers the names of accounts in Salesforce while somebody types",
+    )
     salesforce_mapping: Annotated[Path, AfterValidator(_usable_mapping)] | None = Field(
         None, description="TOML file with your org's own objects and fields; docs/salesforce.md has the one that is built in"
     )

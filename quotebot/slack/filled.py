@@ -90,7 +90,7 @@ def _creation(form: Form) -> Filled | Errors:
     if about is None:
         return {last_block(form.view): words.unreadable_form()}
     errors: Errors = {}
-    account, channel = form.typed(forms.ACCOUNT), about["c"] or form.typed(forms.CHANNEL)
+    account, channel = form.typed(forms.ACCOUNT) or form.typed(forms.FOUND), about["c"] or form.typed(forms.CHANNEL)
     if not account:
         errors[forms.ACCOUNT] = "Say who the quote is for."
     elif len(account) > forms.ACCOUNT_CHARACTERS_MAX:

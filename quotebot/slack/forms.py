@@ -20,6 +20,8 @@ from quotebot.slack.parts import Json, modal, option, plain, section, text_input
 from quotebot.slack.values import written
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from quotebot.domain.pricing import PricedLine
     from quotebot.domain.quotes import Quote
     from quotebot.domain.rulesets import Ruleset
@@ -28,6 +30,7 @@ CREATE_FORM, REVISE_FORM, SEND_FORM, LOSE_FORM = "quote.create", "quote.revise",
 
 FROM_MESSAGE: Final = "quote.from_message"  # callback_id of the shortcut on messages
 
+FOUND = "quote.account_found"  # block_id and action_id of the menu of accounts
 ACCOUNT, LINES, TERM, DISCOUNT, CURRENCY, CHANNEL = "account", "lines", "term", "discount", "currency", "channel"  # block_ids
 CHANGES, RECIPIENT, REASON = "changes", "recipient", "reason"
 ROW = "row"  # and its number
@@ -39,6 +42,7 @@ ROWS_MAX: Final = 20
 ROWS_CHARACTERS_MAX: Final = 2_400  # of what the form remembers about its rows
 CURRENCIES_MAX: Final = 100
 LABEL_CHARACTERS_MAX: Final = 80
+OPTION_CHARACTERS_MAX: Final = 75
 
 # how a message may begin that is a command in all but name
 _ADDRESSED = re.compile(r"(?:<@[UW][A-Z0-9]+(?:\|[^>]*)?> *)*(?:/quote )?(?:(?:new|start|create) )?", re.IGNORECASE)
@@ -84,12 +88,23 @@ def draft_of_message(text: str) -> Draft:
     return Draft(lines="\n".join(items))
 
 
-def create_form(channel: str | None, ruleset: Ruleset, draft: Draft = Draft()) -> Json:
-    """Return the form that makes a quote in `channel`; without one the form asks for it."""
+def create_form(channel: str | None, ruleset: Ruleset, draft: Draft = Draft(), *, lookup: bool = False) -> Json:
+    """Return the form that makes a quote in `channel`; without one the form asks for it.
+
+    With `lookup` the customer may be chosen among Salesforce's accounts instead of typed.
+    """
     sold_in = {code for book in ruleset.books for code in (book.currency, *book.converts_to)}
     options = [option(code, code) for code in (ruleset.currency, *sorted(sold_in - {ruleset.currency}))][:CURRENCIES_MAX]
     blocks = [
-        text_input(ACCOUNT, "Customer", length_max=ACCOUNT_CHARACTERS_MAX, initial=draft.account, example="Acme"),
+        *([_found_input()] if lookup else []),
+        text_input(
+            ACCOUNT,
+            "Or another customer" if lookup else "Customer",
+            length_max=ACCOUNT_CHARACTERS_MAX,
+            initial=draft.account,
+            example="Acme",
+            optional=lookup,
+        ),
         text_input(
             LINES,
             "Products",
@@ -116,6 +131,16 @@ def create_form(channel: str | None, ruleset: Ruleset, draft: Draft = Draft()) -
         *([] if channel is not None else [_channel_input()]),
     ]
     return modal(CREATE_FORM, "New quote", "Create", written({"c": channel}), blocks)
+
+
+def account_options(names: Sequence[str]) -> list[Json]:
+    """Return what the menu of accounts offers; a name that no option can carry is left to be typed."""
+    return [option(clipped(name, OPTION_CHARACTERS_MAX), name) for name in names if len(name) <= ACCOUNT_CHARACTERS_MAX]
+
+
+def _found_input() -> Json:
+    element = {"type": "external_select", "action_id": FOUND, "min_query_length": 2, "placeholder": plain("Type the beginning")}
+    return {"type": "input", "block_id": FOUND, "label": plain("Account in Salesforce"), "optional": True, "element": element}
 
 
 def revise_form(quote: Quote) -> Json:

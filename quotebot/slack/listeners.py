@@ -32,7 +32,7 @@ from quotebot.slack.values import parse_button_value
 from quotebot.store import approvals as approval_store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from slack_bolt.async_app import AsyncApp
 
@@ -82,6 +82,7 @@ class Surface:
     active: ActiveRuleset
     status: Callable[[str], Awaitable[Card | None]]
     looked: Looked = field(default_factory=Looked)
+    lookup: Callable[[str], Awaitable[Sequence[str]]] | None = None  # names of accounts in the CRM, where that is wanted
 
     @property
     def dialogs(self) -> Dialogs:
@@ -161,7 +162,14 @@ class Surface:
         return reading
 
     async def _open_creation(self, body: Body, channel: str | None, draft: forms.Draft) -> bool:
-        return await self.dialogs.open(body, forms.create_form(channel, (await self.rules_now()).ruleset, draft))
+        return await self.dialogs.open(
+            body, forms.create_form(channel, (await self.rules_now()).ruleset, draft, lookup=self.lookup is not None)
+        )
+
+    async def on_account_options(self, ack: Any, body: Body) -> None:
+        """Answer which accounts begin with what was typed into the form; none when that is not known in time. Records nothing."""
+        names = () if self.lookup is None else await self.lookup(str(body.get("value") or ""))
+        await ack(options=forms.account_options(names))
 
     async def _record(self, ack: Any, context: Any, command: Command) -> None:
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
@@ -324,6 +332,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(NEW_QUOTE)(surface.on_new_quote)
     register_operating(app, surface)
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
+    app.options(forms.FOUND)(surface.on_account_options)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
     app.view(CHANGES_CALLBACK)(surface.on_rejection)
     app.view(APPROVE_CALLBACK)(surface.on_rejection)
