@@ -126,17 +126,15 @@ def what_it_was(live: Live) -> None:
 
 
 def the_disk_dies(live: Live) -> None:
+    live.wait(live.deal.settled())
+    assert live.run("quotebot backup")[0] == 0
+    newest = max((live.data / "backups").glob("*.db"))
+    live.examples["ledger-20261121T215000Z.db"] = newest.name
     live.stop()
-    shutil.copy(live.data / "ledger.db", KEPT)
     with (live.data / "ledger.db").open("r+b") as file:
         for page in range(8, 24):
             file.seek(page * 4096)
             file.write(b"\xa5" * 4096)
-
-
-def mended(live: Live) -> None:
-    what_it_was(live)
-    live.start()
 
 
 # What has happened before a block of the page makes sense: its heading, the how-manieth block under it.
@@ -154,7 +152,6 @@ BEFORE: Final[dict[tuple[str, int], Callable[[Live], None]]] = {
     ("The audit does not verify", 1): somebody_forges,
     ("The audit does not verify", 2): what_it_was,
     ("The file is damaged", 1): the_disk_dies,
-    ("Another version", 1): mended,
 }
 
 

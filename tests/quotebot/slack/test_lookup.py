@@ -83,7 +83,7 @@ async def test_the_menu_is_answered_in_the_ack_and_a_name_too_long_for_a_quote_i
     async def lookup(typed: str) -> tuple[str, ...]:
         return (f"{typed} <Corp>", "b" * 90, "c" * 101)
 
-    surface = Surface(NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lookup)
+    surface = Surface(NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lookup=lookup)
     answer = await options_of(surface, "Acme")
     assert [option["value"] for option in answer["options"]] == ["Acme <Corp>", "b" * 90]
     assert all(len(option["text"]["text"]) <= 75 for option in answer["options"])
