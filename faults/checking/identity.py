@@ -48,6 +48,8 @@ CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "approval.escalate": (frozenset({"approval.escalated"}),),
     "approval.expire": (frozenset({"approval.expired"}),),
     "approval.delegate": (frozenset({"delegation.set", "delegation.ended"}),),
+    "crm.reconcile": (frozenset({"crm.reconciled"}),),
+    "crm.sync": (),
     # these change no quote: they show, ask, or work the ledger's own rows
     **dict.fromkeys(("message.read", "message.answer"), ()),
     **dict.fromkeys(("quote.propose", "quote.refresh", "home.show", "letter.announce", "letter.retry", "letter.discard"), ()),
