@@ -41,6 +41,7 @@ SLACK: Final = 2  # what comes and goes: a connection that is being closed, a jo
 QUIET_SECONDS: Final = 600.0
 DRAIN_SECONDS: Final = 8.0
 REP, MANAGER, CHANNEL = "U0REP", "U0MANAGER", "C0DEALS"
+HELD: Final = "SELECT name FROM gates WHERE state = 'held' AND cause = 'auth'"
 FAULT_EVERY_SECONDS: Final = 2.0
 FAULTS: Final[tuple[dict[str, Any], ...]] = (
     {"target": "slack", "effect": "429", "retry_after": 1},
@@ -82,6 +83,7 @@ class Day:
     commands: int = 0
     deals: int = 0
     unheard: int = 0  # gestures whose acknowledgement was lost on the way
+    resumed: int = 0  # classes that were held for a refused login
     held: list[Held] = field(default_factory=list)
 
     @property
@@ -181,10 +183,25 @@ class Day:
             "SELECT (SELECT count(*) FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable')) + "
             "(SELECT count(*) FROM effects WHERE state IN ('pending', 'in_flight', 'uncertain'))"
         )
-        async with asyncio.timeout(QUIET_SECONDS):
-            while (await asyncio.to_thread(self.rows, unfinished))[0][0]:  # noqa: ASYNC110 -- another process works them off
-                await asyncio.sleep(0.5)
+        until = time.monotonic() + QUIET_SECONDS
+        while (await asyncio.to_thread(self.rows, unfinished))[0][0]:
+            await self._resume()
+            await asyncio.sleep(0.5)
+            if time.monotonic() > until:
+                waiting = (
+                    "SELECT class, state, category, last_error, count(*) FROM effects WHERE finished_at IS NULL GROUP BY 1, 2, 3"
+                )
+                raise TimeoutError(f"it does not come to rest: {self.rows(waiting)}, held: {self.rows(HELD)}")
         await asyncio.sleep(3.0)  # idle connections are closed, a checkpoint is made
+
+    async def _resume(self) -> None:
+        """Do what an operator does when a login was refused: nothing else ends that hold."""
+        for (name,) in await asyncio.to_thread(self.rows, HELD):
+            command = (sys.executable, "-m", "quotebot", "resume", name)
+            environment = {**os.environ, "QUOTEBOT_DATA_DIR": str(self.folder / "bot"), "PYTHONPATH": sys.path[0]}
+            resuming = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.DEVNULL)
+            await resuming.wait()
+            self.resumed += 1
 
     async def _look(self) -> Held:
         told = self.folder / "tasks"
@@ -267,6 +284,7 @@ def _outcome(lived: Day) -> dict[str, Any]:
     return {
         "commands": lived.commands,
         "unheard": lived.unheard,
+        "resumed": lived.resumed,
         **{name: lived.rows(sql)[0][0] for name, sql in counts.items()},
     }
 
