@@ -192,6 +192,7 @@ export function Messages({ messages, threads, onThread, intro, isNews, days = tr
   const list = useRef(null);
   const atEnd = useRef(true);
   const onScroll = () => {
+    if (!list.current) return; // a last scroll after it was taken away
     const { scrollHeight, scrollTop, clientHeight } = list.current;
     atEnd.current = scrollHeight - scrollTop - clientHeight < NEAR_END_PIXELS;
   };
