@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.crm_conflicts import Conflict, Difference
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
+
+ID_MAX: Final = 2**63 - 1  # newer than any row
 
 
 def cursor(tx: Tx, sobject: str) -> str:
@@ -58,7 +60,7 @@ def find(tx: Tx, conflict_id: int) -> Conflict | None:
 
 def listed(tx: Tx, limit: int, *, everything: bool = False) -> list[Conflict]:
     """Return the open differences, the newest first; with `everything` the settled ones too."""
-    return [_conflict(row) for row in tx.all("crm_conflicts_listed", limit=limit, everything=everything)]
+    return [_conflict(row) for row in tx.all("crm_conflicts_listed", before=ID_MAX, limit=limit, everything=everything)]
 
 
 def _conflict(row: Row) -> Conflict:

@@ -496,7 +496,7 @@ SELECT * FROM crm_conflicts WHERE quote_id = :quote_id AND version = :version AN
 SELECT * FROM crm_conflicts WHERE id = :id;
 
 -- name: crm_conflicts_listed
-SELECT * FROM crm_conflicts WHERE state = 'open' OR :everything ORDER BY id DESC LIMIT :limit;
+SELECT * FROM crm_conflicts WHERE id < :before AND (state = 'open' OR :everything) ORDER BY id DESC LIMIT :limit;
 
 -- name: settle_crm_conflict
 UPDATE crm_conflicts SET state = :state, decided_by = :decided_by, decided_at = :now, reason = :reason
