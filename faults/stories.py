@@ -252,7 +252,7 @@ STORIES: Final = (
         lambda: [*_created(), Types(NEW), Settles(), Types(SMALL), Settles(), Stops(), Waits(DAYS_60)],
     ),
     Story("back up", lambda: [Operates("backup")], _day),
-    Story("put back", lambda: [Operates("restore")], _lost),
+    Story("put back", lambda: [Operates("restore"), Starts(), Settles()], _lost),
     Story("expire", _day, lambda: [*_submitted(), Stops(), Waits(DAYS_60)]),
     Story(
         "expire several",

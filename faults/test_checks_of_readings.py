@@ -42,6 +42,7 @@ def test_the_model_is_asked_under_a_claim_each_time() -> None:
         effect_by_key={EFFECT: effect},
         claims_of={7: [{"started_at": 9_000}]},
         forgets=False,
+        lost=lambda _: False,
         slack_ms=1,
     )
     assert list(claims.model_asked(facts)) == []

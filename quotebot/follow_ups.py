@@ -103,8 +103,8 @@ def _update_told(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
 
 def _summary_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     """Show the approvers what the model said, if it may be shown. The card never waits for it."""
-    letter, quote = letter_drawn(tx, effect), _owing(tx, effect)
-    if not summary_arrived(tx, effect, quote, now_ms):
+    letter, quote = letter_drawn(tx, effect), quote_of(tx, effect)
+    if quote is None or not summary_arrived(tx, effect, quote, now_ms):
         return FollowUps(letter)
     return FollowUps((effects.card(quote.quote_id, store.root_effect_key(tx, quote.quote_id)), *letter))
 

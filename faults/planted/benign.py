@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from adapters.policies import Policy
 from faults.lab import bot
 from faults.planted.tools import of, put
-from quotebot import execution
+from quotebot import precedence
 from quotebot.performer import QuotePerformer
 
 if TYPE_CHECKING:
@@ -45,4 +45,5 @@ def a_token_that_is_kept() -> None:
 
 def one_command_at_a_time() -> None:
     """Commands do not share commits."""
-    put(execution, "AT_ONCE", 1)
+    put(precedence, "LATELY", 1)
+    put(precedence, "QUIET", 1)
