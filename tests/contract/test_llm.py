@@ -51,7 +51,7 @@ async def llm(request: pytest.FixtureRequest) -> AsyncIterator[Side]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     settings = service.environment(f"http://127.0.0.1:{runner.addresses[0][1]}")
-    yield Side({name.removeprefix("LLM_").lower(): value for name, value in settings.items()})
+    yield Side({name.removeprefix("QUOTEBOT_LLM_").lower(): value for name, value in settings.items()})
     await runner.cleanup()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.failures import AdapterError, Failure
@@ -113,7 +114,10 @@ async def test_a_message_to_nowhere_is_refused(slack: Side, place: str, code: st
 async def test_blocks_beyond_the_limits_are_refused(slack: Side) -> None:
     long = [{"type": "header", "text": {"type": "plain_text", "text": "x" * 151}}]
     call = slack.api.post(channel=slack.channel, text="x", blocks=long, thread_ts=None, key=slack.key, correlation_id="contract")
-    assert (await failure(call)).code in {"invalid_blocks", "invalid_blocks_format"}
+    assert (await failure(call)).code == "block_kit"  # we do not ask
+    with pytest.raises(SlackApiError) as refusal:
+        await slack.client.chat_postMessage(channel=slack.channel, text="x", blocks=long)
+    assert refusal.value.response["error"] in {"invalid_blocks", "invalid_blocks_format"}
 
 
 async def test_a_form_needs_a_gesture_of_the_last_three_seconds(slack: Side) -> None:

@@ -75,7 +75,7 @@ class Crm:
         """Let the PDF be rendered, without a renderer; return its checksum."""
         sha256 = self.artefacts.put(PDF)
         (effect,) = await self.bench.ledger.claim_effects({"pdf.render": 1})
-        done = Delivered(sha256, {"sha256": sha256, "pages": 1, "render_key": "k"})
+        done = Delivered(sha256, {"sha256": sha256, "pages": 1, "render_key": "k" * 64})
         await self.bench.ledger.settle(effect, done, self.performer.follow_ups)
         return sha256
 

@@ -116,6 +116,10 @@ class Org:
         self._refuse_look_alikes(sobject, record, record_id_)
         self._refuse_duplicates(sobject, record, record_id_)
         self._put(sobject, record_id_, record)
+        if sobject.name == "ContentVersion" and record["IsLatest"]:  # the document is called what its latest version is
+            document, document_id = SCHEMA["contentdocument"], str(record["ContentDocumentId"])
+            shown = {**self._tables[document.name][document_id], **files.document_of(record, record_id_)}
+            self._put(document, document_id, shown)
 
     def delete(self, sobject: SObject, record_id_: str) -> None:
         """Delete one record and what hangs on it."""
