@@ -72,7 +72,7 @@ class Ledger:
     """Operations and effects of one database. `epoch` names this process in every claim; None may reserve and read, not claim.
 
     `pin` returns the head version of an aggregate: it is stored with a reservation, as what a command without a version is about.
-    `on_dead` is told, after its commit, of everything that is given up: once per cycle.
+    `on_dead` is told, after its commit, of everything that is given up: once per cycle. `on_reserved` likewise of a new command.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Ledger:
         breaker: Breaker | None = None,
         pin: Callable[[Tx, str], int | None] = no_pin,
         on_dead: Callable[[DeadNotice], None] = tell_nobody,
+        on_reserved: Callable[[], object] = lambda: None,
     ) -> None:
         self.database = database
         self.clock = clock
@@ -96,6 +97,7 @@ class Ledger:
         self.lease_ms = lease_seconds * 1000
         self._pin = pin
         self._on_dead = on_dead
+        self._on_reserved = on_reserved
         self._noting: set[asyncio.Task[None]] = set()
         self.operations_changed = asyncio.Event()
         self.effects_changed = asyncio.Event()
@@ -114,6 +116,7 @@ class Ledger:
         )
         if reservation.sighting is Sighting.NEW:
             self.operations_changed.set()
+            self._on_reserved()
         elif reservation.delivery_id is not None:
             noting = asyncio.create_task(self._note_duplicate(reservation, now))
             self._noting.add(noting)

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from adapters.failures import AdapterError, Failure
 from quotebot.core import Core, Ports, start_core
-from quotebot.crm_lookup import AccountLookup
 from quotebot.health import Vitals, serve_health
 from quotebot.opening import instance_lock
+from quotebot.reception import Front, identify, receiver_of
 from quotebot.settings import ConfigurationError, Settings, slack_tokens
-from quotebot.slack.desk import FrontDesk
-from quotebot.slack.envelopes import Ack, Envelopes, bolt_app, send_ack
-from quotebot.slack.links import LinkDisabledError, Links, TokenRefusedError
-from quotebot.slack.listeners import Surface
-from quotebot.slack.socket import SocketReceiver
-from quotebot.store.rulesets import ActiveRuleset
+from quotebot.slack.envelopes import Ack, send_ack
+from quotebot.slack.links import LinkDisabledError, TokenRefusedError
 from quotebot.supervision import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from adapters.slack import Identity
+    from quotebot.ingress import Ingress
+    from quotebot.slack.socket import SocketReceiver
 
-    from adapters.slack import Identity, SlackApi
-    from quotebot.slack.links import Inbox
+__all__ = ["Ports", "front_of", "run_bot"]
 
-__all__ = ["Ports", "run_bot"]
-
-IDENTIFY_PAUSE_SECONDS: Final = 1.0
 ACK_DRAIN_SECONDS: Final = 3.0
 
 log = structlog.get_logger(__name__)
@@ -45,16 +37,18 @@ async def run_bot(
     standby: bool = False,
     ack: Ack = send_ack,
     supervisor: Supervisor | None = None,
+    ingress: Ingress | None = None,
 ) -> None:
     """Run until `stop` is set: recover, start the workers, open the socket last; drain in the opposite order.
 
     `standby`: while another bot is active, wait for its end. `ack` is the door every acknowledgement leaves by. `supervisor` is
-    told when the bot works: once it delivers, whether or not Slack can be reached.
-    Raises ConfigurationError, LedgerInUseError or DatabaseError before anything was done.
+    told when the bot works: once it delivers, whether or not Slack can be reached. `ingress` is the process that holds the socket;
+    without one this process does.
+    Raises ConfigurationError, LedgerInUseError or DatabaseError before anything was done, IngressEndedError when that died.
     """
     ports = ports or Ports()
     supervisor = supervisor or Supervisor()
-    _, app_token = slack_tokens(settings)
+    slack_tokens(settings)
     async with supervisor.told_of(stop), contextlib.AsyncExitStack() as stack:
         if standby:  # to wait is what was asked for
             supervisor.tell(READY=1, STATUS="Waiting for the active bot to end")
@@ -72,7 +66,7 @@ async def run_bot(
         if not identifying.done():
             return
         identity = identifying.result()
-        receiver = _receiver(core, settings, ports, identity, app_token, ack)
+        receiver = await _receiver(core, settings, ports, identity, ack, ingress)
         stack.push_async_callback(receiver.close, min(ACK_DRAIN_SECONDS, settings.drain_seconds))
         vitals.socket = receiver.is_alive
         receiving = asyncio.create_task(receiver.run())
@@ -85,71 +79,18 @@ async def run_bot(
         core.workers.stopping()
 
 
-def _receiver(core: Core, settings: Settings, ports: Ports, identity: Identity, app_token: str, ack: Ack) -> SocketReceiver:
-    client, arrivals = core.outside.client, dict[str, float]()
-    surface = surface_of(core, settings, arrivals)
-
-    def links(inbox: Inbox) -> Links:
-        return Links(
-            client,
-            app_token,
-            inbox,
-            clock=ports.clock,
-            draw=ports.draw,
-            count=settings.socket_connections,
-            opened=core.metrics.count_connection,
-        )
-
-    return SocketReceiver(
-        Envelopes(bolt_app(client, identity, surface), ack),
-        links,
-        surface.desk.drop,
-        clock=ports.clock,
-        ack_budget_seconds=settings.ack_budget_seconds,
-        arrivals=arrivals,
-        precedence=core.precedence,
-        acked=core.metrics.observe_ack,
-    )
+def front_of(core: Core) -> Front:
+    """Return what the surface works with, in the process of the core itself."""
+    return Front(core.ledger, core.outside, core.rules, core.performer, core.metrics, core.precedence)
 
 
-def surface_of(core: Core, settings: Settings, arrivals: Mapping[str, float] = MappingProxyType({})) -> Surface:
-    """Return what people meet in Slack, on a started core. `arrivals`: when the envelopes at work arrived (SocketReceiver)."""
-    return Surface(
-        desk=FrontDesk(
-            core.ledger,
-            ack_budget_seconds=settings.ack_budget_seconds,
-            observe=core.metrics.observe_reserve,
-            arrivals=arrivals,
-        ),
-        ledger=core.ledger,
-        slack=core.outside.adapters.slack,
-        rules=core.rules,
-        active=ActiveRuleset(core.rules.ruleset),
-        status=core.performer.status,
-        lookup=account_lookup(core, settings),
-    )
-
-
-def account_lookup(core: Core, settings: Settings) -> AccountLookup | None:
-    """Return what looks accounts up for forms, where that is wanted and there is a Salesforce."""
-    salesforce = core.outside.adapters.salesforce
-    if salesforce is None or not settings.crm_account_lookup:
-        return None
-    return AccountLookup(salesforce.find_accounts, core.ledger.clock)
-
-
-async def identify(slack: SlackApi) -> Identity:
-    """Ask Slack who we are, until it answers. Effects are delivered meanwhile; a refused token ends the process."""
-    while True:
-        try:
-            return await slack.identify()
-        except AdapterError as error:
-            if error.failure is Failure.AUTH:
-                raise ConfigurationError(
-                    f"Slack refused the bot token ({error.code}). Nothing was sent. Check SLACK_BOT_TOKEN and its scopes."
-                ) from error
-            log.warning("slack.unreachable", code=error.code)
-            await asyncio.sleep(error.retry_after_seconds or IDENTIFY_PAUSE_SECONDS)
+async def _receiver(
+    core: Core, settings: Settings, ports: Ports, identity: Identity, ack: Ack, ingress: Ingress | None
+) -> SocketReceiver | Ingress:
+    if ingress is None:
+        return receiver_of(front_of(core), settings, identity, clock=ports.clock, draw=ports.draw, ack=ack)
+    await ingress.open(identity, reserved=core.ledger.operations_changed.set, observer=core.metrics, precedence=core.precedence)
+    return ingress
 
 
 def _say_why(receiving: asyncio.Task[None]) -> None:

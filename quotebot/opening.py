@@ -104,9 +104,13 @@ async def open_database(
     *,
     bot: bool,
     may_migrate: bool = True,
+    keeps_room: bool | None = None,
     engine: type[SqliteDatabase] = SqliteDatabase,
 ) -> Database:
-    """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL."""
+    """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL.
+
+    `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does.
+    """
     return await engine.open(
         path,
         statements=_statements(),
@@ -114,7 +118,7 @@ async def open_database(
         clock=clock,
         checkpoints=bot,
         may_migrate=may_migrate,
-        ballast_bytes=BALLAST_BYTES if bot else 0,
+        ballast_bytes=BALLAST_BYTES if (bot if keeps_room is None else keeps_room) else 0,
         finish=audit.chain,
         before_migrating=lambda: _back_up_first(path, clock),
     )

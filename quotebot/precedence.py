@@ -11,6 +11,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ledger.clock import Clock
 
 GIVE_WAY_SECONDS: Final = 0.025
@@ -21,10 +23,14 @@ QUIET: Final = 64
 
 
 class Precedence:
-    """Who is on the way to an acknowledgement. `begin` and `end` are of the socket, `turn` is of the workers."""
+    """Who is on the way to an acknowledgement. `begin` and `end` are of the socket, `turn` is of the workers.
 
-    def __init__(self, clock: Clock) -> None:
+    `changed` is told when the first sets out and when the last has arrived.
+    """
+
+    def __init__(self, clock: Clock, changed: Callable[[bool], object] = lambda _: None) -> None:
         self._clock = clock
+        self._changed = changed
         self._on_the_way = 0
         self._last_at = float("-inf")
         self._clear: asyncio.Event | None = None  # made for whoever waits
@@ -32,12 +38,17 @@ class Precedence:
     def begin(self) -> None:
         """Note that an envelope arrived."""
         self._on_the_way += 1
+        if self._on_the_way == 1:
+            self._changed(True)  # noqa: FBT003 -- it is whether somebody is on the way
 
     def end(self) -> None:
         """Note that one was answered, one way or another."""
         self._on_the_way -= 1
         self._last_at = self._clock.monotonic()
-        if not self._on_the_way and self._clear is not None:
+        if self._on_the_way:
+            return
+        self._changed(False)  # noqa: FBT003 -- as above
+        if self._clear is not None:
             self._clear.set()
             self._clear = None
 

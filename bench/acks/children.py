@@ -84,12 +84,13 @@ def _end_of(log: Path) -> str:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time a process has used; 0 where the kernel does not say."""
+    """Return the processor time a process and its children have used; 0 where the kernel does not say."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
     except OSError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(cpu_seconds(int(child)) for child in children)
 
 
 def app(slack: Slack, name: str, folder: Path) -> AbstractAsyncContextManager[int]:

@@ -112,7 +112,7 @@ class Slack:
             "token": "bench",
             "team_id": TEAM,
             "team_domain": "bench",
-            "channel_id": "C0DEALS",
+            "channel_id": f"C{number:08}",  # one each: the bot is measured, not how many messages Slack lets it post in a channel
             "channel_name": "deals",
             "user_id": "U0REP",
             "user_name": "rep",

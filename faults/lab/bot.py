@@ -25,11 +25,12 @@ from faults.lab.database import InlineDatabase, engine
 from faults.lab.files import TrappedFiles
 from faults.lab.model import model_over
 from faults.lab.wire import InPlace, Wire
-from quotebot.app import identify, surface_of
+from quotebot.app import front_of
 from quotebot.core import Core, Ports, start_core
 from quotebot.opening import open_database
 from quotebot.outside import Outside
 from quotebot.performer import Adapters
+from quotebot.reception import identify, surface_of
 from quotebot.slack.envelopes import Envelopes, bolt_app
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class LabBot:
         )
         self._core = await start_core(self._stack, self._settings, ports, asyncio.Event())
         identity = await identify(self._core.outside.adapters.slack)
-        surface = surface_of(self._core, self._settings)
+        surface = surface_of(front_of(self._core), self._settings)
         self._envelopes = Envelopes(bolt_app(self._core.outside.client, identity, surface), self._ack)
 
     async def _open(self, *arguments: Any, **named: Any) -> InlineDatabase:

@@ -105,11 +105,13 @@ def _status_of(error: Exception) -> int:
     from ledger.database import DatabaseError  # noqa: PLC0415 -- after the command has run, cost no longer matters
     from quotebot.opening import LedgerInUseError  # noqa: PLC0415 -- see root.py
     from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
+    from quotebot.wire import IngressEndedError  # noqa: PLC0415 -- see root.py
 
     known: dict[type[Exception], int] = {
         ConfigurationError: exits.CONFIG,
         LedgerInUseError: exits.PENDING,
         DatabaseError: exits.UNAVAILABLE,
+        IngressEndedError: exits.UNAVAILABLE,
     }
     for kind, status in known.items():
         if isinstance(error, kind):

@@ -15,7 +15,7 @@ from quotebot.cli import exits
 SWITCH_SECONDS = 0.0005  # between the loop's thread and the ledger's: an acknowledgement changes over four times
 
 
-async def run(
+def run(
     *,
     standby: Annotated[bool, Parameter(negative="")] = False,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
@@ -29,9 +29,12 @@ async def run(
     set_
         NAME=VALUE: a setting that is stronger than every file and the environment; may be given several times.
     """
+    import asyncio  # noqa: PLC0415 -- see root.py
+
     from quotebot.app import run_bot  # noqa: PLC0415 -- see root.py
     from quotebot.cli.config import assignments  # noqa: PLC0415 -- see root.py
     from quotebot.cli.signals import stop_on_signals  # noqa: PLC0415 -- see root.py
+    from quotebot.ingress import fork_ingress  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings, slack_tokens  # noqa: PLC0415 -- see root.py
     from quotebot.supervision import Supervisor  # noqa: PLC0415 -- see root.py
     from quotebot.telemetry import configure_logs  # noqa: PLC0415 -- see root.py
@@ -41,7 +44,13 @@ async def run(
     secrets = (*slack_tokens(settings), *(() if secret is None else (secret.get_secret_value(),)))
     sys.setswitchinterval(SWITCH_SECONDS)
     configure_logs(json_lines=not sys.stderr.isatty(), secrets=secrets)
-    await run_bot(settings, stop_on_signals(), standby=standby, supervisor=Supervisor.of(os.environ))
+    ingress = fork_ingress(settings)
+
+    async def work() -> None:
+        supervisor = Supervisor.of(os.environ)
+        await run_bot(settings, stop_on_signals(), standby=standby, supervisor=supervisor, ingress=ingress)
+
+    asyncio.run(work())
     return exits.OK
 
 

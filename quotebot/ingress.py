@@ -1,0 +1,232 @@
+"""The process in front: it holds Slack's socket, records what arrives and acknowledges it. The one behind does the work.
+
+    Slack ──▶ ingress: reserve, acknowledge ──▶ ledger ──▶ the bot: execute, deliver
+                 └───────── wire: "reserved", "busy", how long it took ────────▲
+
+Python runs one thread at a time, so a bot of one process makes whoever waits for an acknowledgement wait for the work of those
+before. Here the two only meet at the ledger's write gate. Neither goes on without the other: the ingress ends when the wire does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from adapters.slack import Identity
+from ledger.ledger import Ledger
+from quotebot.core import Ports
+from quotebot.opening import load_rules, open_audit, open_database
+from quotebot.outside import build_performer, connect_outside
+from quotebot.precedence import Precedence
+from quotebot.reception import Front, receiver_of
+from quotebot.slack.links import LinkDisabledError, TokenRefusedError
+from quotebot.store import quotes as store
+from quotebot.wire import IngressEndedError, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quotebot.reception import Observer
+    from quotebot.settings import Settings
+    from quotebot.slack.socket import SocketReceiver
+
+BEAT_SECONDS: Final = 0.25  # how often it looks at itself
+TEND_SECONDS: Final = 60.0
+END_SECONDS: Final = 2.0  # beyond what its last acknowledgements may take
+
+# What is said. To the ingress:
+OPEN: Final = "open"  # who the bot is: now connect
+CLOSE: Final = "close"  # take nothing more in; let what is under way be acknowledged within so many seconds
+# and by it:
+RESERVED: Final = "reserved"  # a new command is in the ledger
+BUSY: Final = "busy"  # whether an envelope is on its way to its acknowledgement
+ALIVE: Final = "alive"  # whether a connection to Slack is
+ACKED: Final = "acked"  # the kind of an envelope, and the seconds from its arrival to its acknowledgement
+RESERVING: Final = "reserving"  # the seconds a reservation took
+CONNECTED: Final = "connected"
+REFUSED: Final = "refused"  # Slack refuses the app-level token, with this code
+DISABLED: Final = "disabled"  # Slack has switched Socket Mode off
+
+log = structlog.get_logger(__name__)
+
+
+class Ingress:
+    """The other process, as the bot sees it; in place of a SocketReceiver. Forked before there is a loop, opened when all works."""
+
+    def __init__(self, pid: int, end: socket.socket) -> None:
+        self._pid = pid
+        self._end = end
+        self._wire: Wire | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._alive = False
+
+    async def open(self, identity: Identity, *, reserved: Callable[[], object], observer: Observer, precedence: Precedence) -> None:
+        """Let it connect. `reserved` is told of every new command; `precedence` of who is on the way to an acknowledgement."""
+        self._wire = await Wire.over(self._end)
+        self._wire.tell(OPEN, asdict(identity))
+        words: dict[str, Callable[[Any], object]] = {
+            RESERVED: lambda _: reserved(),
+            BUSY: lambda busy: precedence.begin() if busy else precedence.end(),
+            ALIVE: self._note_alive,
+            ACKED: lambda told: observer.observe_ack(*told),
+            RESERVING: observer.observe_reserve,
+            CONNECTED: lambda _: observer.count_connection(),
+            REFUSED: _refused,
+            DISABLED: _disabled,
+        }
+        self._listening = asyncio.create_task(_listen(self._wire, words))
+
+    async def run(self) -> None:
+        """Stay until it ends. Raises TokenRefusedError, LinkDisabledError or IngressEndedError."""
+        assert self._listening is not None  # noqa: S101 -- opened before
+        await asyncio.shield(self._listening)
+        raise IngressEndedError(
+            "The process that holds the connection to Slack has ended by itself. What was acknowledged is recorded and goes on at "
+            "the next start. Its last lines in the log say why."
+        )
+
+    async def is_alive(self) -> bool:
+        """Tell whether there is a connection over which Slack was heard of lately."""
+        return self._alive and self._listening is not None and not self._listening.done()
+
+    async def close(self, seconds: float) -> None:
+        """Take nothing more in, let what is under way be acknowledged, then end it; by force when it does not come to an end."""
+        if self._wire is not None and self._listening is not None:
+            self._wire.tell(CLOSE, seconds)
+            await asyncio.wait({self._listening}, timeout=seconds + END_SECONDS)
+            if not self._listening.done():
+                self._listening.cancel()
+                log.warning("ingress.killed", after_seconds=seconds + END_SECONDS)
+                os.kill(self._pid, signal.SIGKILL)
+            await self._wire.close()
+        self._end.close()
+        await asyncio.to_thread(_reap, self._pid)
+
+    def _note_alive(self, alive: bool) -> None:  # noqa: FBT001 -- what was heard
+        self._alive = alive
+
+
+async def _listen(wire: Wire, words: dict[str, Callable[[Any], object]]) -> None:
+    while (heard := await wire.hear()) is not None:
+        word, value = heard
+        words[word](value)
+
+
+def _refused(code: str) -> None:
+    raise TokenRefusedError(code)
+
+
+def _disabled(_: Any) -> None:
+    raise LinkDisabledError
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def fork_ingress(settings: Settings) -> Ingress:
+    """Fork the process in front. Call it while there is one thread and no loop; it waits, with nothing open, until `open`."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return Ingress(pid, ours)
+    status = 1
+    try:
+        ours.close()
+        for number in (signal.SIGTERM, signal.SIGINT):  # a terminal and a service manager mean all processes: the wire says when
+            signal.signal(number, signal.SIG_IGN)
+        asyncio.run(_serve(settings, theirs))
+        status = 0
+    except BaseException:
+        log.exception("ingress.failed")
+    finally:
+        os._exit(status)  # nothing of the process it was forked from is to be ended twice
+
+
+class _Told:
+    """Tells the bot what it counts."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def observe_ack(self, envelope: str, seconds: float) -> None:
+        self._wire.tell(ACKED, [envelope, seconds])
+
+    def observe_reserve(self, seconds: float) -> None:
+        self._wire.tell(RESERVING, seconds)
+
+    def count_connection(self) -> None:
+        self._wire.tell(CONNECTED)
+
+
+async def _serve(settings: Settings, end: socket.socket) -> None:
+    wire = await Wire.over(end)
+    heard = await wire.hear()
+    if heard is None:  # the bot ended before it was ready
+        return
+    async with contextlib.AsyncExitStack() as stack:
+        ports = Ports()
+        database = await open_database(
+            settings.ledger_path, open_audit(settings), ports.clock, bot=False, may_migrate=False, keeps_room=True
+        )
+        stack.push_async_callback(database.close)
+        ledger = Ledger(
+            database,
+            ports.clock,
+            open_audit(settings),
+            lease_seconds=settings.lease_seconds,
+            pin=store.head_version,
+            on_reserved=lambda: wire.tell(RESERVED),
+        )
+        stack.push_async_callback(ledger.noted)
+        outside = await connect_outside(stack, settings)
+        performer = build_performer(settings, ledger, outside.adapters)
+        precedence = Precedence(ports.clock, changed=lambda busy: wire.tell(BUSY, busy))
+        front = Front(ledger, outside, load_rules(settings), performer, _Told(wire), precedence)
+        receiver = receiver_of(front, settings, Identity(**heard[1]), clock=ports.clock, draw=ports.draw)
+        working = [asyncio.create_task(work) for work in (receiver.run(), _look_after(ledger, receiver, wire))]
+        hearing = asyncio.create_task(wire.hear())
+        await asyncio.wait([*working, hearing], return_when=asyncio.FIRST_COMPLETED)
+        asked = hearing.result() if hearing.done() else None
+        for task in working:
+            task.cancel()
+        ends = await asyncio.gather(*working, return_exceptions=True)
+        if hearing.done() and asked is None:
+            log.warning("ingress.alone")  # the bot was killed: what is not acknowledged is delivered again
+            os._exit(1)
+        await receiver.close(0.0 if asked is None else float(asked[1]))
+        _say_why(wire, ends)
+    await wire.close()
+
+
+def _say_why(wire: Wire, ends: list[BaseException | None]) -> None:
+    for end in ends:
+        if isinstance(end, TokenRefusedError):
+            wire.tell(REFUSED, str(end))
+        elif isinstance(end, LinkDisabledError):
+            wire.tell(DISABLED)
+        elif isinstance(end, Exception):
+            raise end
+
+
+async def _look_after(ledger: Ledger, receiver: SocketReceiver, wire: Wire) -> None:
+    """Say whether the connection lives, keep room for a full disk, and end with a ledger that takes no writes any more."""
+    alive, tended_at = False, ledger.clock.monotonic()
+    while True:
+        if alive != (alive := await receiver.is_alive()):
+            wire.tell(ALIVE, alive)
+        if (broken := ledger.database.health.broken) is not None:
+            raise IngressEndedError(f"The ledger takes no writes until a restart: {broken}")
+        if ledger.clock.monotonic() - tended_at >= TEND_SECONDS:
+            tended_at = ledger.clock.monotonic()
+            await ledger.database.tend()
+        await asyncio.sleep(BEAT_SECONDS)

@@ -1,0 +1,142 @@
+"""Where people meet the bot: the surface on Slack's socket, put together for whichever process holds that socket."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from adapters.failures import AdapterError, Failure
+from quotebot.crm_lookup import AccountLookup
+from quotebot.settings import ConfigurationError, slack_tokens
+from quotebot.slack.desk import FrontDesk
+from quotebot.slack.envelopes import Ack, Envelopes, bolt_app, send_ack
+from quotebot.slack.links import Links
+from quotebot.slack.listeners import Surface
+from quotebot.slack.socket import SocketReceiver
+from quotebot.store.rulesets import ActiveRuleset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from adapters.slack import Identity, SlackApi
+    from ledger.clock import Clock
+    from ledger.ledger import Ledger
+    from quotebot.handlers.quotes import Rules
+    from quotebot.outside import Outside
+    from quotebot.performer import QuotePerformer
+    from quotebot.precedence import Precedence
+    from quotebot.settings import Settings
+    from quotebot.slack.links import Inbox
+
+IDENTIFY_PAUSE_SECONDS: Final = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Observer(Protocol):
+    """Whoever counts what happens at the socket."""
+
+    def observe_ack(self, envelope: str, seconds: float) -> None:
+        """Note how long one acknowledgement took."""
+        ...
+
+    def observe_reserve(self, seconds: float) -> None:
+        """Note how long one reservation took."""
+        ...
+
+    def count_connection(self) -> None:
+        """Note that a connection was opened."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What the surface works with, in the process that holds the socket."""
+
+    ledger: Ledger
+    outside: Outside
+    rules: Rules
+    performer: QuotePerformer
+    observer: Observer
+    precedence: Precedence
+
+
+def receiver_of(
+    front: Front,
+    settings: Settings,
+    identity: Identity,
+    *,
+    clock: Clock,
+    draw: Callable[[float, float], float],
+    ack: Ack = send_ack,
+) -> SocketReceiver:
+    """Return what keeps the connections to Slack and acknowledges what they bring. `draw` is the injected source of jitter."""
+    client, arrivals = front.outside.client, dict[str, float]()
+    _, app_token = slack_tokens(settings)
+    surface = surface_of(front, settings, arrivals)
+
+    def links(inbox: Inbox) -> Links:
+        return Links(
+            client,
+            app_token,
+            inbox,
+            clock=clock,
+            draw=draw,
+            count=settings.socket_connections,
+            opened=front.observer.count_connection,
+        )
+
+    return SocketReceiver(
+        Envelopes(bolt_app(client, identity, surface), ack),
+        links,
+        surface.desk.drop,
+        clock=clock,
+        ack_budget_seconds=settings.ack_budget_seconds,
+        arrivals=arrivals,
+        precedence=front.precedence,
+        acked=front.observer.observe_ack,
+    )
+
+
+def surface_of(front: Front, settings: Settings, arrivals: Mapping[str, float] = MappingProxyType({})) -> Surface:
+    """Return what people meet in Slack. `arrivals`: when the envelopes at work arrived (SocketReceiver)."""
+    return Surface(
+        desk=FrontDesk(
+            front.ledger,
+            ack_budget_seconds=settings.ack_budget_seconds,
+            observe=front.observer.observe_reserve,
+            arrivals=arrivals,
+        ),
+        ledger=front.ledger,
+        slack=front.outside.adapters.slack,
+        rules=front.rules,
+        active=ActiveRuleset(front.rules.ruleset),
+        status=front.performer.status,
+        lookup=_account_lookup(front, settings),
+    )
+
+
+async def identify(slack: SlackApi) -> Identity:
+    """Ask Slack who we are, until it answers. Effects are delivered meanwhile; a refused token ends the process."""
+    while True:
+        try:
+            return await slack.identify()
+        except AdapterError as error:
+            if error.failure is Failure.AUTH:
+                raise ConfigurationError(
+                    f"Slack refused the bot token ({error.code}). Nothing was sent. Check SLACK_BOT_TOKEN and its scopes."
+                ) from error
+            log.warning("slack.unreachable", code=error.code)
+            await asyncio.sleep(error.retry_after_seconds or IDENTIFY_PAUSE_SECONDS)
+
+
+def _account_lookup(front: Front, settings: Settings) -> AccountLookup | None:
+    """Return what looks accounts up for forms, where that is wanted and there is a Salesforce."""
+    salesforce = front.outside.adapters.salesforce
+    if salesforce is None or not settings.crm_account_lookup:
+        return None
+    return AccountLookup(salesforce.find_accounts, front.ledger.clock)
