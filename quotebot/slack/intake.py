@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from quotebot.commands import CreateQuote, Payload
     from quotebot.domain.remarks import Remark
+    from quotebot.owed_commands import SteerEffect
     from quotebot.slack.filled import Filled
+    from quotebot.slack.owing import OwedValue
     from quotebot.slack.thread_text import Applied
     from quotebot.surface_commands import DiscardLetter, RetryLetter
 
@@ -198,6 +200,13 @@ def letter_command(body: Mapping[str, Any], payload: RetryLetter, received_at: i
     who = gesture(body)
     raw = _clicked(body, body["actions"][0]["action_id"], who)
     return _interactive(who, who.request_id, letter_target(payload.reference), payload.cycle, payload, raw, received_at)
+
+
+def steer_command(body: Mapping[str, Any], payload: SteerEffect, value: OwedValue, received_at: int) -> Command:
+    """Build the command of Retry or Cancel under what a quote owes, about the version that the card showed."""
+    who = gesture(body)
+    raw = _clicked(body, body["actions"][0]["action_id"], who)
+    return _interactive(who, who.request_id, value.quote_id, value.version, payload, raw, received_at)
 
 
 def letter_form_command(body: Mapping[str, Any], payload: DiscardLetter, received_at: int) -> Command:

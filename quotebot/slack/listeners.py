@@ -28,6 +28,7 @@ from quotebot.slack.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, RE
 from quotebot.slack.offers import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
 from quotebot.slack.operating import register_operating
 from quotebot.slack.reads import Reads
+from quotebot.slack.steering import register_steering
 from quotebot.slack.values import parse_button_value
 from quotebot.store import approvals as approval_store
 
@@ -331,6 +332,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(MORE)(surface.on_menu)
     app.action(NEW_QUOTE)(surface.on_new_quote)
     register_operating(app, surface)
+    register_steering(app, surface)
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.options(forms.FOUND)(surface.on_account_options)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
