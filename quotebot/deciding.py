@@ -160,7 +160,7 @@ class Decider:
 
     def _create_another(self, tx: Tx, asked: handlers.Asked, payload: CreateAnother) -> Outcome:
         """Create what was refused as a re-submission, once; a second use of the button is told what the first one made."""
-        offer = _offered(tx, payload.token)
+        offer = offered(tx, payload.token)
         if offer is None:
             return _outcome(handlers.refused_offer(asked, "offer_gone", None))
         if (offer.actor, offer.team_id) != (asked.actor, asked.team_id):
@@ -283,7 +283,7 @@ class Decider:
         return replace(outcome, retain_until=until)
 
 
-def _offered(tx: Tx, token: str) -> store.Offer | None:
+def offered(tx: Tx, token: str) -> store.Offer | None:
     """Return what may be created under a token: what was refused as a repetition, proposed, or read from a message."""
     read = readings.proposed(tx, token)
     if read is not None:

@@ -190,6 +190,11 @@ def home_again_command(body: Mapping[str, Any], received_at: int) -> Command:
     return _interactive(who, who.request_id, payload.aggregate_id, 0, payload, _clicked(body, "home", who), received_at)
 
 
+def is_direct(channel: str | None) -> bool:
+    """Tell whether a channel is a conversation of two: no approver reads along there, so no quote's card is put into it."""
+    return channel is not None and channel.startswith("D")
+
+
 def is_home(body: Mapping[str, Any]) -> bool:
     """Tell whether a click was made on a Home tab."""
     return (body.get("view") or {}).get("type") == "home"
