@@ -87,18 +87,14 @@ def _dead_crm() -> list[Step]:
     ]
 
 
+def _held_for_crm() -> list[Step]:
+    """An approved quote of which nothing is owed any more but the write to Salesforce, which is paused."""
+    return [*_submitted(), Stops(), Operates("pause"), Starts(), Clicks("approval.approve", MANAGER), Settles()]
+
+
 def _owed_to_crm() -> list[Step]:
     """An approved quote of which nothing is owed any more but the write to Salesforce."""
-    return [
-        *_submitted(),
-        Stops(),
-        Operates("pause"),
-        Starts(),
-        Clicks("approval.approve", MANAGER),
-        Settles(),
-        Stops(),
-        Operates("resume"),
-    ]
+    return [*_held_for_crm(), Stops(), Operates("resume")]
 
 
 def _announced() -> list[Step]:
@@ -237,6 +233,7 @@ STORIES: Final = (
         lambda: [Fills(OPERATOR, {"reason": "entered by hand"}), Settles()],
         lambda: [*_announced(), Clicks("letter.discard", OPERATOR, channel=OPS)],
     ),
+    Story("cancel on the card", lambda: [Clicks("owed.cancel", REP), Settles()], _held_for_crm),
     Story("send again", lambda: [Stops(), Operates("resolve_send_again"), Starts(), Settles()], _dead_crm),
     Story("read what changed in Salesforce", _day, lambda: [Configures({"crm_sync_minutes": 15}), *_sent(), Stops(), Waits(3600)]),
     Story(

@@ -46,6 +46,7 @@ LEDGER_EVENTS = frozenset(
         "effect.late_result",
         "effect.released",
         "effect.replayed",
+        "effect.hastened",  # a person did not want to wait for its next try
         "effect.resolved",
         "effect.cancelled",
         "effect.discarded",

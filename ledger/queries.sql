@@ -281,6 +281,12 @@ SET state = 'discarded', next_attempt_at = NULL, last_error = :reason, finished_
 WHERE id = :id AND state = 'pending' AND fence = :fence
 RETURNING *;
 
+-- name: hasten_effect
+-- What waits for its next try is tried at once.
+UPDATE effects SET next_attempt_at = :now, updated_at = :now
+WHERE id = :id AND state = 'pending' AND fence = :fence AND next_attempt_at > :now
+RETURNING *;
+
 -- name: record_step
 UPDATE effects SET steps = :steps, updated_at = :now
 WHERE id = :id AND state = 'in_flight' AND fence = :fence

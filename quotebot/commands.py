@@ -36,6 +36,7 @@ from quotebot.lifecycle_commands import (
     NoteStaleDraft,
     RefreshCard,
 )
+from quotebot.owed_commands import SteerEffect
 from quotebot.reading_commands import AnswerMessage, ReadingPayload, ReadMessage
 from quotebot.surface_commands import AnnounceLetter, DiscardLetter, LetterPayload, RetryLetter, ShowHome
 
@@ -245,7 +246,7 @@ Creation = CreateQuote | CloneQuote  # what makes a quote of its own content
 LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | AcceptQuote | LoseQuote
 ScheduledPayload = ExpireQuote | NoteStaleDraft  # what the scheduler asks for
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
-QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard  # about a quote that exists
+QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard | SteerEffect  # about a quote that exists
 ApartPayload = DelegateApprovals | ProposeQuote | ReadingPayload | ShowHome | LetterPayload | CrmPayload  # about no quote
 Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | ApartPayload | QuotePayload
 
@@ -257,7 +258,7 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
         *(ReviseQuote, CancelQuote, FinalizeQuote, MarkSent, AcceptQuote, LoseQuote),
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),
-        *(RefreshCard, ShowHome),
+        *(RefreshCard, ShowHome, SteerEffect),
         *(AnnounceLetter, RetryLetter, DiscardLetter),
         *(SyncCrm, ReconcileCrm),
     )

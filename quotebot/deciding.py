@@ -32,8 +32,10 @@ from quotebot.handlers import quotes as handlers
 from quotebot.handlers.outsiders import turned_away
 from quotebot.letter_work import LetterWork
 from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft, RefreshCard
+from quotebot.owed_commands import SteerEffect
 from quotebot.reading_commands import AnswerMessage, ReadingPayload, ReadMessage
 from quotebot.reading_work import ReadingWork
+from quotebot.steering_work import Steering
 from quotebot.store import approvals as approval_store
 from quotebot.store import crm as crm_store
 from quotebot.store import letters as letter_store
@@ -73,6 +75,7 @@ class Decider:
         self._rules = rules
         self._active = ActiveRuleset(rules.ruleset)
         self._letters = LetterWork(ledger, follow, rules.operators)
+        self._steering = Steering(ledger, follow, rules.operators)
         self._strangers_are_members = strangers_are_members
 
     async def look_ahead(self) -> None:
@@ -157,7 +160,7 @@ class Decider:
 
     def _create_another(self, tx: Tx, asked: handlers.Asked, payload: CreateAnother) -> Outcome:
         """Create what was refused as a re-submission, once; a second use of the button is told what the first one made."""
-        offer = _offered(tx, payload.token)
+        offer = offered(tx, payload.token)
         if offer is None:
             return _outcome(handlers.refused_offer(asked, "offer_gone", None))
         if (offer.actor, offer.team_id) != (asked.actor, asked.team_id):
@@ -253,6 +256,8 @@ class Decider:
                 return expiry.note_stale(asked, payload, quote, root, schedule.touched_at(tx, quote.quote_id))
             case RefreshCard():
                 return lifecycle.refresh(asked, quote, root)
+            case SteerEffect():
+                return self._steering.decide(tx, asked, payload, quote, root)
             case _:
                 return lifecycle.change(asked, payload, quote, root, self._rules)
 
@@ -278,7 +283,7 @@ class Decider:
         return replace(outcome, retain_until=until)
 
 
-def _offered(tx: Tx, token: str) -> store.Offer | None:
+def offered(tx: Tx, token: str) -> store.Offer | None:
     """Return what may be created under a token: what was refused as a repetition, proposed, or read from a message."""
     read = readings.proposed(tx, token)
     if read is not None:

@@ -129,5 +129,10 @@ def _card_not_posted(tx: Tx, effect: Effect, now_ms: int) -> EffectIntent:
 
 
 def _looks_the_same(effect: Effect) -> bool:
-    """Tell whether the card would not change: an attempt that will be repeated stays "pending" on it."""
-    return effect.state in ("pending", "uncertain") and effect.category not in (None, Failure.AUTH.value)
+    """Tell whether the card would not change: after the first failure it says that it is tried again, and goes on saying so.
+
+    A wait that the other side asks for is no failure.
+    """
+    if effect.state not in ("pending", "uncertain") or effect.category in (None, Failure.AUTH.value):
+        return False
+    return effect.attempts != 1 or effect.category == Failure.THROTTLED.value

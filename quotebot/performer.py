@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce import SalesforceLine, SalesforceQuote
 from ledger import keys
-from ledger.gates import Gate, family
+from ledger.gates import Gate
 from ledger.records import Delivered, Effect, FollowUps, Settlement
 from quotebot import effects, figures, roots, words
 from quotebot.crm_updates import CrmReader, CrmUpdates
@@ -27,8 +27,9 @@ from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
 from quotebot.follow_ups import follow_ups, quote_of
 from quotebot.model_effects import Model, ModelEffects
+from quotebot.owed import owed_lines
 from quotebot.pacing import Pacer
-from quotebot.slack.cards import Card, OwedEffect, status_card
+from quotebot.slack.cards import Card, status_card
 from quotebot.slack.offers import offer_blocks, problem_blocks
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
@@ -47,12 +48,12 @@ if TYPE_CHECKING:
     from quotebot.domain.people import Delegation
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
+    from quotebot.slack.cards import OwedEffect
 
     _CardState = tuple[Quote, tuple["OwedEffect", ...], tuple[Delegation, ...], str | None]
 
 LOOK_BACK_SECONDS: Final = 60  # the other side's clock may differ from ours
 TICKET, UPLOADED = "ticket", "uploaded"  # durable steps of an upload
-_FAILED: Final = ("failed", "discarded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +220,8 @@ class QuotePerformer:
         rows = [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
         rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]  # a superseded one owes apart
         gates = [Gate.of(row) for row in tx.all("all_gates")]
-        paused = {gate.name: gate for gate in gates if gate.state == "held" and gate.until_at is None}
         away = approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
-        return quote, _owed(rows, paused), away, readings.summary_of(tx, quote_id, quote.version)
+        return quote, owed_lines(rows, gates), away, readings.summary_of(tx, quote_id, quote.version)
 
     async def _post(self, effect: Effect) -> Settlement:
         quote = await self._quote(effect)
@@ -360,31 +360,6 @@ def _earliest(effect: Effect) -> float:
     """Return when (Unix seconds) the first try can have been, with some room for clocks that differ."""
     first_ms = effect.created_at if effect.lost_from is None else min(effect.created_at, effect.lost_from)
     return first_ms / 1000 - LOOK_BACK_SECONDS
-
-
-def _owed(rows: list[Effect], paused: dict[str, Gate]) -> tuple[OwedEffect, ...]:
-    """Return the newest PDF and CRM effects as the card shows them; a PDF is there when its upload is."""
-    latest: dict[Literal["PDF", "CRM"], Effect] = {}
-    for effect in rows:
-        if effect.effect_class in (effects.RENDER, effects.FILE):
-            latest["PDF"] = effect
-        elif effect.effect_class == effects.CRM:
-            latest["CRM"] = effect
-    return tuple(_owed_line(label, effect, paused) for label, effect in latest.items())
-
-
-def _owed_line(label: Literal["PDF", "CRM"], effect: Effect, paused: dict[str, Gate]) -> OwedEffect:
-    if effect.state == "delivered" and effect.effect_class != effects.RENDER:
-        link = (effect.result or {}).get("permalink")
-        detail = effect.external_ref if label == "CRM" else None
-        return OwedEffect(label, "delivered", effect.correlation_id, detail, link)
-    if effect.state in _FAILED:
-        return OwedEffect(label, "failed", effect.correlation_id, effect.last_error)
-    for name in (effect.effect_class, family(effect.effect_class)):
-        if name in paused:
-            gate = paused[name]
-            return OwedEffect(label, "paused", effect.correlation_id, gate.reason, since=gate.held_at)
-    return OwedEffect(label, "pending", effect.correlation_id)
 
 
 def _shared(file: SharedFile, *, already_there: bool) -> Delivered:

@@ -192,6 +192,14 @@ def proposal(account: str, pricing: Pricing) -> str:
     return "\n".join((f"{head}, {percent} discount:", *lines, f"*{net}* in all. Nothing was created yet. Create it?"))
 
 
+def choose_channel() -> str:
+    """Answer to a creation in a conversation of two."""
+    return (
+        "Nobody who approves would see a quote in here. Nothing was recorded. "
+        "Create it where the deal is discussed, or choose the channel in the form."
+    )
+
+
 def by_form() -> str:
     """Offer the form to somebody who asks for a quote and says nothing of it."""
     return "Who is the quote for, and what is in it? Nothing was recorded. Say it in the form."

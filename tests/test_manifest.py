@@ -19,9 +19,19 @@ if TYPE_CHECKING:
 
 # The schema knows neither scopes nor events, so the names are held here: what this app is allowed to ask for, and nothing else.
 SCOPES = frozenset(
-    {"app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write", "groups:history", "users:read"}
+    {
+        "app_mentions:read",
+        "channels:history",
+        "chat:write",
+        "commands",
+        "files:read",
+        "files:write",
+        "groups:history",
+        "im:history",
+        "users:read",
+    }
 )
-EVENTS = frozenset({"app_home_opened", "app_mention"})  # of messages only those are read that mention the bot
+EVENTS = frozenset({"app_home_opened", "app_mention", "message.im"})  # of messages those alone that are for the bot
 
 
 @pytest.fixture(scope="module")

@@ -289,9 +289,9 @@ def _too_early(facts: Facts, before: Row, after: Row) -> bool:
         return False
     if after["started_at"] + facts.slack_ms >= before["ended_at"] + before["delay_ms"]:
         return False
-    # An operator may have it looked for at once.
+    # An operator may have it looked for at once, and whoever sees its card may have it tried again at once.
     return not any(
-        event["event_type"] in ("effect.replayed", "effect.resolved")
+        event["event_type"] in ("effect.replayed", "effect.resolved", "effect.hastened")
         and before["ended_at"] - facts.slack_ms <= event["at"] <= after["started_at"] + facts.slack_ms
         for event in facts.events_of_effect.get(before["effect_id"], ())
     )

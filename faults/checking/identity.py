@@ -51,6 +51,7 @@ CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "crm.reconcile": (frozenset({"crm.reconciled"}),),
     "crm.sync": (),
     # these change no quote: they show, ask, or work the ledger's own rows
+    "effect.steer": (),
     **dict.fromkeys(("message.read", "message.answer"), ()),
     **dict.fromkeys(("quote.propose", "quote.refresh", "home.show", "letter.announce", "letter.retry", "letter.discard"), ()),
 }

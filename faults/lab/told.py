@@ -28,6 +28,8 @@ _ASKED: Final = {
     "quote.accept": "quote.accept",
     "quote.cancel": "quote.cancel",
     "letter.retry": "letter.retry",
+    "owed.retry": "effect.steer",
+    "owed.cancel": "effect.steer",
 }
 _RAISED: Final = {"app_home_opened": "home.show", "app_mention": "quote.propose"}  # the stories mention it to ask for a quote
 _FILLED: Final = {

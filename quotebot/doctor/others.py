@@ -29,7 +29,17 @@ if TYPE_CHECKING:
 
 SKEW_SECONDS_MAX: Final = 30.0
 SCOPES: Final = frozenset(
-    {"app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write", "groups:history", "users:read"}
+    {
+        "app_mentions:read",
+        "channels:history",
+        "chat:write",
+        "commands",
+        "files:read",
+        "files:write",
+        "groups:history",
+        "im:history",
+        "users:read",
+    }
 )
 NOT_CONFIGURED: Final = "it is not configured"
 Question = Callable[[Site], Awaitable[Any]]

@@ -17,6 +17,7 @@ from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import ApprovalState, QuoteState, state_words, title, utc_text
 from quotebot.domain.slots import SlotState
 from quotebot.slack.buttons import NAME_CHARACTERS_MAX, actions
+from quotebot.slack.owing import owed_blocks
 from quotebot.slack.parts import context, mrkdwn, plain, section
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ _DECIDED_ICONS = {
     ApprovalState.INVALIDATED: "🚫",
 }
 _LINK = re.compile(r"https?://[^\s<>|]{1,500}")  # nothing in it that ends a link early
-_OWED_ICONS = {"pending": "⏳", "failed": "⚠️"}
+_OWED_ICONS = {"pending": "⏳", "retrying": "⏳", "in doubt": "❔", "failed": "⚠️", "cancelled": "🚫"}
+_OWED_WORDS = {"retrying": "pending retry", "in doubt": "in doubt, it is being looked for"}
 _AFTER_THE_PAUSE = {"CRM": "it is written to Salesforce when the pause is over", "PDF": "its PDF follows when the pause is over"}
 
 
@@ -66,15 +68,19 @@ _AFTER_THE_PAUSE = {"CRM": "it is written to Salesforce when the pause is over",
 class OwedEffect:
     """Something owed to the outside for this quote. `detail` says why it failed or pauses, or the id it got when delivered.
 
-    `link` is where people see what was delivered, as the other side says it; `since` (Unix ms) is when a pause began.
+    `link` is where people see what was delivered, as the other side says it; `since` (Unix ms) is when a pause began. `offers` are
+    the action_ids of what people can do about it, about the effect with this id in this cycle.
     """
 
     label: Literal["PDF", "CRM"]
-    state: Literal["pending", "delivered", "failed", "paused"]
+    state: Literal["pending", "retrying", "in doubt", "paused", "delivered", "failed", "cancelled"]
     ref: str
     detail: str | None = None
     link: str | None = None
     since: int | None = None
+    effect_id: int | None = None
+    cycle: int = 1
+    offers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,7 @@ def status_card(
         *_decided_context(quote),
         *_end_context(quote),
         *_owed_context(owed),
+        *owed_blocks(quote, owed),
     ]
     return Card(text, blocks)
 
@@ -264,7 +271,8 @@ def _undelivered(effect: OwedEffect) -> str:
         since = "" if effect.since is None else f" since {utc_text(effect.since)}"
         safe = f"{why.rstrip('.')}. Your quote is safe: {_AFTER_THE_PAUSE[effect.label]}"
         return f"⏸️ {effect.label} paused{since}, ref {words.escape(effect.ref)}{safe}"
-    return f"{_OWED_ICONS[effect.state]} {effect.label} {effect.state}, ref {words.escape(effect.ref)}{why}"
+    state = _OWED_WORDS.get(effect.state, effect.state)
+    return f"{_OWED_ICONS[effect.state]} {effect.label} {state}, ref {words.escape(effect.ref)}{why}"
 
 
 def _detail(text: str) -> str:

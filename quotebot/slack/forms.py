@@ -22,6 +22,7 @@ from quotebot.slack.values import written
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from quotebot.commands import CreateQuote
     from quotebot.domain.pricing import PricedLine
     from quotebot.domain.quotes import Quote
     from quotebot.domain.rulesets import Ruleset
@@ -56,6 +57,7 @@ class Draft:
     lines: str = ""
     term: str = "12m"
     discount: str = "0"
+    currency: str | None = None
 
 
 def draft_of(typed: str) -> Draft:
@@ -76,6 +78,13 @@ def draft_of(typed: str) -> Draft:
         elif clause.strip():
             items.append(clause.strip())
     return Draft(account, ", ".join(items), found["term"], found["discount"])
+
+
+def draft_of_creation(quote: CreateQuote) -> Draft:
+    """Return what a form can hold of a whole creation; what it has no field for is not taken over."""
+    request = quote.request
+    lines = "\n".join(f"{line.quantity} {line.sku}" for line in request.lines)
+    return Draft(quote.account, lines, f"{request.term_months}m", f"{request.discount_percent:f}", request.currency)
 
 
 def draft_of_message(text: str) -> Draft:
@@ -125,7 +134,7 @@ def create_form(channel: str | None, ruleset: Ruleset, draft: Draft = Draft(), *
                 "type": "static_select",
                 "action_id": CURRENCY,
                 "options": options,
-                "initial_option": option(ruleset.currency, ruleset.currency),
+                "initial_option": next((each for each in options if each["value"] == draft.currency), options[0]),
             },
         },
         *([] if channel is not None else [_channel_input()]),

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from quotebot.commands import CreateQuote, Payload
     from quotebot.domain.remarks import Remark
+    from quotebot.owed_commands import SteerEffect
     from quotebot.slack.filled import Filled
+    from quotebot.slack.owing import OwedValue
     from quotebot.slack.thread_text import Applied
     from quotebot.surface_commands import DiscardLetter, RetryLetter
 
@@ -188,6 +190,11 @@ def home_again_command(body: Mapping[str, Any], received_at: int) -> Command:
     return _interactive(who, who.request_id, payload.aggregate_id, 0, payload, _clicked(body, "home", who), received_at)
 
 
+def is_direct(channel: str | None) -> bool:
+    """Tell whether a channel is a conversation of two: no approver reads along there, so no quote's card is put into it."""
+    return channel is not None and channel.startswith("D")
+
+
 def is_home(body: Mapping[str, Any]) -> bool:
     """Tell whether a click was made on a Home tab."""
     return (body.get("view") or {}).get("type") == "home"
@@ -198,6 +205,13 @@ def letter_command(body: Mapping[str, Any], payload: RetryLetter, received_at: i
     who = gesture(body)
     raw = _clicked(body, body["actions"][0]["action_id"], who)
     return _interactive(who, who.request_id, letter_target(payload.reference), payload.cycle, payload, raw, received_at)
+
+
+def steer_command(body: Mapping[str, Any], payload: SteerEffect, value: OwedValue, received_at: int) -> Command:
+    """Build the command of Retry or Cancel under what a quote owes, about the version that the card showed."""
+    who = gesture(body)
+    raw = _clicked(body, body["actions"][0]["action_id"], who)
+    return _interactive(who, who.request_id, value.quote_id, value.version, payload, raw, received_at)
 
 
 def letter_form_command(body: Mapping[str, Any], payload: DiscardLetter, received_at: int) -> Command:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from quotebot import approval_words, words
-from quotebot.commands import CreateQuote
+from quotebot.commands import CreateAnother, CreateQuote, ProposeQuote, parse_stored
+from quotebot.deciding import offered
 from quotebot.lifecycle_commands import CloneQuote
 from quotebot.slack import delegating, forms, grammar, intake, verbs
 from quotebot.slack.buttons import DISCOUNT, EXPLAIN, MORE
@@ -28,6 +29,7 @@ from quotebot.slack.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, RE
 from quotebot.slack.offers import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
 from quotebot.slack.operating import register_operating
 from quotebot.slack.reads import Reads
+from quotebot.slack.steering import register_steering
 from quotebot.slack.values import parse_button_value
 from quotebot.store import approvals as approval_store
 
@@ -93,7 +95,8 @@ class Surface:
         """Handle /quote: read-only verbs are answered inside the ack, mutating ones are recorded first."""
         received_at = self.ledger.clock.now_ms()
         text = body.get("text") or ""
-        asked, rules = await self._understood(text, body["channel_id"])
+        typed, rules = await self._understood(text, body["channel_id"])
+        asked = _where_others_see(typed, body["channel_id"])
         match asked:
             case CreateQuote() | CloneQuote():
                 await self._record(ack, context, intake.slash_command(body, asked, received_at))
@@ -162,6 +165,7 @@ class Surface:
         return reading
 
     async def _open_creation(self, body: Body, channel: str | None, draft: forms.Draft) -> bool:
+        channel = None if intake.is_direct(channel) else channel  # the form asks for one
         return await self.dialogs.open(
             body, forms.create_form(channel, (await self.rules_now()).ruleset, draft, lookup=self.lookup is not None)
         )
@@ -237,7 +241,23 @@ class Surface:
             await self.dialogs.whisper(body, words.unreadable_button())
             await ack()
             return
+        if intake.is_direct(intake.gesture(body).channel) and (draft := await self._proposed(command)) is not None:
+            if not await self._open_creation(body, None, draft):
+                await self.dialogs.whisper(body, words.form_not_opened())
+            await ack()
+            return
         await self.click(ack, context, command)
+
+    async def _proposed(self, command: Command) -> forms.Draft | None:
+        """Return what was proposed to whoever clicks, for the form that asks for a channel; None: it is no proposal of theirs."""
+        assert isinstance(command.payload, CreateAnother)  # noqa: S101 -- of this button
+        token = command.payload.token
+        offer = await self.ledger.database.read(lambda tx: offered(tx, token))
+        if offer is None or (offer.actor, offer.team_id) != (command.actor, command.team_id):
+            return None
+        proposed = parse_stored(offer.action_kind, offer.payload)
+        wanted = proposed.quote if isinstance(proposed, ProposeQuote) else proposed
+        return forms.draft_of_creation(wanted) if isinstance(wanted, CreateQuote) else None
 
     async def on_show(self, ack: Any, body: Body) -> None:
         """Handle "Show it": the quote's card as it is now, for the one who clicked. Records nothing."""
@@ -331,12 +351,19 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(MORE)(surface.on_menu)
     app.action(NEW_QUOTE)(surface.on_new_quote)
     register_operating(app, surface)
+    register_steering(app, surface)
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
     app.options(forms.FOUND)(surface.on_account_options)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
     app.view(CHANGES_CALLBACK)(surface.on_rejection)
     app.view(APPROVE_CALLBACK)(surface.on_rejection)
     app.view(re.compile(r"^quote\."))(surface.on_form)
+
+
+def _where_others_see(asked: verbs.Meaning, channel: str) -> verbs.Meaning:
+    """Return what was typed, or why no quote is created where it was typed."""
+    creates = isinstance(asked, CreateQuote | CloneQuote)
+    return grammar.GrammarProblem(words.choose_channel()) if creates and intake.is_direct(channel) else asked
 
 
 def _noticed(reading: asyncio.Future[Any]) -> None:

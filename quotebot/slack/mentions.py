@@ -1,4 +1,4 @@
-"""The Bolt listener for messages that mention the bot. It proposes quotes and answers questions; it changes nothing by itself."""
+"""Bolt listeners for what is said to the bot, in a channel or directly. They propose and answer; they change nothing themselves."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ class Mentions:
     """Reads a message as a command is read, or else as free text; what it asks for is confirmed by a click."""
 
     surface: Surface
+
+    async def on_message(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle a direct message as a mention. Talk in channels, edits, deletions and the like are none of the bot's business."""
+        event = body["event"]
+        if event.get("channel_type") != "im" or "subtype" in event:
+            await ack()
+        else:
+            await self.on_mention(ack, body, context)
 
     async def on_mention(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a message that mentions the bot."""
@@ -81,6 +89,8 @@ class Mentions:
                 said, blocks = (words.unknown_quote(quote_id), None) if card is None else (card.text, card.blocks)
             case grammar.HelpRequest():
                 said = words.help_text()
+            case grammar.GrammarProblem(said) if intake.is_direct(body["event"]["channel"]) and not verbs.begins_with_verb(text):
+                said = f"{said}\n{words.help_text()}"
             case grammar.GrammarProblem(said):
                 blocks = problem_blocks(said, verbs.typed_creation(text))
             case verbs.FormRequest():
@@ -123,7 +133,8 @@ class Mentions:
 
 
 def register_mentions(app: AsyncApp, surface: Surface) -> None:
-    """Route messages that mention the bot."""
+    """Route messages that are for the bot."""
     mentions = Mentions(surface)
+    app.event("message")(mentions.on_message)
     app.event("app_mention")(mentions.on_mention)
     app.action(thread_text.APPLY)(mentions.on_apply)

@@ -169,6 +169,11 @@ def typed_creation(text: str) -> str | None:
     return rest if VERBS.get(verb.casefold()) == "new" else None
 
 
+def begins_with_verb(text: str) -> bool:
+    """Tell whether a message begins as a command does."""
+    return grammar.normalised(text[: grammar.TEXT_CHARACTERS_MAX]).partition(" ")[0].removesuffix(":").casefold() in VERBS
+
+
 _ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {"list": read_list, "delegate": read_delegation}
 
 

@@ -42,6 +42,7 @@ from quotebot.lifecycle_commands import (
     NoteStaleDraft,
     RefreshCard,
 )
+from quotebot.owed_commands import SteerEffect
 from quotebot.reading_commands import AnswerMessage, ReadMessage
 from quotebot.surface_commands import AnnounceLetter, DiscardLetter, RetryLetter, ShowHome
 from tests.quotebot.parts import create_command, request_for
@@ -211,6 +212,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "634cd536f22e6b0d106702b29c3dcb3ab36242350111d590430063016f5022da",
         "bdc282993858233343e635dc9ee4c29b3b7473797869510348e1e9c16c86ab45",
     ),
+    ("effect.steer", 1): (
+        '{"cycle":1,"deed":"retry","effect":118,"v":1}',
+        "bd3bb7b904b38f9b1b39c148ca156d2be548c44e0634563c528917f1e1a3494e",
+        "76dce61f16d54db03cbb98fabaced31b92b31e67f04eb194c0271c466b874365",
+    ),
     ("letter.discard", 1): (
         '{"cycle":2,"reason":"not wanted","reference":"118","v":1}',
         "4ee0914cab67b6f4e995c68934204e10de5752be70e4ad1642b2d1fec48585d3",
@@ -262,6 +268,7 @@ CURRENT: dict[str, Payload] = {
     "letter.announce": AnnounceLetter("118", "C0OPS"),
     "letter.retry": RetryLetter("118", 2),
     "letter.discard": DiscardLetter("118", 2, "not wanted"),
+    "effect.steer": SteerEffect("retry", 118, 1),
     "crm.sync": SyncCrm(),
     "crm.reconcile": ReconcileCrm(7, "ours", "In Review", "asked the owner"),
     "approval.decide": DecideApproval("A-2026-0042-v1-1", "approve"),

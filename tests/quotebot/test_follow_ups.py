@@ -75,10 +75,18 @@ async def test_a_rendered_pdf_owes_its_upload_and_a_fresh_card(bench: Bench, app
     assert len(bench.rows("SELECT 1 FROM effects WHERE class = 'slack.card' AND state = 'pending'")) == 1
 
 
-async def test_a_retry_that_the_card_would_not_show_owes_no_card(bench: Bench, approved: str) -> None:
+async def test_the_first_failure_is_shown_as_pending_retry_and_later_ones_change_nothing_on_the_card(
+    bench: Bench, approved: str
+) -> None:
+    waiting = "SELECT 1 FROM effects WHERE class = 'slack.card' AND state = 'pending'"
+    await drawn(bench, Delivered(None, {}))
+    await settle(bench, effects.CRM, Retry(Trouble("throttled", "Too many requests."), 0, spent=False))
+    assert bench.rows(waiting) == []
+    await settle(bench, effects.CRM, Retry(OUTAGE, 0))
+    assert len(bench.rows(waiting)) == 1
     await drawn(bench, Delivered(None, {}))
     await settle(bench, effects.CRM, Retry(OUTAGE, 500))
-    assert bench.rows("SELECT 1 FROM effects WHERE class = 'slack.card' AND state = 'pending'") == []
+    assert bench.rows(waiting) == []
     assert approved
 
 

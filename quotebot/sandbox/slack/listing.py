@@ -40,9 +40,19 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("delegate", "@colleague until 2026-12-24", "Somebody approves instead of you"),
     ("help", "", "What can be typed"),
 )
-MESSAGES_TAB = False  # whether people can write to the app beside its Home tab
+MESSAGES_TAB = True  # whether people can write to the app beside its Home tab
 SCOPES = frozenset(
-    {"app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write", "groups:history", "users:read"}
+    {
+        "app_mentions:read",
+        "channels:history",
+        "chat:write",
+        "commands",
+        "files:read",
+        "files:write",
+        "groups:history",
+        "im:history",
+        "users:read",
+    }
 )
 
 

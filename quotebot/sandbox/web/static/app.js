@@ -60,7 +60,7 @@ function Intro({ channel }) {
     return html`<div class="intro">
       <${Avatar} app size="large" />
       <h2>${channel.name} <span class="app-badge">APP</span></h2>
-      <p>Direct messages with the bot. What it tells you alone arrives here.</p>
+      <p>Ask the bot for a quote in your own words, or ask about one: what it answers arrives here, for you alone.</p>
     </div>`;
   }
   return html`<div class="intro">

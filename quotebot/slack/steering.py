@@ -1,0 +1,56 @@
+"""Bolt listeners for the buttons under what a quote still owes. Looking records nothing; deciding is recorded first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quotebot import words
+from quotebot.owed_commands import SteerEffect
+from quotebot.slack import intake
+from quotebot.slack.owing import CANCEL, CHECK, parse_owed_value
+from quotebot.steering_work import standing
+
+if TYPE_CHECKING:
+    from slack_bolt.async_app import AsyncApp
+
+    from quotebot.slack.listeners import Surface
+    from quotebot.slack.owing import OwedValue
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SteeringDesk:
+    """What people do about what waits."""
+
+    surface: Surface
+
+    async def on_button(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle Retry, status or Cancel."""
+        action = body["actions"][0]
+        value = parse_owed_value(action.get("value") or "")
+        if value is None:
+            await self.surface.dialogs.whisper(body, words.unreadable_button())
+            await ack()
+        elif action["action_id"] == CHECK:
+            await self._tell(body, value)
+            await ack()
+        else:
+            payload = SteerEffect("cancel" if action["action_id"] == CANCEL else "retry", value.effect_id, value.cycle)
+            command = intake.steer_command(body, payload, value, self.surface.ledger.clock.now_ms())
+            await self.surface.click(ack, context, command)
+
+    async def _tell(self, body: Body, value: OwedValue) -> None:
+        ledger, who = self.surface.ledger, intake.gesture(body)
+        now, operator = ledger.clock.now_ms(), who.user in self.surface.rules.operators
+        text = await ledger.database.read(
+            lambda tx: standing(tx, value.quote_id, value.effect_id, who.team_id, now, operator=operator)
+        )
+        await self.surface.dialogs.whisper(body, text)
+
+
+def register_steering(app: AsyncApp, surface: Surface) -> None:
+    """Route what people do about what waits."""
+    app.action(re.compile(r"^owed\."))(SteeringDesk(surface).on_button)

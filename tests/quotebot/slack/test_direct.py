@@ -1,0 +1,112 @@
+"""A direct message to the bot: read as a mention is, confirmed in a form that asks for the channel, never a change by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quotebot import words
+from quotebot.commands import CreateQuote
+from quotebot.domain.price_requests import PriceRequest
+from quotebot.domain.pricing import LineRequest
+from quotebot.slack.forms import Draft, create_form, draft_of_creation
+from quotebot.slack.intake import is_direct
+from quotebot.slack.offers import CREATE_ANOTHER
+from tests.quotebot.parts import create_command
+from tests.quotebot.slack.block_kit import view_problems
+from tests.quotebot.slack.quote_examples import RULESET
+from tests.rig import FIRST_QUOTE, Deal
+
+if TYPE_CHECKING:
+    from quotebot.sandbox.world import World
+
+DIRECT = "D0REP"
+OPERATIONS = "SELECT action_kind, outcome FROM operations ORDER BY id"
+
+
+async def write(deal: Deal, text: str) -> dict[str, Any]:
+    answer: dict[str, Any] = await deal.post("message", user="U0REP", channel=DIRECT, text=text)
+    return answer
+
+
+async def said(deal: Deal) -> list[dict[str, Any]]:
+    """Return what the bot said there, to the one person who sees it."""
+    messages = (await deal.get("state"))["messages"]
+    return [each for each in messages if each["channel"] == DIRECT and each["bot_id"] and each["ephemeral_for"] == "U0REP"]
+
+
+async def kinds(deal: Deal) -> list[str]:
+    return [f"{row['action_kind']} {row['outcome']}" for row in await deal.rows(OPERATIONS)]
+
+
+async def test_a_direct_message_is_proposed_once_and_its_form_asks_where_the_quote_is_to_live(deal: Deal) -> None:
+    written = await write(deal, "Globex needs 150 profesional seats for two years, 10% off")
+    await deal.redeliver(written["request_id"], "retry", 2)
+    await deal.settled()
+    assert await kinds(deal) == ["quote.propose applied"]
+    (proposal,) = await said(deal)
+    assert proposal["text"].startswith("I understood a quote for *Globex*, 24 months, 10 % discount:\n• 150 Pro: ")
+    assert await deal.cards() == []
+
+    await deal.post("action", user="U0REP", channel=DIRECT, message_ts=proposal["ts"], action_id=CREATE_ANOTHER)
+    await deal.settled()
+    assert await kinds(deal) == ["quote.propose applied"]  # the click opened a form
+    (view,) = (await deal.get("state"))["views"]
+    filled = {
+        block["block_id"]: block["element"].get("initial_value") for block in view["view"]["blocks"] if block["type"] == "input"
+    }
+    assert (filled["account"], filled["lines"], filled["term"], filled["discount"]) == ("Globex", "150 pro", "24m", "10")
+    values = {"channel": {"channel": "C0DEALS"}}
+    await deal.post("submit", user="U0REP", view_id=view["view"]["id"], values=values)
+    await deal.settled()
+    assert await kinds(deal) == ["quote.propose applied", "quote.create_by_form applied"]
+    assert f"Quote {FIRST_QUOTE} for Globex: " in (await deal.card())["text"]
+
+
+async def test_what_is_no_request_is_answered_there_and_changes_nothing(deal: Deal, world: World) -> None:
+    await deal.slash()
+    await deal.settled()
+    answers: dict[str, str] = {
+        "hello there": words.help_text(),
+        "help": words.help_text(),
+        "list": f"• *{FIRST_QUOTE}* v1",
+        f"status {FIRST_QUOTE}": f"Quote {FIRST_QUOTE} for Acme: ",
+        f"submit {FIRST_QUOTE}": words.by_command_only(FIRST_QUOTE),
+        "150 pro for Acme with 10% discount, no, make that 12% off": "Which discount: 10% discount / 12% off?",
+    }
+    for text, answer in answers.items():
+        await write(deal, text)
+        assert answer in (await said(deal))[-1]["text"], text
+    typed = await deal.slash("new for Acme: 150 pro", channel=DIRECT)
+    assert typed["ack"]["text"] == words.choose_channel()
+    before = len(await said(deal))
+    for event in (
+        {"subtype": "message_changed", "message": {"text": "new for Acme: 5 pro", "user": "U0REP"}},
+        {"subtype": "message_deleted"},
+        {"text": "new for Acme: 5 pro", "user": "U0REP", "bot_id": "B0OTHER"},
+        {"text": "new for Acme: 5 pro"},
+        {"text": "new for Acme: 5 pro", "user": "U0REP", "channel": "C0DEALS", "channel_type": "channel"},
+    ):
+        told = {"type": "message", "channel": DIRECT, "channel_type": "im", "ts": "1.2", "event_ts": "1.2", **event}
+        _, ack = await world.courier.raise_event(told)
+        assert ack.payload is not None, event
+    await deal.settled()
+    assert len(await said(deal)) == before
+    assert await kinds(deal) == ["quote.create applied"]
+
+
+@pytest.mark.parametrize(("channel", "direct"), [("D0REP", True), ("C0DEALS", False), ("G0DEALS", False), (None, False)])
+def test_a_conversation_of_two_is_told_by_its_id(channel: str | None, direct: bool) -> None:  # noqa: FBT001 -- a case
+    assert is_direct(channel) is direct
+
+
+def test_a_form_takes_over_all_it_has_a_field_for() -> None:
+    assert draft_of_creation(create_command()) == Draft("Acme", "150 pro\n150 sso\n1 support", "12m", "15")
+    euros = CreateQuote(
+        "Acme", PriceRequest((LineRequest("pro", 5),), 24, create_command().request.discount_percent, "EUR"), "D0REP"
+    )
+    form = create_form(None, RULESET, draft_of_creation(euros))
+    assert view_problems(form) == []
+    (currency,) = [block["element"] for block in form["blocks"] if block["block_id"] == "currency"]
+    assert currency["initial_option"]["value"] == "EUR"
