@@ -32,16 +32,28 @@ async def run(
     from quotebot.app import run_bot  # noqa: PLC0415 -- see root.py
     from quotebot.cli.config import assignments  # noqa: PLC0415 -- see root.py
     from quotebot.cli.signals import stop_on_signals  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings, slack_tokens  # noqa: PLC0415 -- see root.py
+    from quotebot.observers import open_observers  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import LedgerInUseError  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import ConfigurationError, load_settings, slack_tokens  # noqa: PLC0415 -- see root.py
     from quotebot.supervision import Supervisor  # noqa: PLC0415 -- see root.py
     from quotebot.telemetry import configure_logs  # noqa: PLC0415 -- see root.py
 
     settings = load_settings(assignments(set_), for_slack=True)
-    secret = settings.salesforce_client_secret
-    secrets = (*slack_tokens(settings), *(() if secret is None else (secret.get_secret_value(),)))
+    slack_tokens(settings)
+    secrets = settings.secrets
     sys.setswitchinterval(SWITCH_SECONDS)
-    configure_logs(json_lines=not sys.stderr.isatty(), secrets=secrets)
-    await run_bot(settings, stop_on_signals(), standby=standby, supervisor=Supervisor.of(os.environ))
+    observers = open_observers(settings, secrets)
+    configure_logs(json_lines=not sys.stderr.isatty(), secrets=secrets, observers=observers.each)
+    observers.complain()
+    try:
+        await run_bot(settings, stop_on_signals(), standby=standby, supervisor=Supervisor.of(os.environ))
+    except (ConfigurationError, LedgerInUseError):
+        raise  # for whoever started it; nothing broke
+    except Exception as error:
+        observers.tell("bot.died", error)
+        raise
+    finally:
+        observers.close()
     return exits.OK
 
 
