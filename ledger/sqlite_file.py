@@ -32,7 +32,7 @@ PRAGMAS: Final = {  # set, then read back
     "foreign_keys": 1,
     "busy_timeout": 5000,
     "temp_store": 2,  # MEMORY
-    "cache_size": -16000,
+    "cache_size": -4000,  # KiB; the working set is small, and a larger cache is memory that grows for a day
     "journal_size_limit": 67108864,
 }
 _NO_ROOM: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})  # how a full disk shows at open

@@ -1,7 +1,4 @@
-"""Sees to it that every dead letter gets a card in the operators' channel, the bot asking itself for it, once per letter.
-
-What is known of a card is forgotten when its letter was purged.
-"""
+"""Sees to it that every dead letter gets a card in the operators' channel, the bot asking itself for it, once per letter."""
 
 from __future__ import annotations
 
@@ -15,29 +12,9 @@ from quotebot.store import letters
 from quotebot.surface_commands import AnnounceLetter
 
 if TYPE_CHECKING:
-    from ledger.database import Tx
     from ledger.ledger import Ledger
 
 UNDECIDED_MAX: Final = 20  # cards that wait for somebody at once: an outage must not flood the channel
-
-
-FORGOTTEN_AT_ONCE: Final = 100  # in one transaction
-
-
-async def forget_cards(ledger: Ledger) -> int:
-    """Forget the cards of letters that are purged, in batches, audited; returns how many those were."""
-
-    def work(tx: Tx) -> int:
-        gone = letters.forget(tx, FORGOTTEN_AT_ONCE)
-        if gone:
-            now, after = ledger.clock.now_ms(), {"letter_cards": gone}
-            ledger.audit.append(tx, now, "retention.purged", actor=QUOTEBOT, actor_type="system", after=after)
-        return gone
-
-    forgotten = 0
-    while gone := await ledger.database.write("letters.forget", work):
-        forgotten += gone
-    return forgotten
 
 
 async def announce_letters(ledger: Ledger, channel: str) -> int:

@@ -18,10 +18,9 @@ from ledger.anchors import keep_anchors
 from ledger.clock import Clock, SystemClock
 from ledger.ledger import Ledger
 from ledger.measures import fold
-from ledger.retention import purge
 from quotebot import __version__
 from quotebot.alerts import log_dead_letter
-from quotebot.announcing import announce_letters, forget_cards
+from quotebot.announcing import announce_letters
 from quotebot.artefact_sweep import ArtefactSweep
 from quotebot.backups import keep_backups
 from quotebot.deciding import burial_answer
@@ -29,6 +28,7 @@ from quotebot.directory import Directory
 from quotebot.dispatch import Dispatcher
 from quotebot.execution import Executor
 from quotebot.follow_ups import follow_ups
+from quotebot.forgetting import forget
 from quotebot.housekeeping import LEASES_PER_LIFE, Housekeeper, Job
 from quotebot.jobs import jobs as scheduled_jobs
 from quotebot.metrics import PAGE_SECONDS, Metrics, page_path, write_page
@@ -239,8 +239,7 @@ def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: Artefact
     """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
-        Job("letter_cards", RETENTION_SECONDS, lambda: forget_cards(ledger), RETENTION_SECONDS),
-        Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
+        Job("retention", RETENTION_SECONDS, lambda: forget(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
         Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
         Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(settings.ledger_path), INTEGRITY_FIRST_SECONDS),
         Job("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),

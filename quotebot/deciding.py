@@ -38,8 +38,8 @@ from quotebot.reading_work import ReadingWork
 from quotebot.steering_work import Steering
 from quotebot.store import approvals as approval_store
 from quotebot.store import crm as crm_store
+from quotebot.store import generations, people, readings, schedule, versions
 from quotebot.store import letters as letter_store
-from quotebot.store import people, readings, schedule, versions
 from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.surface_commands import LetterPayload, ShowHome
@@ -268,7 +268,10 @@ class Decider:
         if isinstance(payload, SubmitQuote):
             requests = store.approval_count(tx, quote.quote_id, quote.version)
             earlier = approval_store.last_decided(tx, quote.quote_id)
-            return approvals.submit(asked, quote, root, requests, self._rules, earlier=earlier, delegations=away)
+            generation = generations.current(tx)
+            return approvals.submit(
+                asked, quote, root, requests, self._rules, generation=generation, earlier=earlier, delegations=away
+            )
         if isinstance(payload, DecideApproval):
             return approvals.decide(asked, payload, quote, root, self._rules, delegations=away)
         return escalation.follow_up(asked, payload, quote, root, self._rules, delegations=away)

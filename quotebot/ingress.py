@@ -132,8 +132,11 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, 0)
 
 
-def fork_ingress(settings: Settings) -> Ingress:
-    """Fork the process in front. Call it while there is one thread and no loop; it waits, with nothing open, until `open`."""
+def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.AbstractContextManager[None]]) -> Ingress:
+    """Fork the process in front. Call it while there is one thread and no loop; it waits, with nothing open, until `open`.
+
+    `watched` is the block in which its log is written and its observers are told.
+    """
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid:
@@ -144,7 +147,8 @@ def fork_ingress(settings: Settings) -> Ingress:
         ours.close()
         for number in (signal.SIGTERM, signal.SIGINT):  # a terminal and a service manager mean all processes: the wire says when
             signal.signal(number, signal.SIG_IGN)
-        asyncio.run(_serve(settings, theirs))
+        with watched(settings):
+            asyncio.run(_serve(settings, theirs))
         status = 0
     except BaseException:
         log.exception("ingress.failed")

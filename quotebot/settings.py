@@ -241,6 +241,19 @@ class Settings(BaseSettings):
     health_port: Annotated[int, Field(ge=0, le=65_535)] | None = Field(
         None, description="Port on 127.0.0.1 for /healthz, /readyz and /metrics; without it nothing is served"
     )
+    otlp_endpoint: AnyHttpUrl | None = Field(
+        None,
+        validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT",
+        description="OpenTelemetry collector that gets traces by HTTP, http://127.0.0.1:4318; needs the extra otel",
+    )
+    otlp_headers: SecretStr | None = Field(
+        None, validation_alias="OTEL_EXPORTER_OTLP_HEADERS", description="What that collector wants to see, api-key=...,team=..."
+    )
+    sentry_dsn: SecretStr | None = Field(
+        None,
+        validation_alias="SENTRY_DSN",
+        description="Address of a Sentry project that gets errors and dead letters; needs the extra sentry",
+    )
     backup_folder: Path | None = Field(
         None, description="Where backups go, better on another disk; without it a folder `backups` in the data folder"
     )
@@ -280,6 +293,12 @@ class Settings(BaseSettings):
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret that is set: what must never be shown."""
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return tuple(value.get_secret_value() for value in values if isinstance(value, SecretStr) and value.get_secret_value())
 
     @property
     def ledger_path(self) -> Path:

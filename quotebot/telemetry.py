@@ -6,18 +6,30 @@ import hashlib
 import logging
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, MutableMapping
+    from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 
 _SHAPES: Final = re.compile(
     r"xox[abeprs]-[\w-]+|xapp-[\w-]+|Bearer\s+[\w.~+/=-]+|Basic\s+[A-Za-z0-9+/=]{8,}|\bsk-[\w-]{8,}|\b00D\w{12,15}![\w.]+"
     r"|https?://[^\s\"']*/(?:hooks|commands|actions|upload)/[^\s\"']+|wss?://[^\s\"']+"
 )
 REDACTED: Final = "[redacted]"
+
+
+class Observer(Protocol):
+    """Somebody else who is told of every line (observers.py). Called in the middle of the bot's work: it must not wait."""
+
+    def note(self, line: Mapping[str, object], error: BaseException | None) -> None:
+        """Take note of a line as it was written, and of the error it is about; nothing is redacted yet."""
+        ...
+
+    def close(self) -> None:
+        """Send what waits, soon."""
+        ...
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
@@ -32,8 +44,10 @@ def hashed(request_id: str) -> str:
     return hashlib.sha256(request_id.encode()).hexdigest()[:12]
 
 
-def configure_logs(*, json_lines: bool, level: int = logging.INFO, secrets: Iterable[str] = ()) -> None:
-    """Send every log line to stderr, libraries' included. Call once, in the process's own main.
+def configure_logs(
+    *, json_lines: bool, level: int = logging.INFO, secrets: Iterable[str] = (), observers: Sequence[Observer] = ()
+) -> None:
+    """Send every log line to stderr, libraries' included, and tell the observers. Call once, in the process's own main.
 
     `secrets` are values that must never be shown, whatever they look like.
     """
@@ -65,6 +79,7 @@ def configure_logs(*, json_lines: bool, level: int = logging.INFO, secrets: Iter
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
             processors=[
+                _observed_by(observers),
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,  # before the redaction: a traceback quotes what it likes
                 redacted,
@@ -78,6 +93,33 @@ def configure_logs(*, json_lines: bool, level: int = logging.INFO, secrets: Iter
     for noisy in ("slack_sdk", "aiohttp.access", "urllib3", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("slack_bolt").setLevel(logging.ERROR)  # it warns that a token in the environment is not used
+
+
+def _observed_by(observers: Sequence[Observer]) -> Any:
+    """Return a step that tells the observers. One that fails costs nobody the line, which says so."""
+
+    def observed(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if not observers:
+            return event
+        record: logging.LogRecord = event["_record"]
+        ours = event["_from_structlog"]
+        line = {**event, "logger": record.name, "event": event["event"] if ours else "library.error"}
+        for observer in observers:
+            try:
+                observer.note(line, _error_of(event.get("exc_info")))
+            except Exception as error:  # noqa: BLE001 -- whatever a watcher's package does: the work goes on
+                event["not_observed"] = type(error).__name__
+        return event
+
+    return observed
+
+
+def _error_of(given: object) -> BaseException | None:
+    """Return the error that a line was written with, in any of logging's three ways."""
+    if isinstance(given, BaseException):
+        return given
+    found = given if isinstance(given, tuple) else sys.exc_info() if given else (None, None, None)
+    return found[1] if isinstance(found[1], BaseException) else None
 
 
 def _redacted(value: Any, secrets: tuple[str, ...]) -> Any:

@@ -10,13 +10,13 @@ from faults.lab.database import engine
 from faults.lab.files import TrappedDisk
 from ledger.backup import backups_in
 from ledger.dead_letters import Filters
-from ledger.retention import purge
 from quotebot import restoring
 from quotebot.backups import folder_of, make_backup
 from quotebot.cli import letters, ops, quote_work
 from quotebot.crm_commands import CRM_AGGREGATE, ReconcileCrm
 from quotebot.domain.ruleset_sheets import edited, read_rows, to_sheets
 from quotebot.domain.rulesets import parse_ruleset
+from quotebot.forgetting import forget
 from quotebot.lifecycle_commands import CancelQuote
 from quotebot.opening import dead_letters, load_rules, open_ledger
 from quotebot.ruleset_changes import Import, RulesetChanges, Who
@@ -104,7 +104,7 @@ async def resume(settings: Settings, clock: LabClock, trap: Trap) -> None:
 async def prune(settings: Settings, clock: LabClock, trap: Trap) -> None:
     """`quotebot ledger prune`."""
     async with terminal(settings, clock, trap) as ledger:
-        await purge(ledger, clock.now_ms(), dry_run=False)
+        await forget(ledger, clock.now_ms(), dry_run=False)
 
 
 async def cancel_quote(settings: Settings, clock: LabClock, trap: Trap) -> None:

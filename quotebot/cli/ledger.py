@@ -39,7 +39,7 @@ async def prune(
     from rich.console import Console  # noqa: PLC0415 -- see root.py
     from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415 -- see root.py
 
-    from ledger.retention import purge  # noqa: PLC0415 -- see root.py
+    from quotebot.forgetting import forget  # noqa: PLC0415 -- see root.py
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     async with opened.existing_ledger() as ledger:
@@ -50,7 +50,7 @@ async def prune(
                 bar.update(task, description=f"Pruning: {_words(so_far)}")
 
             now = ledger.clock.now_ms()
-            purged = await purge(ledger, now, dry_run=dry_run, progress=show, actor=opened.operator())
+            purged = await forget(ledger, now, dry_run=dry_run, progress=show, actor=opened.operator())
     if json_output:
         print(json.dumps({"schema_version": 1, "dry_run": dry_run, "purged": asdict(purged)}, indent=2))
     elif purged:
@@ -104,4 +104,4 @@ async def migrate() -> int:
 
 
 def _words(purged: Purged) -> str:
-    return ", ".join(f"{number:,} {name}" for name, number in asdict(purged).items() if number) or "nothing yet"
+    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in asdict(purged).items() if number) or "nothing yet"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path  # noqa: TC003 -- cyclopts reads the annotations
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from quotebot.cli import exits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quotebot.settings import Settings
 
 SWITCH_SECONDS = 0.0005  # between the loop's thread and the ledger's: an acknowledgement changes over four times
 
@@ -37,21 +43,41 @@ def run(
     from quotebot.ingress import fork_ingress  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings, slack_tokens  # noqa: PLC0415 -- see root.py
     from quotebot.supervision import Supervisor  # noqa: PLC0415 -- see root.py
-    from quotebot.telemetry import configure_logs  # noqa: PLC0415 -- see root.py
 
     settings = load_settings(assignments(set_), for_slack=True)
-    secret = settings.salesforce_client_secret
-    secrets = (*slack_tokens(settings), *(() if secret is None else (secret.get_secret_value(),)))
+    slack_tokens(settings)
     sys.setswitchinterval(SWITCH_SECONDS)
-    configure_logs(json_lines=not sys.stderr.isatty(), secrets=secrets)
-    ingress = fork_ingress(settings)
+    ingress = fork_ingress(settings, watched)
 
     async def work() -> None:
         supervisor = Supervisor.of(os.environ)
         await run_bot(settings, stop_on_signals(), standby=standby, supervisor=supervisor, ingress=ingress)
 
-    asyncio.run(work())
+    with watched(settings):
+        asyncio.run(work())
     return exits.OK
+
+
+@contextlib.contextmanager
+def watched(settings: Settings) -> Iterator[None]:
+    """Write this process's log, tell its observers, and tell them what ends it."""
+    from quotebot.observers import open_observers  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import LedgerInUseError  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
+    from quotebot.telemetry import configure_logs  # noqa: PLC0415 -- see root.py
+
+    observers = open_observers(settings, settings.secrets)
+    configure_logs(json_lines=not sys.stderr.isatty(), secrets=settings.secrets, observers=observers.each)
+    observers.complain()
+    try:
+        yield
+    except (ConfigurationError, LedgerInUseError):
+        raise  # for whoever started it; nothing broke
+    except Exception as error:
+        observers.tell("bot.died", error)
+        raise
+    finally:
+        observers.close()
 
 
 async def sandbox(

@@ -136,9 +136,13 @@ def quote_id_for(year: int, number: int) -> str:
     return f"Q-{year:04d}-{number:04d}"
 
 
-def approval_id_for(quote_id: str, version: int, running: int) -> str:
-    """Return "A-2026-0042-v1-1" for the first request about version 1 of Q-2026-0042."""
-    return f"A-{quote_id.removeprefix('Q-')}-v{version}-{running}"
+def approval_id_for(quote_id: str, version: int, running: int, generation: int = 1) -> str:
+    """Return "A-2026-0042-v1-1" for the first request about version 1 of Q-2026-0042.
+
+    A ledger that was put back to a backup says its generation in the id: a button of the part that was lost names another request.
+    """
+    since = "" if generation == 1 else f"-g{generation}"
+    return f"A-{quote_id.removeprefix('Q-')}-v{version}{since}-{running}"
 
 
 def parse_quote_id(text: str) -> str | None:

@@ -41,12 +41,13 @@ def submit(
     requests: int,
     rules: Rules,
     *,
+    generation: int = 1,
     earlier: Earlier | None = None,
     delegations: tuple[Delegation, ...] = (),
 ) -> Decision:
     """Ask for the approval the policy wants, unless it needs nobody, or an earlier decision still holds. `requests`: earlier ones.
 
-    `earlier` is what people last decided about the quote, with the price they saw.
+    `earlier` is what people last decided about the quote, with the price they saw; `generation` is the ledger's.
     """
     if refusal := foreign(asked, quote) or seen_another_version(asked, quote):
         return refusal
@@ -57,7 +58,7 @@ def submit(
     policy = evaluate(quote.pricing, rules.policy)
     if policy.blocked:
         return refused(asked, quote.quote_id, quote.channel, "blocked", words.blocked(quote, policy))
-    approval_id = approval_id_for(quote.quote_id, quote.version, requests + 1)
+    approval_id = approval_id_for(quote.quote_id, quote.version, requests + 1, generation)
     submitted = AuditEvent("quote.submitted", quote.quote_id, before=facts(quote), after={"approval_id": approval_id})
     settled = _settled(asked, approval_id, quote, policy, earlier)
     if settled is not None:

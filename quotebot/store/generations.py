@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 CARDS_PER_GENERATION: Final = 1_000_000  # they are numbered apart from whatever else the quote's first command owes
 
 
+def current(tx: Tx) -> int:
+    """Return the ledger's generation: 1 until it was first put back to a backup."""
+    row = tx.one("last_generation")
+    return 1 if row is None else int(row["generation"])
+
+
 def last_numbers(tx: Tx) -> dict[int, int]:
     """Return the last number given out, by year."""
     return {row["year"]: row["last"] for row in tx.all("quote_numbers")}

@@ -49,6 +49,13 @@ def place(tx: Tx, reference: str, ts: str) -> None:
     tx.one("place_letter_card", reference=reference, ts=ts)
 
 
+def orphans(tx: Tx) -> int:
+    """Return how many cards there are whose letters were purged."""
+    row = tx.one("count_orphaned_letter_cards")
+    assert row is not None  # noqa: S101 -- a count is always one row
+    return int(row["found"])
+
+
 def forget(tx: Tx, most: int) -> int:
     """Forget at most so many cards whose letters were purged; returns how many."""
     return len(tx.all("forget_letter_cards", limit=most))

@@ -389,6 +389,12 @@ DELETE FROM letter_cards WHERE reference IN (
   LIMIT :limit)
 RETURNING reference;
 
+-- name: count_orphaned_letter_cards
+SELECT count(*) AS found FROM letter_cards AS c
+WHERE CASE WHEN substr(c.reference, 1, 2) = 'op'
+  THEN NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.id = CAST(substr(c.reference, 3) AS INTEGER))
+  ELSE NOT EXISTS (SELECT 1 FROM effects AS e WHERE e.id = CAST(c.reference AS INTEGER)) END;
+
 -- name: decide_letter
 UPDATE letter_cards SET decision = :decision, decided_by = :decided_by, decided_at = :now, reason = :reason
 WHERE reference = :reference

@@ -34,7 +34,7 @@ PRAGMAS = {
     "synchronous": 2,
     "foreign_keys": 1,
     "temp_store": 2,
-    "cache_size": -16000,
+    "cache_size": -4000,
     "journal_size_limit": 67108864,
     "application_id": APPLICATION_ID,
 }

@@ -23,15 +23,20 @@ from ledger.locks import hold_instance_lock
 from ledger.records import Delivered, EffectIntent, Outcome
 from ledger.switch import ready
 from quotebot.backups import make_backup
+from quotebot.commands import DecideApproval, SubmitQuote
+from quotebot.execution import Executor
 from quotebot.opening import LedgerInUseError
 from quotebot.restoring import Restored, restore
 from quotebot.sandbox.world import World
 from quotebot.settings import Settings
-from tests.quotebot.parts import Bench, ManualClock, bench_at, create_command, request_for, tampered
+from tests.quotebot.parts import MATRIX, RULES, Bench, ManualClock, bench_at, create_command, request_for, tampered
 from tests.rig import bot_in, eventually, read_ledger, settings_for
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ledger.records import Request
+    from quotebot.commands import Payload
 
 HOUR = 3_600_000
 
@@ -301,6 +306,37 @@ async def test_a_process_of_the_old_generation_writes_nothing_any_more(origin: P
     (row,) = read_ledger(settings.ledger_path, "SELECT state FROM effects WHERE class = 'crm.create'")
     assert row["state"] == "uncertain"
     assert len(read_ledger(settings.ledger_path, "SELECT id FROM operations")) == 3
+
+
+async def test_a_button_of_the_lost_part_approves_nothing_that_was_asked_for_since(tmp_path: Path) -> None:
+    settings, click = Settings(_env_file=None, data_dir=tmp_path / "bot"), DecideApproval("A-2026-0001-v1-1", "approve")
+    async with bench_at(settings.ledger_path) as bench:
+        await executed(bench, request_for(create_command("15"), "r1"))
+        backup = await asyncio.to_thread(make_backup, settings, bench.clock.now_ms(), folder=tmp_path / "kept")
+        await executed(bench, about(SubmitQuote(), "r2"))
+        (lost,) = bench.rows("SELECT approval_id, state FROM approvals")
+        assert lost == {"approval_id": click.approval_id, "state": "pending"}
+    await restore(settings, backup.path, ManualClock(), actor="operator")
+    async with bench_at(settings.ledger_path) as bench:
+        await executed(bench, about(SubmitQuote(), "r3"))
+        await executed(bench, about(click, "r4", actor="U0MANAGER"))
+        (row,) = bench.rows("SELECT approval_id, state FROM approvals")
+        assert row == {"approval_id": "A-2026-0001-v1-g2-1", "state": "pending"}
+        await executed(bench, about(DecideApproval(row["approval_id"], "approve"), "r5", actor="U0MANAGER"))
+        assert bench.row("SELECT state FROM approvals")["state"] == "approved"
+
+
+async def executed(bench: Bench, request: Request) -> None:
+    """Reserve a command and execute what there is."""
+    await bench.ledger.reserve(request)
+    executor = Executor(bench.ledger, RULES, lambda _, high: high, MATRIX)
+    while await executor.step():
+        pass
+
+
+def about(payload: Payload, request_id: str, actor: str = "U0REP") -> Request:
+    """Return a command about the first quote."""
+    return request_for(payload, request_id, quote_id="Q-2026-0001", version=1, actor=actor)
 
 
 async def test_what_an_unfinished_command_or_a_repeated_one_comes_to_owe_looks_before_it_sends(kept: Kept) -> None:

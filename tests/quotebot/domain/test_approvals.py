@@ -158,6 +158,7 @@ def test_numbers_and_times_read_the_same_everywhere() -> None:
     assert quote_id_for(2026, 42) == "Q-2026-0042"
     assert quote_id_for(2026, 12345) == "Q-2026-12345"
     assert approval_id_for("Q-2026-0042", 1, 1) == "A-2026-0042-v1-1"
+    assert approval_id_for("Q-2026-0042", 1, 1, generation=2) == "A-2026-0042-v1-g2-1"
     assert title(QUOTE) == "Q-2026-0042"
     assert title(replace(QUOTE, version=3)) == "Q-2026-0042 v3"
     assert utc_text(0) == "1 Jan 1970 00:00 UTC"

@@ -13,10 +13,11 @@ from adapters.policies import RetryOverride
 from ledger.dead_letters import DeadLetter
 from ledger.ledger import no_follow_ups
 from quotebot import letter_words
-from quotebot.announcing import announce_letters, forget_cards
+from quotebot.announcing import announce_letters
 from quotebot.core import Ports, _jobs
 from quotebot.domain.letters import LetterCard
 from quotebot.execution import Executor
+from quotebot.forgetting import forget
 from quotebot.metrics import Metrics
 from quotebot.opening import dead_letters
 from quotebot.settings import Settings
@@ -238,8 +239,9 @@ async def test_a_card_is_forgotten_with_its_letter_and_not_before(bench: Bench) 
     for reference in ("1", "op1", "99", "op99"):
         insert = "INSERT INTO letter_cards (reference, channel, post_key, announced_at) VALUES (?, 'C0OPS', 'k', 1)"
         bench.rows(insert, reference)
-    assert await forget_cards(bench.ledger) == 2
-    assert await forget_cards(bench.ledger) == 0
+    now = bench.clock.now_ms()
+    counted = [(await forget(bench.ledger, now, dry_run=dry_run)).letter_cards for dry_run in (True, False, False, True)]
+    assert counted == [2, 2, 0, 0]
     assert [row["reference"] for row in bench.rows("SELECT reference FROM letter_cards ORDER BY 1")] == ["1", "op1"]
     events = bench.rows("SELECT after FROM audit_events WHERE event_type = 'retention.purged'")
     assert [row["after"] for row in events] == ['{"letter_cards":2}']

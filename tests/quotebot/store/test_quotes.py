@@ -217,6 +217,7 @@ STORE = load_statements([files("quotebot.store").joinpath("queries.sql").read_te
 WALKS = {  # these go through a whole table because all of it is asked for
     "quote_numbers": "one row a year",
     "cards_of_open_quotes": "at a restore: every card is drawn again",
+    "count_orphaned_letter_cards": "before `ledger prune`, when asked: as the next",
     "forget_letter_cards": "once an hour: the cards whose letter is gone; there is one row for each letter that is kept",
 }
 
