@@ -279,6 +279,15 @@ class BotProcess:
         assert status == -signal.SIGKILL, f"the bot ended with status {status}: {self._log.read_text()[-2000:]}"
         await eventually(lambda: self._world.socket.connections == 0, "its connection to be gone")
 
+    async def ended(self) -> int:
+        """Wait until it has ended by itself and return its exit status."""
+        assert self._process is not None
+        return await asyncio.wait_for(self._process.wait(), PATIENCE_SECONDS)
+
+    def said(self) -> str:
+        """Return its log so far."""
+        return self._log.read_text()
+
     async def kill(self) -> None:
         """SIGKILL it now."""
         assert self._process is not None

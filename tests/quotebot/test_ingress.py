@@ -1,0 +1,175 @@
+"""The process in front: it ends when the bot does, the bot ends when it does, and what it knows reaches the bot."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from adapters.slack import Identity
+from faults.rig import bot_process
+from ledger.clock import SystemClock
+from ledger.locks import gate_holder
+from quotebot import ingress, words
+from quotebot.cli import exits
+from quotebot.ingress import Ingress
+from quotebot.metrics import Metrics
+from quotebot.precedence import BUSY, Precedence
+from quotebot.sandbox.world import World
+from quotebot.slack.links import LinkDisabledError, TokenRefusedError
+from quotebot.wire import IngressEndedError, Wire
+from tests.rig import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+WHO = Identity(team_id="T0HOME", bot_user_id="U0BOT", bot_id="B0BOT")
+
+
+def in_front_of(pid: int) -> int:
+    """The process in front of a bot's: its only child while nothing is rendered."""
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
+    return int(child)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, reaped or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+async def test_neither_process_goes_on_without_the_other_and_what_was_acknowledged_goes_on_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    async with World(tmp_path / "world").serve() as world, bot_process(world, tmp_path) as (bot, deal):
+        await bot.start()
+        await deal.slash("new for Acme: 1 pro")
+        await deal.settled()
+        os.kill(in_front_of(bot.pid), signal.SIGKILL)
+        assert await bot.ended() == exits.UNAVAILABLE
+        assert "What was acknowledged is recorded and goes on" in bot.said()
+
+        await bot.start()
+        await deal.arm("slack", "slow", method="chat.postMessage", times=1, delay=30.0)
+        assert (await deal.slash("new for Beta: 1 pro"))["ack"] is not None
+        front = in_front_of(bot.pid)
+        await bot.kill()
+        await eventually(lambda: is_gone(front), "the process in front to end after the bot's")
+
+        await deal.clear_faults()
+        await bot.start()
+        await deal.settled()
+        assert len(await deal.rows("SELECT 1 FROM quotes")) == len(await deal.cards()) == 2
+        assert await bot.stop() == 0
+        assert [row["end_reason"] for row in await deal.rows("SELECT end_reason FROM epochs ORDER BY epoch DESC LIMIT 1")] == [
+            "stopped"
+        ]
+
+
+async def test_an_acknowledgement_does_not_wait_for_a_bot_that_stands_still(tmp_path: Path) -> None:
+    async with World(tmp_path / "world").serve() as world, bot_process(world, tmp_path) as (bot, deal):
+        await bot.start()
+        os.kill(bot.pid, signal.SIGSTOP)
+        while gate_holder(deal.data_dir / "ledger.db") is not None:  # it stopped in the middle of a write: that is waited for
+            os.kill(bot.pid, signal.SIGCONT)
+            os.kill(bot.pid, signal.SIGSTOP)
+        try:
+            answer = await deal.slash("new for Acme: 1 pro")
+        finally:
+            os.kill(bot.pid, signal.SIGCONT)
+        assert answer["ack"]["text"].startswith(words.working(""))
+        await deal.settled()
+        assert len(await deal.cards()) == 1
+
+
+class Front:
+    """The other end of an ingress, spoken for by the test, in place of the process."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.reserved = 0
+        self.metrics = Metrics()
+        self.precedence = Precedence(SystemClock())
+
+    def note(self) -> None:
+        self.reserved += 1
+
+
+@contextlib.asynccontextmanager
+async def front() -> AsyncIterator[tuple[Ingress, Front]]:
+    ours, theirs = socket.socketpair()
+    process = await asyncio.create_subprocess_exec("true")
+    await process.wait()
+    it, other = Ingress(process.pid, ours), Front(await Wire.over(theirs))
+    await it.open(WHO, reserved=other.note, observer=other.metrics, precedence=other.precedence)
+    assert await other.wire.hear() == (ingress.OPEN, {"team_id": "T0HOME", "bot_user_id": "U0BOT", "bot_id": "B0BOT"})
+    try:
+        yield it, other
+    finally:
+        await other.wire.close()
+        await it.close(0.0)
+
+
+async def test_what_the_one_in_front_says_reaches_the_workers_and_the_metrics() -> None:
+    async with front() as (it, other):
+        for word, value in (
+            (ingress.ALIVE, True),
+            (ingress.CONNECTED, None),
+            (ingress.RESERVING, 0.002),
+            (ingress.ACKED, ["slash_commands", 0.004]),
+            (ingress.BUSY, True),
+            (ingress.RESERVED, None),
+        ):
+            other.wire.tell(word, value)
+        await eventually(lambda: other.reserved == 1, "the new command to be told of")
+
+        assert await it.is_alive()
+        count = other.metrics.registry.get_sample_value
+        assert count("quotebot_socket_connections_total") == 1
+        assert count("quotebot_reserve_seconds_sum") == 0.002
+        assert count("quotebot_ack_seconds_sum", {"source": "slack_slash"}) == 0.004
+        assert await other.precedence.turn() == BUSY
+        for word in (ingress.BUSY, ingress.ALIVE):
+            other.wire.tell(word, value=False)
+        await eventually(lambda: not it._alive, "the end of the connection to be told of")
+        assert await other.precedence.turn() > BUSY
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "error"),
+    [
+        (ingress.REFUSED, "invalid_auth", TokenRefusedError),
+        (ingress.DISABLED, None, LinkDisabledError),
+        (None, None, IngressEndedError),
+    ],
+)
+async def test_what_ends_the_one_in_front_ends_the_bot_in_the_same_words(
+    word: str | None, value: object, error: type[Exception]
+) -> None:
+    async with front() as (it, other):
+        if word is None:
+            await other.wire.close()
+        else:
+            other.wire.tell(word, value)
+        with pytest.raises(error, match=None if value is None else str(value)):
+            await it.run()
+        assert not await it.is_alive()
+
+
+async def test_half_a_line_of_one_that_was_killed_is_its_end() -> None:
+    ours, theirs = socket.socketpair()
+    wire = await Wire.over(ours)
+    theirs.sendall(b'["reserved", null]\n["acked", ["slash_')
+    theirs.close()
+    assert await wire.hear() == ("reserved", None)
+    assert await wire.hear() is None
+    wire.tell("close", 1.0)
+    await wire.close()
