@@ -29,7 +29,7 @@ CODES: Mapping[Failure, str] = MappingProxyType(
         " not_allowed_token_type no_permission access_denied org_login_required"
         " ekm_access_denied enterprise_is_restricted team_access_not_granted two_factor_setup_required",
         Failure.NOT_FOUND: "message_not_found channel_not_found thread_not_found user_not_found users_not_found file_not_found"
-        " file_deleted not_found view_not_found not_in_channel user_not_in_channel is_archived cannot_reply_to_message"
+        " file_deleted not_found view_not_found not_in_channel user_not_in_channel is_archived is_inactive cannot_reply_to_message"
         " no_hook expired_url used_url",
         Failure.CONFLICT: "hash_conflict duplicate_external_id",
         Failure.EXPIRED: "expired_trigger_id exchanged_trigger_id invalid_trigger_id trigger_expired trigger_exchanged",
@@ -61,6 +61,8 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
     {
         "not_in_channel": "invite the bot to the channel",
         "channel_not_found": "the channel is gone, or private without the bot in it: invite it",
+        "is_archived": "unarchive the channel",
+        "is_inactive": "unarchive the channel",
         "missing_scope": "install the app again with the scopes of manifest.yml",
         "invalid_auth": "check SLACK_BOT_TOKEN",
         "token_revoked": "install the app again and set SLACK_BOT_TOKEN",

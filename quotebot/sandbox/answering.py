@@ -62,6 +62,11 @@ class Body:
         """Return a boolean, false when absent."""
         return bool(self._take(name, False, bool, "true or false"))  # noqa: FBT003 -- the default of a JSON field
 
+    def optional_flag(self, name: str) -> bool | None:
+        """Return a boolean or None."""
+        value = self._take(name, None, bool, "true or false")
+        return None if value is None else bool(value)
+
     def mapping(self, name: str) -> Json:
         """Return an object, empty when absent."""
         value: Json = self._take(name, {}, dict, "an object")

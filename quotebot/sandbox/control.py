@@ -77,6 +77,7 @@ class Control:
             "faults": self._arm,
             "clock": self._move_clock,
             "home": self._home,
+            "channel": self._channel,
             "shortcut": self._shortcut,
             "close": self._close,
             "suggest": self._suggest,
@@ -122,6 +123,10 @@ class Control:
 
     async def _home(self, body: Body) -> Json:
         return await self._gestures.open_home(body.text("user"))
+
+    async def _channel(self, body: Body) -> Json:
+        archived, restricted, with_bot = (body.optional_flag(name) for name in ("archived", "restricted", "with_bot"))
+        return self._gestures.change_channel(body.text("channel"), archived=archived, restricted=restricted, with_bot=with_bot)
 
     async def _shortcut(self, body: Body) -> Json:
         return await self._gestures.shortcut(

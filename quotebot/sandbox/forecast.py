@@ -37,10 +37,18 @@ _SYSTEMS: tuple[tuple[Target, str], ...] = (("salesforce", "Salesforce"), ("slac
 KINDS: tuple[Kind, ...] = (
     *(Kind(target, effect, name, about.format(system)) for target, system in _SYSTEMS for effect, name, about in _HTTP),
     Kind("socket", "drop_ack", "Lost acknowledgement", "The bot's acknowledgement never arrives: the person sees a failure."),
+    Kind(
+        "socket",
+        "delay_ack",
+        "Late acknowledgement",
+        "The acknowledgement arrives five seconds late: the person sees a failure.",
+    ),
+    Kind("socket", "out_of_order", "Out of order", "An envelope is overtaken by the next one, or comes five seconds late."),
     Kind("socket", "refuse_ticket", "Refused ticket", "The next connection is refused at the door, as with a ticket used twice."),
     Kind("socket", "too_many_websockets", "No place left", "The next connection is sent away: ten are open already."),
     Kind("socket", "no_hello", "No greeting", "The next connection is accepted and then nothing comes over it."),
     Kind("socket", "disconnect", "Disconnect", "Every live connection is closed, as when Slack moves its servers.", "now"),
+    Kind("socket", "reset", "Reset", "Every live connection is reset, as when a router forgets it.", "now"),
     Kind(
         "socket",
         "half_open",

@@ -37,11 +37,11 @@ def serving(
         received = await read(request)
         seconds = stand_in.delay(received)
         if seconds > 0 and not await hold(seconds):
-            return _cut(request, reset=reset)
+            return cut(request, reset=reset)
         try:
             answer = stand_in.receive(received, waited=seconds > 0)
         except Cut:
-            return _cut(request, reset=reset)
+            return cut(request, reset=reset)
         return await _dripped(request, answer, hold) if answer.drip_seconds > 0 else _response(answer)
 
     return handle
@@ -66,16 +66,16 @@ async def _dripped(request: web.Request, answer: Answer, hold: Callable[[float],
         await response.prepare(request)
         for place in range(len(answer.body)):
             if not await hold(answer.drip_seconds):
-                return _cut(request, reset=False)
+                return cut(request, reset=False)
             await response.write(answer.body[place : place + 1])
         await response.write_eof()
     except ConnectionError:
-        return _cut(request, reset=False)
+        return cut(request, reset=False)
     return response
 
 
-def _cut(request: web.Request, *, reset: bool) -> web.Response:
-    """Cut the connection; what is returned goes nowhere."""
+def cut(request: web.Request, *, reset: bool) -> web.Response:
+    """Cut the connection, with `reset` by a TCP reset; what is returned goes nowhere."""
     transport = request.transport
     if transport is None:
         return web.Response()

@@ -26,6 +26,9 @@ Effect = Literal[
     "refused",  # refuse with an error code of the service's own
     "refused_after",  # apply, then answer that something broke
     "auth_expired",  # refuse as an expired or revoked credential
+    "delay_ack",  # socket: take the ack `delay` seconds late
+    "out_of_order",  # socket: send an envelope after the next one, or `delay` seconds late when none comes
+    "reset",  # socket: cut the live connections now, by a TCP reset
     "drop_ack",  # socket: behave as if the ack never arrived
     "refuse_ticket",  # socket: refuse the WebSocket ticket
     "too_many_websockets",  # socket: send a new connection away, as if all ten places were taken
@@ -34,7 +37,12 @@ Effect = Literal[
     "half_open",  # socket: stay connected and mute
 ]
 
-SOCKET_EFFECTS = frozenset({"drop_ack", "refuse_ticket", "too_many_websockets", "no_hello", "disconnect", "half_open"})
+SOCKET_EFFECTS = frozenset(
+    {
+        *("drop_ack", "delay_ack", "out_of_order", "refuse_ticket", "too_many_websockets", "no_hello"),
+        *("disconnect", "half_open", "reset"),
+    }
+)
 
 
 @dataclass(slots=True)
@@ -48,7 +56,7 @@ class Fault:
     times: int | None = None
     until: float | None = None
     retry_after: int | None = None  # seconds, for 429
-    delay: float = 5.0  # seconds, for slow and drip
+    delay: float = 5.0  # seconds, for slow, drip, delay_ack and out_of_order
     code: str | None = None  # for refused and refused_after; None is the service's most ordinary one. For 5xx: 500, 502, 503, 504
     probability: float = 1.0  # that it strikes a request it fits
     hits: int = field(default=0)

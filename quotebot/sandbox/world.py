@@ -71,7 +71,8 @@ class World:
     `ack_seconds` is Slack's patience; `subscriptions` are the events the app listens to; with `echo_own_messages` its own messages
     come back to it as events too, as Slack sends them. `now` (Unix seconds), `monotonic` (seconds) and `tokens` are all it knows
     of time and chance. `line` carries envelopes to the bot, Socket Mode when none is given. `scopes` are those the app was
-    installed with, all there are when None; a `limited` Slack has its rate limits.
+    installed with, all there are when None; a `limited` Slack has its rate limits. With `delayed_events` the app has Delayed Events
+    switched on.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class World:
         line: Line | None = None,
         scopes: frozenset[str] | None = None,
         limited: bool = False,
+        delayed_events: bool = False,
     ) -> None:
         if data_dir is not None:
             data_dir.mkdir(parents=True, exist_ok=True)
@@ -105,7 +107,7 @@ class World:
         self.socket = SocketMode(
             self.slack.passes, self.slack.changes, self.weather, self.witness, tokens, ack_seconds=ack_seconds, monotonic=monotonic
         )
-        self.courier = Courier(self.socket if line is None else line, self.clock, tokens)
+        self.courier = Courier(self.socket if line is None else line, self.clock, tokens, delayed_events=delayed_events)
         self.gestures = Gestures(self.slack, self.courier, echo_own_messages=echo_own_messages)
         self.backstage = Backstage(self.slack.changes, self.weather, self.courier)
         self._control = Control(

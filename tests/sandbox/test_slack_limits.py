@@ -46,7 +46,7 @@ def world_with(scopes: frozenset[str] | None = None, *, clock: Time | None = Non
         ("users.lookupByEmail", {"email": "rep@quotebot-sandbox.example"}, "users:read.email"),
         ("usergroups.list", {}, "usergroups:read"),
         ("reactions.add", {"channel": "C0DEALS", "timestamp": "1.0", "name": "eyes"}, "reactions:write"),
-        ("conversations.history", {"channel": "D0REP"}, "im:history"),
+        ("conversations.members", {"channel": "C0DEALS"}, "channels:read,groups:read,im:read,mpim:read"),
         ("conversations.open", {"users": "U0REP"}, "im:write,channels:manage,groups:write,mpim:write"),
     ],
 )
@@ -63,11 +63,18 @@ def test_a_call_beyond_the_installed_scopes_is_refused_with_what_it_needed(
         ("auth.test", {}),
         ("chat.postMessage", {"channel": "C0DEALS", "text": "x"}),
         ("conversations.history", {"channel": "C0DEALS"}),
+        ("conversations.history", {"channel": "D0REP"}),
         ("files.getUploadURLExternal", {"filename": "a.pdf", "length": 3}),
     ],
 )
 def test_what_the_manifest_asks_for_is_granted(method: str, arguments: dict[str, Any]) -> None:
     assert call(world_with(SCOPES), method, **arguments)[1]["ok"] is True
+
+
+def test_what_is_read_of_a_conversation_needs_the_scope_of_its_kind() -> None:
+    world = world_with(SCOPES - {"im:history"})
+    assert call(world, "conversations.history", channel="D0REP")[1]["needed"] == "im:history"
+    assert call(world, "conversations.history", channel="C0DEALS")[1]["ok"] is True
 
 
 def test_an_app_without_named_scopes_may_do_everything() -> None:

@@ -22,7 +22,9 @@ ATTACHMENTS_MAX = 100
 
 def post_message(workspace: Workspace, arguments: Arguments) -> Json:
     """chat.postMessage."""
-    channel = workspace.channel(arguments.text("channel"))
+    channel = workspace.writable(arguments.text("channel"))
+    if channel.is_restricted:
+        raise SlackError("restricted_action")
     text, blocks, attachments = content(workspace, arguments)
     thread_ts = _thread(workspace, channel, arguments)
     message = workspace.post_as_bot(
@@ -39,7 +41,7 @@ def post_message(workspace: Workspace, arguments: Arguments) -> Json:
 
 def post_ephemeral(workspace: Workspace, arguments: Arguments) -> Json:
     """chat.postEphemeral."""
-    channel = workspace.channel(arguments.text("channel"))
+    channel = workspace.writable(arguments.text("channel"))
     user = arguments.require("user")
     if user not in channel.members:
         raise SlackError("user_not_in_channel")
@@ -57,7 +59,7 @@ def post_ephemeral(workspace: Workspace, arguments: Arguments) -> Json:
 
 def update(workspace: Workspace, arguments: Arguments) -> Json:
     """chat.update: text without blocks removes the blocks; omitted metadata is kept, `{}` clears it."""
-    channel = workspace.channel(arguments.text("channel"))
+    channel = workspace.writable(arguments.text("channel"), "is_inactive")
     message = _own_message(workspace, channel, arguments.require("ts"), "cant_update_message")
     text, blocks, _ = content(workspace, arguments)
     if len(text) > UPDATE_TEXT_MAX:
@@ -160,5 +162,5 @@ def _own_message(workspace: Workspace, channel: Channel, ts: str, refusal: str) 
 
 
 def _reacted(workspace: Workspace, arguments: Arguments) -> Message:
-    channel = workspace.channel(arguments.text("channel"))
+    channel = workspace.writable(arguments.text("channel"))
     return _visible(workspace, channel, arguments.require("timestamp"))

@@ -42,7 +42,10 @@ def list_(workspace: Workspace, arguments: Arguments) -> Json:
     """conversations.list."""
     types = set(arguments.names("types") or ["public_channel"])
     wanted = [
-        channel for channel in workspace.directory.channels.values() if ("im" if channel.is_im else "public_channel") in types
+        channel
+        for channel in workspace.directory.channels.values()
+        if ("im" if channel.is_im else "public_channel") in types
+        and not (channel.is_archived and arguments.flag("exclude_archived"))
     ]
     start = _offset(arguments)
     limit = arguments.number("limit", PAGE_DEFAULT, PAGE_MAX)
@@ -51,8 +54,11 @@ def list_(workspace: Workspace, arguments: Arguments) -> Json:
 
 
 def info(workspace: Workspace, arguments: Arguments) -> Json:
-    """conversations.info."""
-    return {"channel": _wire(workspace.channel(arguments.text("channel")))}
+    """conversations.info: of a public channel also when the bot is not in it."""
+    channel = workspace.directory.channel(arguments.text("channel"))
+    if channel is None:
+        raise SlackError("channel_not_found")
+    return {"channel": _wire(channel)}
 
 
 def open_(workspace: Workspace, arguments: Arguments) -> Json:
@@ -132,7 +138,7 @@ def _wire(channel: Channel) -> Json:
         "is_group": False,
         "is_mpim": False,
         "is_private": channel.is_im,
-        "is_archived": False,
+        "is_archived": channel.is_archived,
         "created": 0,
     }
     if channel.is_im:

@@ -82,4 +82,4 @@ def _channel(workspace: Workspace, arguments: Arguments) -> Channel | None:
     references = arguments.names("channels") or arguments.names("channel_id")
     if len(references) > 1:
         raise SlackError("channels_limit_exceeded")
-    return workspace.channel(references[0]) if references else None
+    return workspace.writable(references[0]) if references else None

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # When an event that got no ack is sent again, counted from its first delivery.
 EVENT_RETRY_SECONDS = (0.0, 60.0, 300.0)
+# What an app that has Delayed Events switched on gets besides: once an hour for a day.
+DELAYED_EVENT_SECONDS = tuple(3600.0 * hour for hour in range(1, 25))
 REMEMBERED_DELIVERIES = 10_000
 REDELIVERIES_MAX = 50
 Kind = Literal["slash_commands", "interactive", "events_api"]
@@ -44,7 +46,9 @@ class Delivery:
 class Courier:
     """Wrap payloads in envelopes, deliver them over the line, deliver them again on request."""
 
-    def __init__(self, line: Line, clock: VirtualClock, tokens: Tokens) -> None:
+    def __init__(self, line: Line, clock: VirtualClock, tokens: Tokens, *, delayed_events: bool = False) -> None:
+        """With `delayed_events` an event that nobody acknowledged is sent once an hour for a day, after its three retries."""
+        self._retry_seconds = (*EVENT_RETRY_SECONDS, *(DELAYED_EVENT_SECONDS if delayed_events else ()))
         self._line = line
         self._clock = clock
         self._tokens = tokens
@@ -139,7 +143,7 @@ class Courier:
         return ack if error is None else Ack(ack.payload, ack.milliseconds, error)
 
     async def _retry_event(self, delivery: Delivery, started: float) -> None:
-        for wait_seconds in EVENT_RETRY_SECONDS:
+        for wait_seconds in self._retry_seconds:
             await self._clock.until(started + wait_seconds)
             if delivery.answered:
                 return

@@ -42,12 +42,14 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A public channel or a direct-message channel. `members` are user ids."""
+    """A public channel or a direct-message channel. `members` are user ids. In a restricted one only some people may post."""
 
     id: str
     name: str
     members: tuple[str, ...]
     is_im: bool = False
+    is_archived: bool = False
+    is_restricted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

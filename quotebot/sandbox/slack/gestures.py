@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel
@@ -41,7 +42,7 @@ class Gestures:
         """Type a slash command."""
         workspace = self._workspace
         workspace.person(user)
-        channel = self._joined(user, channel_reference)
+        channel = self._open(user, channel_reference)
         if not command.startswith("/"):
             raise GestureError(400, f"command must start with '/', not {command!r}")
         payload, hook = self._payloads.slash(user, channel, command, self._escaped(text))
@@ -155,7 +156,7 @@ class Gestures:
         """Post a message; the bot gets the events it subscribed to. Answers after the first attempt of each."""
         workspace = self._workspace
         workspace.person(user)
-        channel = self._joined(user, channel_reference)
+        channel = self._open(user, channel_reference)
         if thread_ts is not None:
             try:
                 thread_ts = workspace.root_of(channel, thread_ts)
@@ -176,6 +177,22 @@ class Gestures:
             "events": events,
             **{key: value for key, value in first.items() if key != "type"},
         }
+
+    def change_channel(self, reference: str, *, archived: bool | None, restricted: bool | None, with_bot: bool | None) -> Json:
+        """Archive a channel or bring it back, let some people alone post there, take the bot out or invite it; None: as it is."""
+        channel = self._workspace.place(reference)
+        if channel.is_im:
+            raise GestureError(400, f"{channel.id} is a direct message: nobody archives or leaves one")
+        others = tuple(member for member in channel.members if member != BOT_USER_ID)
+        changed = replace(
+            channel,
+            is_archived=channel.is_archived if archived is None else archived,
+            is_restricted=channel.is_restricted if restricted is None else restricted,
+            members=channel.members if with_bot is None else (*others, BOT_USER_ID) if with_bot else others,
+        )
+        self._workspace.directory.channels[channel.id] = changed
+        self._workspace.changes.bump()
+        return asdict(changed)
 
     async def open_home(self, user: str) -> Json:
         """Open the bot's App Home."""
@@ -266,6 +283,12 @@ class Gestures:
             return f"<!{name}>" if sign == "@" and name in ("here", "channel", "everyone") else found[0]
 
         return _TYPED_NAME.sub(escape, text)
+
+    def _open(self, user: str, reference: str) -> Channel:
+        channel = self._joined(user, reference)
+        if channel.is_archived:
+            raise GestureError(403, f"{channel.id} (#{channel.name}) is archived: nobody writes there any more")
+        return channel
 
     def _joined(self, user: str, reference: str) -> Channel:
         channel = self._workspace.place(reference)

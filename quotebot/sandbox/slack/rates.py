@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 MINUTE_SECONDS: Final = 60.0
 POSTS_AT_ONCE: Final = 15  # into one channel, which then takes one a second
+CONNECTIONS_AT_ONCE: Final = 20  # of the one a minute that tier 1 grants: a bot that has lost its links must find back
 POSTS_PER_MINUTE: Final = 300  # into the whole workspace: "several hundred"
 PER_MINUTE: Final[dict[str, int]] = {
+    "apps.connections.open": 1,
     "chat.postMessage": POSTS_PER_MINUTE,
     **dict.fromkeys(("usergroups.list", "usergroups.users.list", "users.list", "conversations.list", "reactions.remove"), 20),
     **dict.fromkeys(
@@ -37,6 +39,9 @@ PER_MINUTE: Final[dict[str, int]] = {
         100,
     ),
 }
+
+
+_AT_ONCE: Final = {"apps.connections.open": CONNECTIONS_AT_ONCE}  # where it is not a minute's worth
 
 
 @dataclass(slots=True)
@@ -82,7 +87,7 @@ class Rates:
         if channel:
             size, per_second = float(POSTS_AT_ONCE), 1.0
         elif per_minute is not None:
-            size, per_second = float(per_minute), per_minute / MINUTE_SECONDS
+            size, per_second = float(_AT_ONCE.get(method, per_minute)), per_minute / MINUTE_SECONDS
         else:
             return None
         return self._buckets.setdefault((method, channel), _Bucket(size, per_second, size, self._monotonic()))

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import WSMsgType, web
 
+from quotebot.sandbox.serving import cut
 from quotebot.sandbox.slack.directory import APP_ID
+from quotebot.sandbox.slack.disorder import Disorder
 from quotebot.sandbox.slack.line import Ack
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ class SocketMode:
         self._tasks: set[asyncio.Task[None]] = set()
         self._handled: set[int] = set()
         self._weather_changed: asyncio.Event | None = None  # made for whoever waits
+        self._disorder = Disorder(weather)
         weather.subscribe(self._on_weather)
 
     @property
@@ -111,6 +114,7 @@ class SocketMode:
 
     async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
         """Send an envelope to one random live connection and wait for its ack."""
+        await self._disorder.before_sending(kind)
         waiting = _Waiting(kind, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(envelope_id, deque()).append(waiting)
         started = self._monotonic()
@@ -144,6 +148,7 @@ class SocketMode:
             healthy = [connection for connection in candidates if not connection.muted]
             chosen = self._tokens.choice(healthy or candidates)
             if await chosen.send(text):
+                self._disorder.sent()
                 return True
             candidates.remove(chosen)
         return False
@@ -194,7 +199,11 @@ class SocketMode:
                     return
             await asyncio.sleep(PING_SECONDS)
 
-    def _frame(self, text: str) -> None:
+    async def _frame_later(self, text: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._frame(text, waited=True)
+
+    def _frame(self, text: str, *, waited: bool = False) -> None:
         """Take one frame from the app: an ack, or nothing Slack knows."""
         try:
             frame = json.loads(text)
@@ -211,6 +220,9 @@ class SocketMode:
             return
         if self._weather.take("socket", queue[0].kind, only=frozenset({"drop_ack"})) is not None:
             self._witness.record("socket", "ack", key=envelope_id, applied=False, status=None, request=text)
+            return
+        if not waited and (seconds := self._disorder.ack_delay(queue[0].kind)):
+            self._spawn(self._frame_later(text, seconds))
             return
         waiting = queue.popleft()
         self._remember(envelope_id, "repeated")
@@ -249,7 +261,7 @@ class SocketMode:
             self._weather_changed.set()
             self._weather_changed = None
         for fault in self._weather.armed("socket"):
-            if fault.id in self._handled or fault.effect not in ("disconnect", "half_open"):
+            if fault.id in self._handled or fault.effect not in ("disconnect", "half_open", "reset"):
                 continue
             self._handled.add(fault.id)
             if not self._connections:
@@ -257,6 +269,10 @@ class SocketMode:
             if fault.effect == "disconnect":
                 fault.hits += len(self._connections)
                 self._spawn(self._disconnect_all(fault.method or "refresh_requested"))
+            elif fault.effect == "reset":
+                fault.hits += len(self._connections)
+                for connection in self._connections:
+                    cut(connection.request, reset=True)
             else:
                 self._spawn(self._half_open(fault))
 

@@ -31,7 +31,13 @@ def describe(workspace: Workspace, connections: int) -> Json:
             for person in directory.people.values()
         ],
         "channels": [
-            {"id": channel.id, "name": channel.name, "is_im": channel.is_im, "members": list(channel.members)}
+            {
+                "id": channel.id,
+                "name": channel.name,
+                "is_im": channel.is_im,
+                "is_archived": channel.is_archived,
+                "members": list(channel.members),
+            }
             for channel in directory.channels.values()
         ],
         "messages": shown_messages(workspace),

@@ -49,6 +49,13 @@ class Workspace:
             raise SlackError("not_in_channel")
         return channel
 
+    def writable(self, reference: str, refusal: str = "is_archived") -> Channel:
+        """Find a channel the bot is in and that nobody has archived. Raises SlackError as `channel` does, or with `refusal`."""
+        channel = self.channel(reference)
+        if channel.is_archived:
+            raise SlackError(refusal)
+        return channel
+
     def root_of(self, channel: Channel, thread_ts: str) -> str:
         """Return the root of the thread `thread_ts` names (a reply's ts leads to its root). Raises SlackError thread_not_found."""
         message = self.messages.get(channel.id, thread_ts)

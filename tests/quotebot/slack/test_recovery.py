@@ -54,6 +54,7 @@ TROUBLES: dict[str, list[Fault]] = {
     "never greeted": [("socket", "no_hello", {}), CUT],
     "warned, then cut": [("socket", "disconnect", {"method": "warning"}), CUT],
     "two cuts at once": [CUT, CUT],
+    "reset": [("socket", "reset", {})],
     "all places taken": [("socket", "too_many_websockets", {"times": 2}), CUT],
 }
 
