@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fontTools.ttLib import TTFont
 
 import adapters
-from adapters.pdf_worker import INSTALL_NATIVE_LIBRARIES, fixed_fetcher
+from adapters.pdf_worker import INSTALL_NATIVE_LIBRARIES, fixed_fetcher, longer_than
 
 ROOT = str(Path(adapters.__file__).parent.parent)
 needs_pango = pytest.mark.skipif(ctypes.util.find_library("pango-1.0") is None, reason="Pango is not installed")
@@ -160,3 +161,18 @@ def test_no_file_of_the_machine_gets_into_a_document(place: str) -> None:
         with contextlib.suppress(FatalURLFetchingError):
             content = HTML(string=html.format(url=place), base_url=None, url_fetcher=fixed_fetcher({})).write_pdf()
             assert b"/EmbeddedFile" not in content
+
+
+@pytest.mark.parametrize("font", ["Regular", "Medium", "SemiBold"])
+def test_a_text_that_is_said_to_fit_on_one_line_does_in_every_font_of_ours(font: str) -> None:
+    inter = TTFont(Path(__file__).parents[2] / "adapters" / "templates" / "fonts" / f"Inter-{font}.otf")
+    glyphs, metrics, em = inter.getBestCmap(), inter["hmtx"], inter["head"].unitsPerEm
+    for text in ("WWWW", "mmmm", "0000", "rrrr", "BBBB", "iiii", "sku-001 · Volume tier 100+ · per month", "AVAVAV %% @@"):
+        needed = sum(metrics[glyphs[ord(character)]][0] for character in text) / em * 9 * 25.4 / 72
+        assert longer_than(text, needed * 0.99, 9)
+    assert not longer_than("sku-001 · Volume tier 100+ · per month", 67, 7.5), "so wide an estimate spares nothing"
+
+
+@pytest.mark.parametrize("text", ["日本語", "مراجعة", "Größe", "\ufdfd"])
+def test_a_text_in_letters_of_unknown_width_may_always_need_a_second_line(text: str) -> None:
+    assert longer_than(text, 1000, 9)
