@@ -93,14 +93,13 @@ def try_sandbox(address: str) -> None:
     assert scripts
     assert all(_read(f"{address}/{script.lstrip('/')}") for script in scripts)
     asked = {"user": "U0REP", "channel": "C0DEALS", "command": "/quote", "text": "new for Acme: 150 pro; discount 15%"}
-    urllib.request.urlopen(  # noqa: S310 -- our own address
-        urllib.request.Request(f"{address}/_sandbox/slash", json.dumps(asked).encode(), {"Content-Type": "application/json"}),  # noqa: S310 -- as above
-        timeout=SECONDS,
-    ).close()
-    give_up = time.monotonic() + SECONDS
-    while not any(message["blocks"] for message in json.loads(_read(f"{address}/_sandbox/state"))["messages"]):
-        assert time.monotonic() < give_up, "no card"
-        time.sleep(0.05)
+    command = urllib.request.Request(f"{address}/_sandbox/slash", json.dumps(asked).encode(), {"Content-Type": "application/json"})  # noqa: S310 -- our own address
+    with urllib.request.urlopen(f"{address}/_sandbox/events", timeout=SECONDS) as changes:  # noqa: S310 -- as above
+        urllib.request.urlopen(command, timeout=SECONDS).close()  # noqa: S310 -- as above
+        give_up = time.monotonic() + SECONDS
+        while not any(message["blocks"] for message in json.loads(_read(f"{address}/_sandbox/state"))["messages"]):
+            assert time.monotonic() < give_up, "no card"
+            changes.readline()  # the page's own stream: a line for each change, and a sign of life every ten seconds
 
 
 def _read(address: str) -> str:
