@@ -61,6 +61,8 @@ AT_ONCE: Final = 2
 _DRAWN: Final = re.compile(rb"ledger_id[0-9a-f]{8}")  # its row in meta
 WRONG_ENOUGH: Final = 200  # then a run has shown what it can
 INDEX_BYTES: Final = 32_768
+STARTS_PER_CONTENT: Final = 2  # from two images that hold it, one after an event with an even number, one after an odd one
+CHUNK_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Budget:
 
 # Seeds 1 and 6 do everything that the workload can do.
 BUDGETS: Final = {
-    "change": Budget(seeds=(1, 6), states=15_000, torn=5, every=120),
+    "change": Budget(seeds=(1, 6), states=15_000, torn=5, every=105),
     "nightly": Budget(seeds=tuple(range(1, 1001)), states=500_000, torn=9, every=40),
 }
 
@@ -137,7 +139,7 @@ class Autopsy:
         self._keep = keep_folder
         self._known: dict[bytes, bytes] = {}  # what is read of an image, by the image
         self._held: dict[bytes, int] = {}  # the last event after which the ledger held this
-        self._started: set[bytes] = set()  # what production has started on
+        self._started: set[tuple[int, bytes]] = set()  # what production has started on, in which half of the events
         self._answered = sorted(fact.seen for fact in recording.facts if fact.told == "recorded")
         self._chance = random.Random(recording.seed)  # noqa: S311 -- replayable
         self.tally = Tally()
@@ -191,7 +193,7 @@ class Autopsy:
         elif self._held[content] < self._last_answer(number):
             self.tally.counts["lost"] += 1
             self._wrong(number, label, image, f"LOST: what was answered by event {self._last_answer(number)} is not there")
-        elif self._is_due(content, new_image=new_image):
+        elif self._is_due((number % STARTS_PER_CONTENT, content), new_image=new_image):
             self._start_on(number, label, image)
 
     def _last_answer(self, number: int) -> int:
@@ -199,9 +201,9 @@ class Autopsy:
         before = bisect.bisect_right(self._answered, number)
         return self._answered[before - 1] if before else 0
 
-    def _is_due(self, content: bytes, *, new_image: bool) -> bool:
-        if content not in self._started:
-            self._started.add(content)
+    def _is_due(self, met: tuple[int, bytes], *, new_image: bool) -> bool:
+        if met not in self._started:
+            self._started.add(met)
             return True
         return new_image and self._chance.randrange(self._budget.every) == 0
 
@@ -240,7 +242,7 @@ class Reader:
         self._digests = digests
         self._any_ledger = any_ledger
         self._path = folder / FILE_NAME
-        self._there: bytes | None = None  # the database file as it lies there; None: not known
+        self._there: dict[str, bytes | None] = {}  # the files as they lie there, by suffix; one that is not in it: not known
 
     def content(self, image: Image) -> bytes:
         """Return a digest of every page. Raises sqlite3.Error when it cannot be read."""
@@ -248,11 +250,9 @@ class Reader:
         journal = image.get(f"{FILE_NAME}-journal")
         self._put("-wal", image.get(f"{FILE_NAME}-wal"))
         self._put("-journal", journal)
-        if self._there is None or self._there != main:
-            self._put("", main)
-            self._there = main
+        self._put("", main)
         if journal is not None:
-            self._there = None  # it is played back into the file
+            self._there = {}  # it is played back into the file
         target = f"{self._path.as_uri()}?mode={'ro' if journal is None else 'rw'}"
         with closing(sqlite3.connect(target, uri=True, isolation_level=None)) as connection:
             ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
@@ -262,14 +262,25 @@ class Reader:
     def _put(self, suffix: str, content: bytes | None) -> None:
         path = self._path.with_name(self._path.name + suffix)
         if content is None:
-            path.unlink(missing_ok=True)
+            if self._there.get(suffix, b"") is not None:
+                path.unlink(missing_ok=True)
         else:
-            file = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)  # written over: to make a file anew costs more
-            try:
-                os.pwrite(file, content, 0)
-                os.truncate(file, len(content))
-            finally:
-                os.close(file)
+            self._write(path, content, self._there.get(suffix))
+        self._there[suffix] = content
+
+    def _write(self, path: Path, content: bytes, there: bytes | None) -> None:
+        """Write what differs over what lies there: to make a file anew, or to write all of it again, costs more."""
+        if content == there:
+            return
+        file = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+        try:
+            for begin in range(0, len(content), CHUNK_BYTES):
+                chunk = content[begin : begin + CHUNK_BYTES]
+                if there is None or chunk != there[begin : begin + CHUNK_BYTES]:
+                    os.pwrite(file, chunk, begin)
+            os.truncate(file, len(content))
+        finally:
+            os.close(file)
 
 
 class Digests:

@@ -10,6 +10,7 @@ shared memory: it is rebuilt after a power cut, so nothing is lost by not seeing
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import os
 import sqlite3
@@ -151,6 +152,7 @@ class _Open:
     names_folder: bool  # its first sync is the folder's too (SQLite does so for journals and WALs it may have created)
 
 
+@functools.cache
 def library() -> ctypes.CDLL:
     """Return the SQLite that this process has loaded for its sqlite3 module. Raises Unobservable."""
     try:

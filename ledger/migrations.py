@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sqlite3
 from dataclasses import dataclass
@@ -97,8 +98,13 @@ def _apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) ->
         ) from error
 
 
-def _split(script: str) -> Iterator[str]:
-    """Yield the statements one by one: executescript would commit behind our back, and triggers hold semicolons of their own."""
+@functools.cache
+def _split(script: str) -> tuple[str, ...]:
+    """Return the statements one by one: executescript would commit behind our back, and triggers hold semicolons of their own."""
+    return tuple(_statements(script))
+
+
+def _statements(script: str) -> Iterator[str]:
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
