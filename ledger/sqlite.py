@@ -55,6 +55,7 @@ class SqliteDatabase:
         runner: BatchRunner,
         opening: Opening,
         statements: Mapping[str, str],
+        pressing: Callable[[], bool],
     ) -> None:
         self._writer = writer
         self._reader = reader
@@ -70,7 +71,7 @@ class SqliteDatabase:
         self._under_way: list[Member] = []  # the batch that is on the thread
         self._kicked = False
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
-        runner.pressing = lambda: bool(self._urgent)  # those of the running batch have left the queue
+        runner.pressing = lambda: bool(self._urgent) or pressing()  # those of the running batch have left the queue
 
     @classmethod
     async def open(
@@ -85,6 +86,7 @@ class SqliteDatabase:
         ballast_bytes: int = 0,
         finish: Callable[[SqliteTx, Sequence[Any]], None] | None = None,
         before_migrating: Callable[[], None] | None = None,
+        pressing: Callable[[], bool] = lambda: False,
     ) -> SqliteDatabase:
         """Open or create the ledger at `path` and bring its schema up to date.
 
@@ -92,6 +94,7 @@ class SqliteDatabase:
         running bot: a ledger older than this build is then refused instead of changed. `ballast_bytes` of room are kept for a full
         disk. `finish` is called once per commit, inside its transaction, with what its members emitted, if they did.
         `before_migrating` is called once before the schema of a ledger that was used is changed; what it raises prevents that.
+        `pressing` tells, on the writer's thread, whether somebody urgent of another process waits for a batch to end.
 
         Raises DatabaseError when the file is not ours, is newer than this build, or does not give the durability asked for.
         """
@@ -122,7 +125,7 @@ class SqliteDatabase:
             if isinstance(error, sqlite3.Error):
                 raise cannot_be_opened(error) from error
             raise
-        return cls(writer, reader, runner, opening, statements)
+        return cls(writer, reader, runner, opening, statements, pressing)
 
     @classmethod
     async def connect(cls, path: Path, *, read_only: bool = False) -> aiosqlite.Connection:

@@ -95,7 +95,8 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     The caller holds the instance lock. Raises DatabaseError before anything was done.
     """
     audit = open_audit(settings)
-    database = await ports.database(settings.ledger_path, audit, ports.clock, bot=True)
+    precedence = Precedence(ports.clock)
+    database = await ports.database(settings.ledger_path, audit, ports.clock, bot=True, pressing=lambda: precedence.busy)
     stack.push_async_callback(database.close)
     epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build=__version__)
     ledger = Ledger(
@@ -122,7 +123,6 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
         metrics.watch_crm(lambda: salesforce.usage)
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
     directory = Directory(ledger, outside.adapters.slack)
-    precedence = Precedence(ports.clock)
     sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.documents.restore)
     workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence, sweep)
     stack.push_async_callback(ledger.noted)

@@ -14,6 +14,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS: Final = 0.25  # how often it looks at itself
 TEND_SECONDS: Final = 60.0
+SWITCH_SECONDS: Final = 0.0005  # between the loop's thread and the ledger's: an acknowledgement changes over four times
 END_SECONDS: Final = 2.0  # beyond what its last acknowledgements may take
 
 # What is said. To the ingress:
@@ -147,6 +149,7 @@ def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.Ab
         ours.close()
         for number in (signal.SIGTERM, signal.SIGINT):  # a terminal and a service manager mean all processes: the wire says when
             signal.signal(number, signal.SIG_IGN)
+        sys.setswitchinterval(SWITCH_SECONDS)
         with watched(settings):
             asyncio.run(_serve(settings, theirs))
         status = 0

@@ -31,7 +31,7 @@ from quotebot.polling import POLL_SECONDS
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
     from ledger.clock import Clock
@@ -105,11 +105,13 @@ async def open_database(
     bot: bool,
     may_migrate: bool = True,
     keeps_room: bool | None = None,
+    pressing: Callable[[], bool] = lambda: False,
     engine: type[SqliteDatabase] = SqliteDatabase,
 ) -> Database:
     """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL.
 
-    `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does.
+    `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does. `pressing`: whether somebody
+    of another process waits for an acknowledgement; batches are short then.
     """
     return await engine.open(
         path,
@@ -121,6 +123,7 @@ async def open_database(
         ballast_bytes=BALLAST_BYTES if (bot if keeps_room is None else keeps_room) else 0,
         finish=audit.chain,
         before_migrating=lambda: _back_up_first(path, clock),
+        pressing=pressing,
     )
 
 

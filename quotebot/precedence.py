@@ -35,6 +35,11 @@ class Precedence:
         self._last_at = float("-inf")
         self._clear: asyncio.Event | None = None  # made for whoever waits
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody is on the way."""
+        return self._on_the_way > 0
+
     def begin(self) -> None:
         """Note that an envelope arrived."""
         self._on_the_way += 1

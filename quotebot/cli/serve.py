@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from quotebot.settings import Settings
 
-SWITCH_SECONDS = 0.0005  # between the loop's thread and the ledger's: an acknowledgement changes over four times
-
 
 def run(
     *,
@@ -46,7 +44,6 @@ def run(
 
     settings = load_settings(assignments(set_), for_slack=True)
     slack_tokens(settings)
-    sys.setswitchinterval(SWITCH_SECONDS)
     ingress = fork_ingress(settings, watched)
 
     async def work() -> None:
