@@ -118,6 +118,7 @@ class Trial:
             problems = slow.problems(shots, words.nothing_recorded()) + ([] if quiet else ["it did not come to rest"])
             row = figures(shots, words.nothing_recorded(), cpu_seconds(pid) - began, problems)
         self.table.setdefault("slow flush", {})[BOT] = [row]
+        _progress("slow flush", BOT, row)
 
     async def volley(self, stage: str, name: str, commands: list[str], per_second: float | None, *, settle: bool = True) -> Row:
         """Send, wait until all is done, compare with the ledger, and keep the figures."""
@@ -130,6 +131,7 @@ class Trial:
             problems += self.bot.problems(shots, words.nothing_recorded())
         row = figures(shots, words.nothing_recorded(), cpu_seconds(self._pids[name]) - began, problems)
         self.table.setdefault(stage, {}).setdefault(name, []).append(row)
+        _progress(stage, name, row)
         return row
 
     def _rendered(self) -> int:
@@ -182,6 +184,11 @@ async def _measure(asked: argparse.Namespace, folder: Path) -> tuple[dict[str, d
     finally:
         await slack.stop()
     return trial.table, trial.notes
+
+
+def _progress(stage: str, name: str, row: Row) -> None:
+    """Say on stderr how far it is: all of it takes some minutes."""
+    print(f"... {stage} {name}: {row['sent']:,} sent, p50 {row.get('p50_ms', float('nan')):.2f} ms", file=sys.stderr, flush=True)
 
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
