@@ -32,7 +32,7 @@ from quotebot.store import quotes as store
 from quotebot.wire import IngressEndedError, Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from quotebot.reception import Observer
     from quotebot.settings import Settings
@@ -50,9 +50,7 @@ CLOSE: Final = "close"  # take nothing more in; let what is under way be acknowl
 RESERVED: Final = "reserved"  # a new command is in the ledger
 BUSY: Final = "busy"  # whether an envelope is on its way to its acknowledgement
 ALIVE: Final = "alive"  # whether a connection to Slack is
-ACKED: Final = "acked"  # the kind of an envelope, and the seconds from its arrival to its acknowledgement
-RESERVING: Final = "reserving"  # the seconds a reservation took
-CONNECTED: Final = "connected"
+COUNTED: Final = "counted"  # what there is to count since it said so last: ["acked", kind of the envelope, seconds], ...
 REFUSED: Final = "refused"  # Slack refuses the app-level token, with this code
 DISABLED: Final = "disabled"  # Slack has switched Socket Mode off
 
@@ -77,9 +75,7 @@ class Ingress:
             RESERVED: lambda _: reserved(),
             BUSY: lambda busy: precedence.begin() if busy else precedence.end(),
             ALIVE: self._note_alive,
-            ACKED: lambda told: observer.observe_ack(*told),
-            RESERVING: observer.observe_reserve,
-            CONNECTED: lambda _: observer.count_connection(),
+            COUNTED: lambda told: _count(observer, told),
             REFUSED: _refused,
             DISABLED: _disabled,
         }
@@ -121,6 +117,16 @@ async def _listen(wire: Wire, words: dict[str, Callable[[Any], object]]) -> None
         words[word](value)
 
 
+def _count(observer: Observer, told: Sequence[Sequence[Any]]) -> None:
+    count: dict[str, Callable[..., None]] = {
+        "acked": observer.observe_ack,
+        "reserved": observer.observe_reserve,
+        "connected": observer.count_connection,
+    }
+    for what, *numbers in told:
+        count[what](*numbers)
+
+
 def _refused(code: str) -> None:
     raise TokenRefusedError(code)
 
@@ -159,20 +165,25 @@ def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.Ab
         os._exit(status)  # nothing of the process it was forked from is to be ended twice
 
 
-class _Told:
-    """Tells the bot what it counts."""
+class _Tally:
+    """Keeps what there is to count until it is told."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self) -> None:
+        self._untold: list[tuple[str | float, ...]] = []
 
     def observe_ack(self, envelope: str, seconds: float) -> None:
-        self._wire.tell(ACKED, [envelope, seconds])
+        self._untold.append(("acked", envelope, seconds))
 
     def observe_reserve(self, seconds: float) -> None:
-        self._wire.tell(RESERVING, seconds)
+        self._untold.append(("reserved", seconds))
 
     def count_connection(self) -> None:
-        self._wire.tell(CONNECTED)
+        self._untold.append(("connected",))
+
+    def tell(self, wire: Wire) -> None:
+        if self._untold:
+            wire.tell(COUNTED, self._untold)
+            self._untold.clear()
 
 
 async def _serve(settings: Settings, end: socket.socket) -> None:
@@ -197,10 +208,11 @@ async def _serve(settings: Settings, end: socket.socket) -> None:
         stack.push_async_callback(ledger.noted)
         outside = await connect_outside(stack, settings)
         performer = build_performer(settings, ledger, outside.adapters)
+        tally = _Tally()
         precedence = Precedence(ports.clock, changed=lambda busy: wire.tell(BUSY, busy))
-        front = Front(ledger, outside, load_rules(settings), performer, _Told(wire), precedence)
+        front = Front(ledger, outside, load_rules(settings), performer, tally, precedence)
         receiver = receiver_of(front, settings, Identity(**heard[1]), clock=ports.clock, draw=ports.draw)
-        working = [asyncio.create_task(work) for work in (receiver.run(), _look_after(ledger, receiver, wire))]
+        working = [asyncio.create_task(work) for work in (receiver.run(), _look_after(ledger, receiver, tally, wire))]
         hearing = asyncio.create_task(wire.hear())
         await asyncio.wait([*working, hearing], return_when=asyncio.FIRST_COMPLETED)
         asked = hearing.result() if hearing.done() else None
@@ -211,6 +223,7 @@ async def _serve(settings: Settings, end: socket.socket) -> None:
             log.warning("ingress.alone")  # the bot was killed: what is not acknowledged is delivered again
             os._exit(1)
         await receiver.close(0.0 if asked is None else float(asked[1]))
+        tally.tell(wire)
         _say_why(wire, ends)
     await wire.close()
 
@@ -225,10 +238,14 @@ def _say_why(wire: Wire, ends: list[BaseException | None]) -> None:
             raise end
 
 
-async def _look_after(ledger: Ledger, receiver: SocketReceiver, wire: Wire) -> None:
-    """Say whether the connection lives, keep room for a full disk, and end with a ledger that takes no writes any more."""
+async def _look_after(ledger: Ledger, receiver: SocketReceiver, tally: _Tally, wire: Wire) -> None:
+    """Tell what was counted and whether the connection lives, and keep room for a full disk.
+
+    Raises IngressEndedError when the ledger takes no writes until a restart.
+    """
     alive, tended_at = False, ledger.clock.monotonic()
     while True:
+        tally.tell(wire)
         if alive != (alive := await receiver.is_alive()):
             wire.tell(ALIVE, alive)
         if (broken := ledger.database.health.broken) is not None:

@@ -23,6 +23,7 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._unsaid: list[bytes] = []
 
     @classmethod
     async def over(cls, end: socket.socket) -> Self:
@@ -30,8 +31,10 @@ class Wire:
         return cls(*await asyncio.open_connection(sock=end))
 
     def tell(self, word: str, value: Any = None) -> None:
-        """Say something to the other, who may be gone. Never waits."""
-        self._writer.write(json.dumps([word, value]).encode() + b"\n")
+        """Say something to the other, who may be gone. Never waits; what is said in one turn of the loop leaves together."""
+        if not self._unsaid:
+            asyncio.get_running_loop().call_soon(self._say)
+        self._unsaid.append(json.dumps([word, value]).encode() + b"\n")
 
     async def hear(self) -> tuple[str, Any] | None:
         """Return what the other says next; None when it has ended."""
@@ -46,8 +49,14 @@ class Wire:
 
     async def close(self) -> None:
         """Hang up, once what was said has left."""
+        self._say()
         self._writer.close()
         try:
             await self._writer.wait_closed()
         except OSError:
             return
+
+    def _say(self) -> None:
+        if self._unsaid:
+            self._writer.write(b"".join(self._unsaid))
+            self._unsaid.clear()

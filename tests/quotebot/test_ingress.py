@@ -122,9 +122,7 @@ async def test_what_the_one_in_front_says_reaches_the_workers_and_the_metrics() 
     async with front() as (it, other):
         for word, value in (
             (ingress.ALIVE, True),
-            (ingress.CONNECTED, None),
-            (ingress.RESERVING, 0.002),
-            (ingress.ACKED, ["slash_commands", 0.004]),
+            (ingress.COUNTED, [["connected"], ["reserved", 0.002], ["acked", "slash_commands", 0.004]]),
             (ingress.BUSY, True),
             (ingress.RESERVED, None),
         ):
