@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 import structlog
 
@@ -68,23 +69,19 @@ def configure_logs(
         if json_lines
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
     )
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
+    shown: list[Any] = [structlog.processors.format_exc_info, redacted, renderer]  # a traceback quotes what it likes
+    lines = sys.stderr
+    structlog.configure(  # ours do not pass through logging, which takes as long again
+        processors=[*shared, _observed_by(observers), *shown],
+        logger_factory=lambda name="": _Lines(name, lines),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(lines)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[
-                _observed_by(observers),
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,  # before the redaction: a traceback quotes what it likes
-                redacted,
-                renderer,
-            ],
+            processors=[_observed_by(observers), structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shown],
         )
     )
     root = logging.getLogger()
@@ -95,15 +92,33 @@ def configure_logs(
     logging.getLogger("slack_bolt").setLevel(logging.ERROR)  # it warns that a token in the environment is not used
 
 
+class _Lines:
+    """Writes the lines of the module `name`. A log that cannot be written (full disk, closed pipe) costs nobody their command."""
+
+    def __init__(self, name: str, stream: TextIO) -> None:
+        self.name = name
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        """Write one line."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    debug = info = warning = error = critical = msg
+
+
 def _observed_by(observers: Sequence[Observer]) -> Any:
     """Return a step that tells the observers. One that fails costs nobody the line, which says so."""
 
-    def observed(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    def observed(lines: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         if not observers:
             return event
-        record: logging.LogRecord = event["_record"]
-        ours = event["_from_structlog"]
-        line = {**event, "logger": record.name, "event": event["event"] if ours else "library.error"}
+        record: logging.LogRecord | None = event.get("_record")  # a library's
+        about = (
+            {"logger": lines.name, "event": event["event"]} if record is None else {"logger": record.name, "event": "library.error"}
+        )
+        line = {**event, **about}
         for observer in observers:
             try:
                 observer.note(line, _error_of(event.get("exc_info")))
