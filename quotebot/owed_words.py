@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from quotebot import words
@@ -54,7 +55,8 @@ def standing(label: str, quote: Quote, effect: Effect, sentence: str, remedy: st
 
 
 def _named(label: str, quote: Quote, effect: Effect) -> str:
-    return f"{_DEEDS[label]} of {title(quote)}, ref {words.escape(effect.correlation_id)}"
+    of_version = replace(quote, version=effect.payload.get("version", quote.version))  # which may not be the newest any more
+    return f"{_DEEDS[label]} of {title(of_version)}, ref {words.escape(effect.correlation_id)}"
 
 
 def _plain(sentence: str) -> str:

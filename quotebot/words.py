@@ -153,6 +153,7 @@ def help_text() -> str:
             "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
             "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
             "`/quote revise Q-...: 200 pro, add 10 sso, remove support; term 24m; discount 12%` makes a new version.",
+            "`/quote add-line Q-...: 10 sso` and `/quote discount Q-...: 12%` are short for that.",
             "`/quote simulate Q-...: discount 20%` says what that would come to, without doing it.",
             "`/quote compare Q-... v1 v2` shows what differs, `/quote explain Q-... [line 2]` how a price comes about.",
             "`/quote finalize Q-...` freezes an approved quote, `/quote sent Q-... to &lt;recipient&gt;` records that it was sent.",
@@ -160,6 +161,7 @@ def help_text() -> str:
             "`/quote clone Q-... [for &lt;account&gt;]` makes a new quote of it.",
             "`/quote delegate @colleague until 2026-12-24` lets somebody approve instead of you while you are away.",
             "`/quote status c-...` says what became of a command, by the ref it was answered with.",
+            "`/quote audit Q-...` says who did what to a quote; `/quote ops` tells operators what waits for them.",
             "`/quote help` shows this. Instead of new: start, create.",
             f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",
         )

@@ -86,7 +86,8 @@ def last_block(view: Mapping[str, Any]) -> str:
 
 
 def _creation(form: Form) -> Filled | Errors:
-    about = read(form.view.get("private_metadata") or "", {"c"})
+    carried = form.view.get("private_metadata") or ""
+    about = read(carried, {"c"}) or read(carried, {"c", "t"})
     if about is None:
         return {last_block(form.view): words.unreadable_form()}
     errors: Errors = {}
@@ -100,7 +101,8 @@ def _creation(form: Form) -> Filled | Errors:
     request = _request(form, errors)
     if errors or request is None:
         return errors
-    return Filled(CreateByForm(str(form.view["root_view_id"]), CreateQuote(account, request, str(channel))))
+    token = str(about.get("t") or form.view["root_view_id"])
+    return Filled(CreateByForm(token, CreateQuote(account, request, str(channel))))
 
 
 def _request(form: Form, errors: Errors) -> PriceRequest | None:

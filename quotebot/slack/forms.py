@@ -51,13 +51,14 @@ _ADDRESSED = re.compile(r"(?:<@[UW][A-Z0-9]+(?:\|[^>]*)?> *)*(?:/quote )?(?:(?:n
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is known before a creation's form is filled in, as typed text."""
+    """What is known before a creation's form is filled in, as typed text. Forms with one `token` make one quote between them."""
 
     account: str = ""
     lines: str = ""
     term: str = "12m"
     discount: str = "0"
     currency: str | None = None
+    token: str | None = None
 
 
 def draft_of(typed: str) -> Draft:
@@ -80,11 +81,11 @@ def draft_of(typed: str) -> Draft:
     return Draft(account, ", ".join(items), found["term"], found["discount"])
 
 
-def draft_of_creation(quote: CreateQuote) -> Draft:
+def draft_of_creation(quote: CreateQuote, token: str | None = None) -> Draft:
     """Return what a form can hold of a whole creation; what it has no field for is not taken over."""
     request = quote.request
     lines = "\n".join(f"{line.quantity} {line.sku}" for line in request.lines)
-    return Draft(quote.account, lines, f"{request.term_months}m", f"{request.discount_percent:f}", request.currency)
+    return Draft(quote.account, lines, f"{request.term_months}m", f"{request.discount_percent:f}", request.currency, token)
 
 
 def draft_of_message(text: str) -> Draft:
@@ -139,7 +140,8 @@ def create_form(channel: str | None, ruleset: Ruleset, draft: Draft = Draft(), *
         },
         *([] if channel is not None else [_channel_input()]),
     ]
-    return modal(CREATE_FORM, "New quote", "Create", written({"c": channel}), blocks)
+    once = {} if draft.token is None else {"t": draft.token}
+    return modal(CREATE_FORM, "New quote", "Create", written({"c": channel, **once}), blocks)
 
 
 def account_options(names: Sequence[str]) -> list[Json]:

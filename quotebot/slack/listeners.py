@@ -257,7 +257,7 @@ class Surface:
             return None
         proposed = parse_stored(offer.action_kind, offer.payload)
         wanted = proposed.quote if isinstance(proposed, ProposeQuote) else proposed
-        return forms.draft_of_creation(wanted) if isinstance(wanted, CreateQuote) else None
+        return forms.draft_of_creation(wanted, token) if isinstance(wanted, CreateQuote) else None
 
     async def on_show(self, ack: Any, body: Body) -> None:
         """Handle "Show it": the quote's card as it is now, for the one who clicked. Records nothing."""

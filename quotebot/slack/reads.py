@@ -19,6 +19,7 @@ from quotebot.domain.quotes import state_words
 from quotebot.domain.versions import Simulation, simulate
 from quotebot.slack.list_card import list_blocks
 from quotebot.slack.listing import ListRequest
+from quotebot.slack.trails import AuditRequest, OpsRequest, for_operators, trail
 from quotebot.slack.verbs import CompareRequest, ExplainRequest, RefRequest, SimulateRequest
 from quotebot.store import quotes as store
 from quotebot.store import rulesets
@@ -44,7 +45,7 @@ class Reads:
     ledger: Ledger
     rules: Rules  # with the ruleset that is active as the question is answered
 
-    async def answer(self, asked: Read, user: str, team_id: str) -> str:
+    async def answer(self, asked: Read, user: str, team_id: str) -> str:  # noqa: PLR0911 -- one return per question
         """Return the answer as mrkdwn."""
         match asked:
             case RefRequest(ref):
@@ -53,6 +54,10 @@ class Reads:
                 return await self.ledger.database.read(lambda tx: _compared(tx, asked, team_id))
             case ExplainRequest():
                 return await self.ledger.database.read(lambda tx: _explained(tx, asked, team_id))
+            case AuditRequest(quote_id):
+                return _cut(await self.ledger.database.read(lambda tx: trail(tx, quote_id, team_id)))
+            case OpsRequest():
+                return _cut(await for_operators(self.ledger, user, self.rules.operators))
             case SimulateRequest():
                 return await self.ledger.database.read(lambda tx: self._simulated(tx, asked, team_id))
             case _:

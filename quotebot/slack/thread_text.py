@@ -36,7 +36,18 @@ if TYPE_CHECKING:
 
 APPLY: Final = "quote.apply_change"  # action_id
 SHOWN_CHARACTERS_MAX: Final = 1_400  # of the differences; what is to be checked has as much, and a section holds 3,000
-_ABOUT_A_QUOTE: Final = frozenset(verbs.VERBS) - {"help", "new", "start", "create", "list", "ls", "delegate", "ooo"}
+_ABOUT_A_QUOTE: Final = frozenset(verbs.VERBS) - {
+    "help",
+    "new",
+    "start",
+    "create",
+    "list",
+    "ls",
+    "delegate",
+    "ooo",
+    "ops",
+    "discount",
+}
 _HOW: Final = re.compile(
     r"\b(?:add(?:ed|ing|itional)?|again|another|away|but|decrease|delete|double|down|drop|except|extra|fewer|half|if|increase|less"
     r"|lower|minus|more|no|not|one-off|or|plus|raise|reduce|removed?|than|triple|twice|unless|up|without)\b",

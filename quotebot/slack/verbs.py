@@ -7,10 +7,12 @@
     sent <quote id> [v<n>] to <recipient>
     revise|edit <quote id> [v<n>]: <changes>  e.g. 200 pro, add 10 sso, remove support; term 24m; discount 12%
     revise|edit <quote id> [v<n>] to: <a whole request>
+    add-line <quote id> [v<n>]: 10 sso        discount <quote id> [v<n>]: 12%      both are revisions
     clone <quote id> [v<n>] [for <account>]
     list [mine|all] [open|<status>] [<account>] [page <n>]
     compare <quote id> [v<n> [v<n>]]          explain <quote id> [v<n>] [line <n>]
     simulate <quote id>: <changes>            simulate: <a whole request>
+    audit <quote id>                          ops
     delegate ...                              as delegating.py reads it
 
 A version names what the person saw: the command is refused when the quote has moved on. Without one the head is meant.
@@ -20,11 +22,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from quotebot import lifecycle_words, words
 from quotebot.commands import CreateQuote, LifecyclePayload, ReviseQuote, SubmitQuote
+from quotebot.domain.changes import Changes
 from quotebot.domain.quotes import parse_quote_id
 from quotebot.lifecycle_commands import (
     REASON_CHARACTERS_MAX,
@@ -40,16 +43,20 @@ from quotebot.slack import grammar
 from quotebot.slack.delegating import DelegationRequest, DelegationsRequest, read_delegation
 from quotebot.slack.grammar import GrammarProblem, HelpRequest, StatusRequest, shown
 from quotebot.slack.listing import ListRequest, read_list
+from quotebot.slack.trails import AuditRequest, OpsRequest
 
 if TYPE_CHECKING:
     from quotebot.domain.catalogue import Catalogue
-    from quotebot.domain.changes import Changes
     from quotebot.domain.pricing import PriceRequest
 
 _ALIASES: Final = {
     "list": ("ls",),
     "submit": (),
     "revise": ("edit",),
+    "add-line": ("addline",),
+    "discount": (),
+    "audit": ("history",),
+    "ops": (),
     "clone": ("copy",),
     "compare": ("diff",),
     "simulate": ("price", "preview"),
@@ -119,7 +126,7 @@ class SimulateRequest:
     request: PriceRequest | None
 
 
-Read = RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest
+Read = RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest | AuditRequest | OpsRequest
 Delegating = DelegationRequest | DelegationsRequest
 Meaning = Delegating | HelpRequest | FormRequest | StatusRequest | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
 
@@ -174,7 +181,13 @@ def begins_with_verb(text: str) -> bool:
     return grammar.normalised(text[: grammar.TEXT_CHARACTERS_MAX]).partition(" ")[0].removesuffix(":").casefold() in VERBS
 
 
-_ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {"list": read_list, "delegate": read_delegation}
+def _ops(rest: str) -> Meaning:
+    if rest:
+        return GrammarProblem(f"I do not understand {shown(rest)} after ops. Nothing was recorded. Type `/quote ops`.")
+    return OpsRequest()
+
+
+_ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {"list": read_list, "delegate": read_delegation, "ops": _ops}
 
 
 def _of_quote(meaning: str, verb: str, rest: str, where: _Where) -> Meaning:
@@ -240,6 +253,31 @@ def _revise(about: _About, where: _Where) -> Meaning:
             return _problems(changes, example)
         payload = ReviseQuote(changes=changes)
     return ChangeRequest(about.quote_id, about.version, payload)
+
+
+def _add_line(about: _About, where: _Where) -> Meaning:
+    """Read "10 sso, 5 pro": each is added to what is there."""
+    example = f"/quote add-line {about.quote_id}: 10 sso"
+    read = grammar.read_changes(about.rest.removeprefix(":").strip(), where.catalogue)
+    if isinstance(read, tuple):
+        return _problems(read, example)
+    if read != Changes(read.lines) or any(line.deed == "remove" for line in read.lines):
+        return _problems((f"it only adds lines; `/quote revise {about.quote_id}: ...` changes everything else",), example)
+    added = tuple(replace(line, deed="add") for line in read.lines)
+    return ChangeRequest(about.quote_id, about.version, ReviseQuote(changes=Changes(added)))
+
+
+def _discount(about: _About, where: _Where) -> Meaning:
+    del where
+    percent = grammar.read_discount(about.rest.removeprefix(":").strip())
+    if isinstance(percent, str):
+        return _problems((percent,), f"/quote discount {about.quote_id}: 12%")
+    return ChangeRequest(about.quote_id, about.version, ReviseQuote(changes=Changes(discount_percent=percent)))
+
+
+def _audit(about: _About, where: _Where) -> Meaning:
+    del where
+    return _left_over(about, "audit") if about.rest or about.version is not None else AuditRequest(about.quote_id)
 
 
 def _problems(problems: tuple[str, ...], example: str) -> GrammarProblem:
@@ -337,6 +375,9 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "finalize": _bare("finalize", FinalizeQuote()),
     "accept": _bare("accept", AcceptQuote()),
     "revise": _revise,
+    "add-line": _add_line,
+    "discount": _discount,
+    "audit": _audit,
     "clone": _clone,
     "compare": _compare,
     "explain": _explain,

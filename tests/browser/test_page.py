@@ -383,6 +383,15 @@ async def test_opening_the_home_tab_shows_what_the_bot_publishes(world: World, b
     await expect(page.get_by_test_id("app-home")).to_contain_text("Nothing waits for you")
 
 
+async def test_in_an_archived_channel_there_is_nothing_to_write_with(world: World, bot: SmallBot, page: Page) -> None:
+    await enter(page, world)
+    await page.locator("[data-channel=C0GENERAL]").click()
+    await expect(page.get_by_test_id("composer")).to_be_visible()
+    world.gestures.change_channel("C0GENERAL", archived=True, restricted=None, with_bot=None)
+    await expect(page.get_by_test_id("archived")).to_contain_text("#general is archived")
+    await expect(page.get_by_test_id("composer")).to_have_count(0)
+
+
 async def test_the_composer_completes_verbs_and_offers_an_example(world: World, bot: SmallBot, page: Page) -> None:
     await enter(page, world)
     composer = page.get_by_test_id("composer")

@@ -28,6 +28,8 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("status", "Q-2026-0001", "A quote and what it waits for"),
     ("submit", "Q-2026-0001", "Ask for approval"),
     ("revise", "Q-2026-0001: 200 pro", "A new version of a quote"),
+    ("add-line", "Q-2026-0001: 10 sso", "A new version with more in it"),
+    ("discount", "Q-2026-0001: 12%", "A new version with another discount"),
     ("simulate", "Q-2026-0001: discount 20%", "What that would come to, without doing it"),
     ("explain", "Q-2026-0001 [line 2]", "How a price comes about"),
     ("compare", "Q-2026-0001 v1 v2", "What two versions differ in"),
@@ -38,6 +40,8 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("lost", "Q-2026-0001: too expensive", "The customer said no, and why"),
     ("cancel", "Q-2026-0001", "It is not wanted any more"),
     ("delegate", "@colleague until 2026-12-24", "Somebody approves instead of you"),
+    ("audit", "Q-2026-0001", "Who did what to a quote"),
+    ("ops", "", "What waits for operators"),
     ("help", "", "What can be typed"),
 )
 MESSAGES_TAB = True  # whether people can write to the app beside its Home tab

@@ -16,9 +16,11 @@ from quotebot.slack.offers import CREATE_ANOTHER
 from tests.quotebot.parts import create_command
 from tests.quotebot.slack.block_kit import view_problems
 from tests.quotebot.slack.quote_examples import RULESET
-from tests.rig import FIRST_QUOTE, Deal
+from tests.rig import FIRST_QUOTE, Deal, bot_in
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from quotebot.sandbox.world import World
 
 DIRECT = "D0REP"
@@ -62,6 +64,26 @@ async def test_a_direct_message_is_proposed_once_and_its_form_asks_where_the_quo
     await deal.settled()
     assert await kinds(deal) == ["quote.propose applied", "quote.create_by_form applied"]
     assert f"Quote {FIRST_QUOTE} for Globex: " in (await deal.card())["text"]
+
+
+async def test_what_the_model_read_is_confirmed_in_the_same_form(world: World, tmp_path: Path) -> None:
+    model: dict[str, Any] = {name.removeprefix("QUOTEBOT_").lower(): value for name, value in world.model_environment().items()}
+    async with bot_in(world, tmp_path / "bot", **model) as deal:
+        await write(deal, "150 pro for Globex, 2 years, they sign soon")
+        await deal.settled()
+        assert await kinds(deal) == ["message.read applied", "message.answer applied"]
+        (proposal,) = await said(deal)
+        assert "A model read this" in proposal["text"]
+        for lines in ("150 pro", "150 pro, 5 sso"):  # a form can be asked for again, and makes no second quote
+            await deal.post("action", user="U0REP", channel=DIRECT, message_ts=proposal["ts"], action_id=CREATE_ANOTHER)
+            (view,) = (await deal.get("state"))["views"]
+            assert "150 pro" in str(view["view"]["blocks"])
+            values = {"channel": {"channel": "C0DEALS"}, "lines": {"lines": lines}}
+            await deal.post("submit", user="U0REP", view_id=view["view"]["id"], values=values)
+            await deal.settled()
+        assert (await kinds(deal))[2:] == ["quote.create_by_form applied", "quote.create_by_form refused"]
+        assert (await deal.whispers("U0REP"))[-1] == words.already_created(FIRST_QUOTE)
+        assert len(await deal.cards()) == 1
 
 
 async def test_what_is_no_request_is_answered_there_and_changes_nothing(deal: Deal, world: World) -> None:

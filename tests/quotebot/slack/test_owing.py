@@ -257,6 +257,8 @@ async def test_two_presses_of_retry_on_a_card_make_one_record_and_a_late_one_is_
         assert RETRY not in await deal.card_text()
         presses = await deal.rows("SELECT outcome FROM operations WHERE action_kind = 'effect.steer' ORDER BY id")
         assert [row["outcome"] for row in presses] == ["applied", "refused"]
+        trail = (await deal.slash(f"audit {FIRST_QUOTE}"))["ack"]["text"]
+        assert ["hastened" in trail, "(crm.create)" in trail, "(slack.card)" in trail] == [True, True, False]
         assert any(FIRST_QUOTE in text and "changed nothing" in text for text in await told(deal))
 
 

@@ -6,18 +6,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot import words
+from adapters.failures import AdapterError, Failure
+from quotebot import letter_words, words
 from quotebot.execution import Executor
 from quotebot.slack import reads
 from quotebot.slack.listing import ListRequest
 from quotebot.slack.reads import ANSWER_CHARACTERS_MAX, Reads
+from quotebot.slack.trails import AuditRequest, OpsRequest, for_operators
 from quotebot.slack.verbs import ChangeRequest, CompareRequest, ExplainRequest, RefRequest, SimulateRequest, parse
+from tests.quotebot.deeds import Round
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 
 if TYPE_CHECKING:
     from quotebot.slack.verbs import Read
 
 QUOTE = "Q-2026-0001"
+READ = RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest | AuditRequest | OpsRequest
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ async def revised(bench: Bench, executor: Executor) -> Bench:
 async def said(bench: Bench, text: str, *, user: str = "U0REP", team: str = "T0HOME") -> str:
     """Ask; nothing may be recorded for it."""
     asked = parse(text, "C0SALES", RULES.catalogue)
-    assert isinstance(asked, RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest), asked
+    assert isinstance(asked, READ), asked
     return await answered(bench, asked, user=user, team=team)
 
 
@@ -139,3 +143,39 @@ async def test_a_ref_tells_its_own_author_what_became_of_the_command(bench: Benc
     for user, team in (("U0CFO", "T0HOME"), ("U0REP", "T0AWAY")):
         assert await said(bench, f"status {ref}", user=user, team=team) == words.unknown_ref(ref)
     assert await said(bench, "status c-00000000") == words.unknown_ref("c-00000000")
+
+
+async def test_the_audit_says_who_did_what_to_a_quote_and_where_the_rest_is(revised: Bench) -> None:
+    trail = await said(revised, f"audit {QUOTE}")
+    head, *events, rest = trail.splitlines()
+    assert head == "*Q-2026-0001 v2*"
+    assert [event.split(" · ")[1:3] for event in events] == [
+        ["`quote.created`", "<@U0REP>"],
+        ["`quote.revised`", "<@U0REP>"],
+    ]
+    assert events[0].startswith("• 21 Nov 2026 10:31 UTC · ")
+    assert rest.endswith(f"`quotebot audit show {QUOTE}` at a terminal.")
+    assert await said(revised, f"audit {QUOTE}", team="T0OTHER") == words.unknown_quote(QUOTE)
+
+
+async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: Bench) -> None:
+    round_ = Round(bench)
+    for number in range(12):
+        await round_.owe("crm.create", f"{number:02}")
+        round_.performer.sends.append(AdapterError(Failure.VALIDATION, "no", f"Field <{number}> is wrong."))
+    while await round_.step():
+        pass
+    await bench.ledger.pause("crm", "U0OPERATOR", "a <week> of repairs")
+    assert await answered(bench, OpsRequest(), user="U0REP") == letter_words.not_operator()
+    told = await for_operators(bench.ledger, "U0OPERATOR", ("U0OPERATOR",))
+    head, *letters, held, rest = told.splitlines()
+    assert head == "*The newest 10 dead letters wait*"
+    assert len(letters) == 10
+    assert letters[0].endswith("crm.create (validation): Field &lt;11&gt; is wrong (no).")
+    assert held.endswith(" UTC: a &lt;week&gt; of repairs (`quotebot resume crm`)")
+    assert "`quotebot dead list`" in rest
+
+
+async def test_where_nothing_waits_operators_are_told_that(bench: Bench) -> None:
+    told = (await for_operators(bench.ledger, "U0OPERATOR", ("U0OPERATOR",))).splitlines()
+    assert told[:2] == ["*No dead letter waits*", "No class of work is held."]

@@ -26,6 +26,7 @@ from quotebot.lifecycle_commands import (
 )
 from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, HelpRequest, StatusRequest
 from quotebot.slack.listing import OPEN, ListRequest
+from quotebot.slack.trails import AuditRequest, OpsRequest
 from quotebot.slack.verbs import VERBS, ChangeRequest, CompareRequest, ExplainRequest, SimulateRequest, parse
 from tests.quotebot.slack.quote_examples import CATALOGUE
 
@@ -36,6 +37,7 @@ Q = "Q-2026-0042"
 CHANGES = Changes(
     (LineChange("set", "pro", 1_200), LineChange("add", "sso", 1_500), LineChange("remove", "support")), 24, Decimal("12.5")
 )
+ADDED = Changes((LineChange("add", "pro", 10), LineChange("add", "sso", 1_500)))
 REQUEST = PriceRequest((LineRequest("pro", 10),), 12, Decimal(0))
 
 
@@ -73,6 +75,15 @@ MEANINGS: dict[str, Any] = {
     f"revise {Q}: 1,200 pro, add 1,500 sso, remove support; term 24m; discount 12.5%": change(ReviseQuote(CHANGES)),
     f"edit {Q}: set 1200 Pro Plan, +1500 sso, without premium support; discount 12.5 %; term 2y": change(ReviseQuote(CHANGES)),
     f"revise {Q} v2: discount 0%": change(ReviseQuote(Changes(discount_percent=Decimal(0))), 2),
+    f"add-line {Q}: 10 pro, 1,500 sso": change(
+        ReviseQuote(Changes((LineChange("add", "pro", 10), LineChange("add", "sso", 1_500))))
+    ),
+    f"addline {Q} v2 5 pro": change(ReviseQuote(Changes((LineChange("add", "pro", 5),))), 2),
+    f"discount {Q}: 12.5%": change(ReviseQuote(Changes(discount_percent=Decimal("12.5")))),
+    f"discount {Q} v3 0": change(ReviseQuote(Changes(discount_percent=Decimal(0))), 3),
+    f"audit {Q}": AuditRequest(Q),
+    f"history {Q}": AuditRequest(Q),
+    "ops": OpsRequest(),
     f"revise {Q} to: 10 pro": change(ReviseQuote(request=REQUEST)),
     f"clone {Q}": CloneQuote(Q, "C0SALES"),
     f"copy {Q} v2 for Beta: Ltd": CloneQuote(Q, "C0SALES", 2, "Beta: Ltd"),
@@ -111,7 +122,7 @@ def test_a_creation_is_read_as_before() -> None:
 def test_every_verb_but_help_and_list_without_more_says_what_is_missing() -> None:
     said = {verb: read(verb) for verb in VERBS}
     assert {verb for verb, meaning in said.items() if not isinstance(meaning, GrammarProblem)} == {
-        *("help", "list", "ls"),
+        *("help", "list", "ls", "ops"),
         *("delegate", "ooo"),
         *("new", "start", "create"),  # a form asks
     }
@@ -142,6 +153,14 @@ PROBLEMS: dict[str, str] = {
     f"revise {Q}: discount soon; term later": "the term",
     f"revise {Q}: term 12m; term 24m": "term is there twice",
     f"revise {Q} to: 5 prro": "did you mean pro?",
+    f"add-line {Q}": "it says nothing to change",
+    f"add-line {Q}: remove sso": "it only adds lines",
+    f"add-line {Q}: 5 sso; discount 5%": "it only adds lines",
+    f"add-line {Q}: 5 prro": "did you mean pro?",
+    f"discount {Q}": "the discount",
+    f"discount {Q}: soon": "the discount",
+    f"audit {Q} v1": f"Type `/quote audit {Q}`",
+    "ops now": 'I do not understand "now" after ops',
     f"clone {Q} Beta": 'I do not understand "Beta"',
     f"clone {Q} for": 'I do not understand "for"',
     f"clone {Q} for {'x' * 101}": "longer than 100 characters",

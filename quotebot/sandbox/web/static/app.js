@@ -148,6 +148,7 @@ function Page({ state, linked }) {
     if (!answer.request_id && answer.error) notify({ user: me, channel: body.channel, thread_ts: body.thread_ts ?? null }, undelivered(answer));
   }
   function composerFor(threadTs) {
+    if (channel.isArchived) return html`<p class="banner" data-testid="archived">#${channel.name} is archived: it can be read, and nobody writes here any more.</p>`;
     const place = { user: me, channel: channel.id, thread_ts: threadTs ?? null };
     const key = `${me} ${channel.id} ${threadTs ?? ""}`;
     const onSlash = (command, text) => {
