@@ -29,6 +29,7 @@ from quotebot.directory import Directory
 from quotebot.dispatch import Dispatcher
 from quotebot.execution import Executor
 from quotebot.follow_ups import follow_ups
+from quotebot.forgetting import Keeping, forget
 from quotebot.housekeeping import LEASES_PER_LIFE, Housekeeper, Job
 from quotebot.jobs import jobs as scheduled_jobs
 from quotebot.metrics import PAGE_SECONDS, Metrics, page_path, write_page
@@ -237,10 +238,12 @@ class Workers:
 
 def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: ArtefactSweep) -> list[Job]:
     """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
+    keeping = Keeping(settings.model_keep_days, settings.reconcile_keep_days)
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
         Job("letter_cards", RETENTION_SECONDS, lambda: forget_cards(ledger), RETENTION_SECONDS),
         Job("retention", RETENTION_SECONDS, lambda: purge(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
+        Job("forgetting", RETENTION_SECONDS, lambda: forget(ledger, keeping), RETENTION_SECONDS),
         Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
         Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(settings.ledger_path), INTEGRITY_FIRST_SECONDS),
         Job("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),

@@ -263,7 +263,8 @@ class Decider:
         if isinstance(payload, SubmitQuote):
             requests = store.approval_count(tx, quote.quote_id, quote.version)
             earlier = approval_store.last_decided(tx, quote.quote_id)
-            return approvals.submit(asked, quote, root, requests, self._rules, earlier=earlier, delegations=away)
+            today = approval_store.requested_today(tx, asked.actor, asked.received_at) if self._rules.summaries_per_day else 0
+            return approvals.submit(asked, quote, root, requests, self._rules, earlier=earlier, delegations=away, asked_today=today)
         if isinstance(payload, DecideApproval):
             return approvals.decide(asked, payload, quote, root, self._rules, delegations=away)
         return escalation.follow_up(asked, payload, quote, root, self._rules, delegations=away)
