@@ -31,6 +31,7 @@ from quotebot.follow_ups import follow_ups
 from quotebot.forgetting import forget
 from quotebot.housekeeping import LEASES_PER_LIFE, Housekeeper, Job
 from quotebot.jobs import jobs as scheduled_jobs
+from quotebot.keeping import Keeping, let_go
 from quotebot.metrics import PAGE_SECONDS, Metrics, page_path, write_page
 from quotebot.opening import load_rules, matrix, open_audit, open_database
 from quotebot.outside import Outside, build_performer, connect_outside
@@ -237,9 +238,11 @@ class Workers:
 
 def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: ArtefactSweep) -> list[Job]:
     """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
+    keeping = Keeping(settings.model_keep_days, settings.reconcile_keep_days)
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
         Job("retention", RETENTION_SECONDS, lambda: forget(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
+        Job("keeping", RETENTION_SECONDS, lambda: let_go(ledger, keeping), RETENTION_SECONDS),
         Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
         Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(settings.ledger_path), INTEGRITY_FIRST_SECONDS),
         Job("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),

@@ -269,8 +269,17 @@ class Decider:
             requests = store.approval_count(tx, quote.quote_id, quote.version)
             earlier = approval_store.last_decided(tx, quote.quote_id)
             generation = generations.current(tx)
+            today = approval_store.requested_today(tx, asked.actor, asked.received_at) if self._rules.summaries_per_day else 0
             return approvals.submit(
-                asked, quote, root, requests, self._rules, generation=generation, earlier=earlier, delegations=away
+                asked,
+                quote,
+                root,
+                requests,
+                self._rules,
+                generation=generation,
+                earlier=earlier,
+                delegations=away,
+                asked_today=today,
             )
         if isinstance(payload, DecideApproval):
             return approvals.decide(asked, payload, quote, root, self._rules, delegations=away)

@@ -191,6 +191,9 @@ class Settings(BaseSettings):
     llm_readings_per_day: Annotated[int, Field(ge=1, le=10_000)] = Field(
         50, description="How many messages of one person the model reads in a day (UTC); after that fixed rules read them"
     )
+    llm_summaries_per_day: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        50, description="How many of one person's requests for approval the model sums up in a day (UTC); 0: none"
+    )
     llm_keep_text: bool = Field(
         default=False,
         description="Whether the log of calls keeps what was sent and answered; without it only their hashes are kept",
@@ -261,6 +264,12 @@ class Settings(BaseSettings):
         24, description="Hours between two backups by the bot; 0: it makes none"
     )
     backup_keep: Annotated[int, Field(ge=1, le=1000)] = Field(7, description="How many backups are kept there")
+    model_keep_days: Annotated[int, Field(ge=2, le=3650)] = Field(
+        90, description="How many days the log of calls to the model, what it read and what it said for approvers are kept"
+    )
+    reconcile_keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
+        400, description="How many days a settled row of the reconcile queue is kept; an open one always is"
+    )
     retry: Annotated[dict[str, RetryOverride], BeforeValidator(_retry_overrides), BeforeValidator(_from_text)] = Field(
         default_factory=dict,
         description='What differs from the retry matrix, by class: {"crm.create": {"retries": 8, "cap_seconds": 120}}',

@@ -44,10 +44,12 @@ def submit(
     generation: int = 1,
     earlier: Earlier | None = None,
     delegations: tuple[Delegation, ...] = (),
+    asked_today: int = 0,
 ) -> Decision:
     """Ask for the approval the policy wants, unless it needs nobody, or an earlier decision still holds. `requests`: earlier ones.
 
-    `earlier` is what people last decided about the quote, with the price they saw; `generation` is the ledger's.
+    `earlier` is what people last decided about the quote, with the price they saw; `generation` is the ledger's; `asked_today`
+    is how often this person asked for approval since midnight, UTC: a model sums up so many of their requests and no more.
     """
     if refusal := foreign(asked, quote) or seen_another_version(asked, quote):
         return refusal
@@ -77,7 +79,7 @@ def submit(
         (
             effects.card(quote.quote_id, root),
             effects.notice(quote.quote_id, root, text),
-            *((effects.summarize(quote.quote_id, quote.version),) if rules.readings_per_day else ()),
+            *((effects.summarize(quote.quote_id, quote.version),) if asked_today < rules.summaries_per_day else ()),
         ),
         (submitted, AuditEvent("approval.requested", quote.quote_id, after=approval_facts(after))),
     )

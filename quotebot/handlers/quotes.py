@@ -77,6 +77,7 @@ class Rules:
     valid_days: int = 30
     operators: tuple[str, ...] = ()  # Slack user ids of those who may work dead letters
     readings_per_day: int = 0  # how many messages of one person a model may read in a day; 0: there is no model
+    summaries_per_day: int = 0  # how many of one person's requests for approval it may sum up in a day
 
     @property
     def catalogue(self) -> Catalogue:

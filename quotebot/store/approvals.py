@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from quotebot.domain import pricing as pricing_rules
 from quotebot.domain.people import Delegation
 from quotebot.domain.quotes import Approval, ApprovalState
+from quotebot.domain.schedule import DAY_MS
 from quotebot.domain.slots import Slot, SlotState
 
 if TYPE_CHECKING:
@@ -26,6 +27,14 @@ def last_decided(tx: Tx, quote_id: str) -> tuple[Approval, Pricing] | None:
     """Return what people last decided about any version of the quote, and the price they saw; None when they never did."""
     row = tx.one("last_decided_approval", quote_id=quote_id)
     return None if row is None else (_approval(tx, row), pricing_rules.from_canonical(json.loads(row["pricing"])))
+
+
+def requested_today(tx: Tx, user: str, now: int) -> int:
+    """Count one person's requests for approval since midnight, UTC."""
+    row = tx.one("approvals_requested_today", user=user, since=now - now % DAY_MS)
+    assert row is not None  # noqa: S101 -- a count always answers
+    found: int = row["asked"]
+    return found
 
 
 def insert(tx: Tx, approval: Approval) -> None:

@@ -508,3 +508,30 @@ SELECT * FROM crm_conflicts WHERE id < :before AND (state = 'open' OR :everythin
 UPDATE crm_conflicts SET state = :state, decided_by = :decided_by, decided_at = :now, reason = :reason
 WHERE id = :id AND state = 'open'
 RETURNING id;
+-- ------------------------------------------------------------------------------------------------------- forgetting
+
+-- name: approvals_requested_today
+SELECT count(*) AS asked FROM approvals WHERE requested_by = :user AND requested_at >= :since;
+
+-- name: forget_readings
+DELETE FROM readings WHERE operation_key IN (
+  SELECT operation_key FROM readings WHERE answered_by IS NOT NULL AND answered_at < :before ORDER BY answered_at LIMIT :limit)
+RETURNING operation_key;
+
+-- name: forget_model_calls
+DELETE FROM model_calls WHERE id IN (SELECT id FROM model_calls WHERE called_at < :before ORDER BY called_at LIMIT :limit)
+RETURNING id;
+
+-- name: forget_summaries
+-- What approvers may still look at stays.
+DELETE FROM quote_summaries WHERE (quote_id, version) IN (
+  SELECT s.quote_id, s.version FROM quote_summaries AS s
+  WHERE s.written_at < :before AND NOT EXISTS (
+    SELECT 1 FROM approvals AS a WHERE a.quote_id = s.quote_id AND a.quote_version = s.version AND a.state = 'pending')
+  ORDER BY s.written_at LIMIT :limit)
+RETURNING quote_id;
+
+-- name: forget_conflicts
+DELETE FROM crm_conflicts WHERE id IN (
+  SELECT id FROM crm_conflicts WHERE state <> 'open' AND decided_at < :before ORDER BY decided_at LIMIT :limit)
+RETURNING id;

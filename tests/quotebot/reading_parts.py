@@ -177,7 +177,7 @@ async def desk_at(
             model = Model(llm, log)
         unused: Any = None  # nothing is sent to Slack here
         adapters = Adapters(slack=unused, pdf=unused, artefacts=unused, salesforce=None, model=model)
-        rules: Rules = replace(RULES, readings_per_day=per_day)
+        rules: Rules = replace(RULES, readings_per_day=per_day, summaries_per_day=per_day)
         performer = QuotePerformer(bench.ledger, adapters, rules, Seller("Seller", ()), settle_delay_seconds=1)
         lines = Matrix({name: POLICIES[name] for name in (effects.EXTRACT, effects.SUMMARIZE, "default")})
         dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, lines, settle_delay_seconds=1)
