@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -32,6 +36,17 @@ def service(checkout: Path) -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def dockerfile(checkout: Path) -> str:
     return (checkout / "docs/deploy/Dockerfile").read_text("utf-8").replace("\\\n", " ")
+
+
+class Healthy(BaseHTTPRequestHandler):
+    """A bot that answers, once."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/healthz" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        return
 
 
 def value(service: list[tuple[str, str]], name: str) -> str:
@@ -99,6 +114,38 @@ def test_what_the_image_copies_is_there_and_nothing_else_is_sent_to_its_build(do
     }
     assert copied == let_in
     assert [name for name in copied if not (checkout / name).exists()] == []
+
+
+def test_the_image_holds_no_secret_and_asks_for_none_at_its_build(dockerfile: str) -> None:
+    assert {name for name in SECRETS if name in dockerfile} == set()
+    assert re.findall(r"^(ARG|ADD)\b|--mount|curl|wget", dockerfile, re.MULTILINE) == []
+
+
+def test_what_the_image_copies_is_enough_to_build_the_wheel_it_installs(dockerfile: str, checkout: Path, tmp_path: Path) -> None:
+    for line in re.findall(r"^COPY (?!--from)(.+)$", dockerfile, re.MULTILINE):
+        *sources, target = line.split()
+        for source in sources:
+            if (checkout / source).is_dir():
+                shutil.copytree(checkout / source, tmp_path / target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(checkout / source, tmp_path / target)
+    asked = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", "dist"]
+    subprocess.run(asked, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    assert [path.name.partition("-")[0] for path in (tmp_path / "dist").iterdir()] == ["quotebot"]
+
+
+def test_the_health_check_says_whether_the_bot_answers_where_the_image_lets_it(dockerfile: str) -> None:
+    (_, program) = json.loads(re.findall(r"^HEALTHCHECK .*CMD \[\"python\", (.+)\]$", dockerfile, re.MULTILINE)[0].join("[]"))
+    (port,) = set(re.findall(r"QUOTEBOT_HEALTH_PORT=(\d+)", dockerfile))
+    assert f"http://127.0.0.1:{port}/healthz" in program
+    with HTTPServer(("127.0.0.1", 0), Healthy) as server:
+        serving = threading.Thread(target=server.handle_request)
+        serving.start()
+        checked = program.replace(port, str(server.server_address[1]))
+        statuses = [subprocess.run([sys.executable, "-c", checked], check=False, capture_output=True, timeout=60).returncode]
+        serving.join()
+    statuses.append(subprocess.run([sys.executable, "-c", checked], check=False, capture_output=True, timeout=60).returncode)
+    assert statuses == [0, 1]  # 1 is what a container engine takes for unhealthy
 
 
 def test_the_composition_keeps_the_bot_read_only_without_rights_and_its_secrets_in_files(checkout: Path) -> None:

@@ -17,5 +17,8 @@ def with_our_code() -> dict[str, str]:
 
 
 def our_name() -> str:
-    """Return what people type to run us: the installed command, or the script of the checkout."""
-    return "quotebot" if Path(sys.argv[0]).stem == "quotebot" else "./run"
+    """Return what people type to run us from where they stand: the installed command, or the script of the checkout."""
+    script = Path(__file__).resolve().parent.parent.parent / "run"
+    if Path(sys.argv[0]).stem == "quotebot" or not script.is_file():
+        return "quotebot"
+    return "./run" if Path.cwd() == script.parent else str(script)

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 from cyclopts import App, Parameter
 
 from quotebot.cli import exits
+from quotebot.cli.children import our_name
 from quotebot.cli.tables import print_table
 
 app = App(name="config", help="See what is configured.")
@@ -20,12 +21,15 @@ Then connect it to Slack (docs/setup.md says the same with more words):
 1. api.slack.com/apps, Create New App, From a manifest, your workspace; paste this file: {manifest}
 2. Install to Workspace; copy the Bot User OAuth Token (xoxb-...).
 3. Basic Information, App-Level Tokens: generate one with the scope connections:write; copy it (xapp-...).
-4. Put both into a file .env that only you can read (chmod 600 .env):
+4. Put both into a file .env in {folder} that only you can read (chmod 600 .env):
    SLACK_BOT_TOKEN=xoxb-...
    SLACK_APP_TOKEN=xapp-...
-5. See whether everything is in order: quotebot doctor
-6. Start it: quotebot run
-To try it without an account: quotebot sandbox"""
+5. Say in quotebot.toml who may approve: approvers = {{sales_manager = ["U012AB3CD"]}}. Slack shows a person's id in their
+   profile: Copy member ID. doctor names the roles that nobody holds yet.
+6. Settings are read where you stand, so from that folder: see whether everything is in order with {name} doctor,
+   start it with {name} run
+7. In Slack, where quotes are made: /invite @Quotebot, then /quote help
+To try it without an account: {name} sandbox"""
 
 
 @app.command
@@ -87,7 +91,7 @@ def init(folder: Path = Path()) -> int:
         exits.complain(f"{path.absolute()} is there already and was not changed. Choose another folder, or edit it.")
         return exits.CONFLICT
     print(f"{path.absolute()} was written; everything in it has its default.")
-    print(STEPS.format(manifest=_manifest()))
+    print(STEPS.format(manifest=_manifest(), folder=folder.absolute(), name=our_name()))
     return exits.OK
 
 

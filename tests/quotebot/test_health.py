@@ -14,11 +14,13 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from adapters.failures import AdapterError, Failure
 from ledger.database import Health
 from ledger.gates import Gate
 from quotebot.health import Vitals, reasons, serve_health
-from quotebot.metrics import Metrics
+from quotebot.metrics import COUNTERS, Metrics
 from quotebot.settings import ConfigurationError
+from tests.quotebot.deeds import Round
 from tests.rig import bot_in
 
 if TYPE_CHECKING:
@@ -108,11 +110,41 @@ def rules(checkout: Path) -> list[dict[str, Any]]:
     return found
 
 
-async def test_the_dashboard_and_the_alerts_ask_for_metrics_that_are_there(bench: Bench, checkout: Path) -> None:
+def expressions(checkout: Path) -> list[str]:
+    """Everything that the dashboard and the alerts ask for."""
     board = json.loads((checkout / "docs/monitoring/dashboard.json").read_text("utf-8"))
-    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]] + [
-        rule["expr"] for rule in rules(checkout)
-    ]
+    return [target["expr"] for panel in board["panels"] for target in panel["targets"]] + [rule["expr"] for rule in rules(checkout)]
+
+
+async def labels(bench: Bench) -> dict[str, set[str]]:
+    """The labels of every number, of a bot that has something of each to tell."""
+    deeds, metrics = Round(bench), Metrics()
+    await deeds.owe("crm.create")
+    deeds.performer.sends.append(AdapterError(Failure.VALIDATION, "no", "No."))
+    await deeds.step()
+    await deeds.owe("crm.create", "another")
+    await bench.ledger.pause("crm", "operator", "maintenance")
+    metrics.observe_ack("slash_commands", 0.001)
+    found = {f"quotebot_{name}_total": set(names) for name, _, names in COUNTERS.values()}
+    text = (await Vitals(bench.ledger, metrics, []).numbers()).decode()
+    for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
+        found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+async def test_the_dashboard_and_the_alerts_group_by_labels_that_the_metrics_have(bench: Bench, checkout: Path) -> None:
+    known, asked = await labels(bench), 0
+    for expression in expressions(checkout):
+        (name, *_) = re.findall(r"quotebot_\w+", expression) or [""]
+        grouped = {label.strip() for part in re.findall(r"by \(([^)]*)\)", expression) for label in part.split(",")}
+        chosen = set(re.findall(r"[{,](\w+)=", expression)) - {"job"}
+        assert (grouped | chosen) - known.get(name, set()) == set(), expression
+        asked += len(grouped | chosen)
+    assert asked > 15
+
+
+async def test_the_dashboard_and_the_alerts_ask_for_metrics_that_are_there(bench: Bench, checkout: Path) -> None:
+    asked = expressions(checkout)
     found = {name for expression in asked for name in re.findall(r"quotebot_\w+", expression)}
     assert len(found) > 15
     assert found - await names(bench) == set()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import stat
 import tomllib
@@ -32,6 +33,30 @@ def test_a_start_names_a_misspelt_assignment_beside_every_missing_token(command:
     assert done.returncode == 78
     assert "did you mean time_zone?" in done.stderr
     assert done.stderr.count("is missing: ") == 2
+
+
+def test_the_steps_that_init_prints_leave_doctor_no_trouble_with_the_settings(
+    command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = command("init", "new").stdout
+    for variable in ("SLACK_BOT_TOKEN", "SLACK_APP_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir("new")
+    tokens = re.findall(r"^   (SLACK_\w+_TOKEN=.*)$", told, re.MULTILINE)
+    Path(".env").write_text("\n".join(tokens).replace("...", "1-2-3"))
+    Path(".env").chmod(0o600)
+    (approvers,) = re.findall(r"(approvers = \{.*\})", told)
+    with Path("quotebot.toml").open("a") as file:
+        file.write(f"{approvers}\n")
+    done = command("doctor", "--offline", "--json", "--only", "settings", "--only", "secrets", "--only", "people")
+    checks = {each["id"]: each for each in json.loads(done.stdout)["checks"]}
+    assert {name: each["state"] for name, each in checks.items()} == {
+        "settings.readable": "ok",
+        "settings.tokens": "ok",
+        "secrets.private": "ok",
+        "people.approvers": "warning",  # of the roles above the one that is named
+    }
+    assert "sales_manager" not in checks["people.approvers"]["found"]
 
 
 def test_init_writes_a_file_for_its_owner_that_changes_nothing_and_never_writes_it_again(command: Run) -> None:
