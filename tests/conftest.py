@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,24 @@ if TYPE_CHECKING:
 # for the whole suite to be run before every change.
 settings.register_profile("quotebot", deadline=None, max_examples=60)
 settings.load_profile("quotebot")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Let each of several workers begin to import elsewhere: what one has compiled, assertions and all, the others find.
+
+    On a fresh checkout each of them would compile everything, at the same time and in the same order.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    root = Path(__file__).parents[1]
+    whole = [str(root / folder) for folder in session.config.getini("testpaths")]
+    if worker is None or [str(root / folder) for folder in session.config.args] != whole:
+        return
+    files = [file for folder in whole for file in sorted(Path(folder).rglob("test_*.py"))]
+    first = int(worker["workerid"].removeprefix("gw")) * len(files) // worker["workercount"]
+    for file in (*files[first:], *files[:first]):
+        with suppress(Exception, pytest.skip.Exception):  # the collection meets it again, and tells
+            import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
 @pytest.hookimpl(trylast=True)

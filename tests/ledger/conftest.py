@@ -10,7 +10,8 @@ from faults.wakeups import asleep_in
 from ledger.dead_letters import DeadLetters
 from ledger.ledger import Ledger
 from ledger.recovery import begin_epoch
-from tests.ledger.parts import AUDIT, Desk, ManualClock, open_database, open_shell
+from tests.fresh import lay
+from tests.ledger.parts import AUDIT, MIGRATIONS, Desk, ManualClock, open_database, open_shell
 
 if TYPE_CHECKING:
     import sqlite3
@@ -41,6 +42,7 @@ def nothing_sleeps_for_good(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 async def database(path: Path, clock: ManualClock) -> AsyncIterator[SqliteDatabase]:
+    lay(path, MIGRATIONS, clock.now_ms())
     opened = await open_database(path, clock)
     yield opened
     await opened.close()

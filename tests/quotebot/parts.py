@@ -22,8 +22,9 @@ from quotebot.commands import CreateQuote
 from quotebot.domain.policy_file import parse_policy
 from quotebot.domain.pricing import PriceRequest
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
-from quotebot.opening import open_database
+from quotebot.opening import open_database, schema_and_statements
 from quotebot.store import quotes as store
+from tests.fresh import lay
 from tests.quotebot.slack.quote_examples import GOLDEN, MORNING, RULESET
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class Bench:
 async def bench_at(path: Path) -> AsyncIterator[Bench]:
     """Make a ledger in a file and open it."""
     clock = ManualClock()
+    migrations, _ = schema_and_statements()
+    lay(path, tuple(migrations), clock.now_ms())
     audit = Audit(DOMAIN_EVENTS, load_keyring(path.parent))
     database = await open_database(path, audit, clock, bot=True)
     try:

@@ -1,0 +1,49 @@
+"""A ledger that no process has worked on yet, as a first start leaves it, without its hundred and fifty statements each time.
+
+For tests that begin on a ledger. What a first start itself does is tried by tests/ledger/engine and by the fault suites.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import secrets
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ledger.migrations import migrate
+from ledger.sqlite_file import APPLICATION_ID
+
+if TYPE_CHECKING:
+    from ledger.migrations import Migration
+
+_DRAWN: Final = re.compile(rb"ledger_id[0-9a-f]{8}")  # each ledger draws a name for itself
+
+
+def lay(path: Path, migrations: tuple[Migration, ...], now_ms: int) -> None:
+    """Put an empty ledger with this schema, made at `now_ms`, and with a name of its own, where no file is yet."""
+    if path.exists():
+        return
+    empty = _empty(migrations, now_ms)
+    named, times = _DRAWN.subn(b"ledger_id" + secrets.token_hex(4).encode(), empty)
+    assert times == 1
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(file, "wb") as ledger:
+        ledger.write(named)
+
+
+@functools.cache
+def _empty(migrations: tuple[Migration, ...], now_ms: int) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="quotebot-empty-") as folder:
+        path = Path(folder) / "ledger.db"
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA journal_mode = wal")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID:d}")
+            migrate(connection, migrations, now_ms)
+        return path.read_bytes()
