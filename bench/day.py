@@ -60,7 +60,7 @@ FAULTS: Final[tuple[dict[str, Any], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the bot's process, its renderer and its files hold at rest."""
+    """What the bot's two processes, its renderer and its files hold at rest."""
 
     commands: int
     seconds: float
@@ -213,14 +213,16 @@ class Day:
             while not told.exists() or not told.read_text("ascii"):  # noqa: ASYNC110 -- another process writes it
                 await asyncio.sleep(0.05)
         pid = self.process.pid
+        renderers = [child for child in _children(pid) if _renders(child)]
+        bot = [pid, *(child for child in _children(pid) if child not in renderers)]  # it, and the process in front of it
         wal = self.ledger.with_name("ledger.db-wal")
         return Held(
             commands=self.commands,
             seconds=time.monotonic() - self.began,
-            rss_mib=_status(pid, "VmRSS") / 1024,
-            renderer_mib=sum(_status(child, "VmRSS") for child in _children(pid)) / 1024,
-            threads=_status(pid, "Threads"),
-            descriptors=_descriptors(pid),
+            rss_mib=sum(_status(each, "VmRSS") for each in bot) / 1024,
+            renderer_mib=sum(_status(each, "VmRSS") for each in renderers) / 1024,
+            threads=sum(_status(each, "Threads") for each in bot),
+            descriptors=sum(_descriptors(each) for each in bot),
             tasks=int(told.read_text("ascii")),
             wal_mib=(wal.stat().st_size if wal.exists() else 0) / 2**20,
             ledger_mib=self.ledger.stat().st_size / 2**20,
@@ -331,6 +333,10 @@ def _children(pid: int) -> Iterator[int]:
     for thread in Path(f"/proc/{pid}/task").iterdir():
         for child in (thread / "children").read_text("ascii").split():
             yield int(child)
+
+
+def _renders(pid: int) -> bool:
+    return b"pdf_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def _line(held: Held) -> str:
