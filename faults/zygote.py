@@ -42,6 +42,7 @@ WARM: Final = (
     "quotebot.cli.root",
     "quotebot.cli.signals",
     "quotebot.app",
+    "quotebot.ingress",
     "slack_sdk.web.async_client",
     "adapters.slack",
     "adapters.salesforce",
