@@ -153,6 +153,16 @@ class Salesforce:
         trip = Trip(correlation_id, Target("write the quote", self.mapping.quote, quote.key, writes=True))
         return await self._calls.within_deadline(trip, self._create(quote, body, trip))
 
+    async def _with_opportunity(self, quote: SalesforceQuote, body: bytes, trip: Trip) -> bytes:
+        """Return the request again for a quote whose opportunity is there already: all versions share one."""
+        wanted = self.mapping.opportunity
+        if wanted is None:
+            return body
+        found = await self._read(wanted.sobject, wanted.key, checked_key(quote.opportunity_key), (), trip)
+        if found is None:
+            return body
+        return graph_body(quote, self._api_version, self.mapping, opportunity_id=found["Id"])
+
     async def find_quote(self, key: str, content_hash: str, *, correlation_id: str) -> SalesforceRecord | None:
         """Look for the quote of that key; None when it is absent. Raises AdapterError, CONFLICT when it holds another content."""
         trip = Trip(correlation_id, Target("read the quote", self.mapping.quote, checked_key(key)))
@@ -322,7 +332,8 @@ class Salesforce:
         return found
 
     async def _create(self, quote: SalesforceQuote, body: bytes, trip: Trip) -> SalesforceRecord:
-        request = RestRequest("POST", "composite/graph", trip.target, body)
+        content = await self._with_opportunity(quote, body, trip)
+        request = RestRequest("POST", "composite/graph", trip.target, content)
         answer = await self._calls.authorised(request, trip)
         try:
             result = read_graph(answer, quote, self.mapping)

@@ -14,7 +14,7 @@ from adapters.salesforce_graph import STATUS_AT_FIRST
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from adapters.salesforce_mapping import CrmMapping
+    from adapters.salesforce_mapping import CrmMapping, OpportunityMapping
 
 _TEXT: Final = frozenset({"string", "textarea", "picklist", "email", "url", "encryptedstring", "combobox"})
 _NUMBER: Final = frozenset({"double", "currency", "int", "percent", "long"})
@@ -35,6 +35,7 @@ _HELD: Final[Mapping[str, Wanted]] = MappingProxyType(
         "key": Wanted(frozenset({"string"}), "Text(255)", 255),
         "content_hash": Wanted(_TEXT, "Text(64)", 64),
         "name": Wanted(_TEXT, "Text(255)", 255),
+        "opportunity_name": Wanted(_TEXT, "Text(120)", 120),
         "account": Wanted(_TEXT, "Text(255)", 255),
         "version": Wanted(_NUMBER, "Number"),
         "currency": Wanted(_TEXT, "Text(3) or a picklist", 3),
@@ -101,7 +102,8 @@ def read_described(answer: object) -> Described:
 
 def objects_of(mapping: CrmMapping) -> tuple[str, ...]:
     """Return the objects the mapping names, each once, in the order they are written."""
-    return tuple(dict.fromkeys((mapping.quote, mapping.line, mapping.document, mapping.lookup)))
+    opportunity = () if mapping.opportunity is None else (mapping.opportunity.sobject,)
+    return tuple(dict.fromkeys((mapping.quote, mapping.line, mapping.document, mapping.lookup, *opportunity)))
 
 
 def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> tuple[Finding, ...]:
@@ -121,6 +123,8 @@ def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> 
             _document(looker, mapping)
         if name == mapping.lookup:
             looker.there(mapping.lookup_name)
+        if mapping.opportunity is not None and name == mapping.opportunity.sobject:
+            _opportunity(looker, mapping.opportunity)
         found += looker.found
     return tuple(found)
 
@@ -134,7 +138,10 @@ def _quote(looker: _Looker, mapping: CrmMapping) -> None:
     looker.written(status.field, "status", later=status.owner != "immutable_after_bind")
     words = status.words.values() if status.owner != "immutable_after_bind" else (status.words[STATUS_AT_FIRST],)
     looker.holds(status.field, dict.fromkeys(words))
-    looker.nothing_else_needed({mapping.quote_key, status.field, *mapping.quote_fields})
+    link = () if mapping.opportunity is None else (mapping.opportunity.link,)
+    for field in link:
+        looker.written(field, "parent")
+    looker.nothing_else_needed({mapping.quote_key, status.field, *mapping.quote_fields, *link})
 
 
 def _lines(looker: _Looker, mapping: CrmMapping) -> None:
@@ -144,6 +151,18 @@ def _lines(looker: _Looker, mapping: CrmMapping) -> None:
     for field, held in mapping.line_fields.items():
         looker.written(field, held)
     looker.nothing_else_needed({mapping.line_key, mapping.line_parent, *mapping.line_fields})
+
+
+def _opportunity(looker: _Looker, wanted: OpportunityMapping) -> None:
+    looker.makeable()
+    looker.key(wanted.key)
+    looker.written(wanted.amount, "total", later=True)
+    for field, held in wanted.fields.items():
+        looker.written(field, held)
+    for field, word in wanted.given.items():
+        if looker.there(field) is not None:
+            looker.holds(field, {word: None})
+    looker.nothing_else_needed({wanted.key, wanted.amount, *wanted.fields, *wanted.given})
 
 
 def _document(looker: _Looker, mapping: CrmMapping) -> None:

@@ -14,14 +14,16 @@ from typing import Any
 
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce_errors import Refusal
-from adapters.salesforce_mapping import CrmMapping, default_mapping
+from adapters.salesforce_mapping import CrmMapping, OpportunityMapping, default_mapping
 
-LINES_MAX = 499  # a graph holds 500 nodes, one of which is the quote itself
+NODES_MAX = 500  # of a graph: the quote, its lines, and the opportunity where one is wanted
+LINES_MAX = NODES_MAX - 1
 STATUS_AT_FIRST = "approved"  # a record is made when a version is approved
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,240}")  # fits a URL unescaped and leaves room for a line's suffix in 255 characters
 _QUOTE_NODE = "quote"
+_OPPORTUNITY_NODE = "opportunity"
 _SUCCESS = range(200, 300)
-_CUSTOMER_TEXT = frozenset({"name", "account"})  # of a quote: told by length only
+_CUSTOMER_TEXT = frozenset({"name", "account", "opportunity_name"})  # of a quote: told by length only
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class SalesforceQuote:
     """One immutable quote version. `key` is its identity in Salesforce ([A-Za-z0-9_-], at most 240 characters).
 
     `content_hash` covers our snapshot: the same key with another hash is a conflict. `currency` is ISO 4217, `expires_on` a date
-    (YYYY-MM-DD).
+    (YYYY-MM-DD). `opportunity_key` is the identity of the opportunity that all versions share, where the mapping wants one; an
+    older version (not `is_head`) never changes its amount.
     """
 
     key: str
@@ -55,6 +58,9 @@ class SalesforceQuote:
     content_hash: str
     expires_on: str
     lines: tuple[SalesforceLine, ...]
+    opportunity_key: str = ""
+    opportunity_name: str = ""
+    is_head: bool = True
 
 
 def checked_key(key: str) -> str:
@@ -68,17 +74,26 @@ def checked_key(key: str) -> str:
     )
 
 
-def graph_body(quote: SalesforceQuote, api_version: str, mapping: CrmMapping | None = None) -> bytes:
-    """Return the request body: the quote, then its lines. Raises AdapterError(VALIDATION) for what no graph can hold."""
+def graph_body(
+    quote: SalesforceQuote, api_version: str, mapping: CrmMapping | None = None, *, opportunity_id: str | None = None
+) -> bytes:
+    """Return the request body: the opportunity where the mapping wants one, the quote, then its lines.
+
+    `opportunity_id` names the opportunity that is there; without it one is made. Raises AdapterError(VALIDATION) for what no graph
+    can hold.
+    """
     checked_key(quote.key)
-    if len(quote.lines) > LINES_MAX:
-        size = f"Quote {quote.key} has {len(quote.lines)} lines; Salesforce takes {LINES_MAX} at once."
-        raise AdapterError(Failure.VALIDATION, "too_many_lines", f"{size} Nothing was sent. Split the quote.")
     mapping = mapping or default_mapping()
     root = f"/services/data/v{api_version}/sobjects"
-    nodes: list[dict[str, object]] = [
-        {"method": "POST", "url": f"{root}/{mapping.quote}/", "referenceId": _QUOTE_NODE, "body": _quote_body(quote, mapping)}
-    ]
+    nodes = _opportunity_nodes(quote, root, mapping, opportunity_id)
+    most = LINES_MAX - len(nodes)
+    if len(quote.lines) > most:
+        size = f"Quote {quote.key} has {len(quote.lines)} lines; Salesforce takes {most} at once."
+        raise AdapterError(Failure.VALIDATION, "too_many_lines", f"{size} Nothing was sent. Split the quote.")
+    body = _quote_body(quote, mapping)
+    if mapping.opportunity is not None:
+        body[mapping.opportunity.link] = opportunity_id or f"@{{{_OPPORTUNITY_NODE}.id}}"
+    nodes.append({"method": "POST", "url": f"{root}/{mapping.quote}/", "referenceId": _QUOTE_NODE, "body": body})
     for line in quote.lines:
         body = {
             mapping.line_parent: f"@{{{_QUOTE_NODE}.id}}",
@@ -87,6 +102,27 @@ def graph_body(quote: SalesforceQuote, api_version: str, mapping: CrmMapping | N
         }
         nodes.append({"method": "POST", "url": f"{root}/{mapping.line}/", "referenceId": f"line{line.position}", "body": body})
     return exact_json({"graphs": [{"graphId": "1", "compositeRequest": nodes}]}).encode()
+
+
+def _opportunity_nodes(
+    quote: SalesforceQuote, root: str, mapping: CrmMapping, opportunity_id: str | None
+) -> list[dict[str, object]]:
+    """Return the node that makes the opportunity, or gives the one that is there the amount of the newest version; or none."""
+    wanted = mapping.opportunity
+    if wanted is None:
+        return []
+    node: dict[str, object] = {"referenceId": _OPPORTUNITY_NODE}
+    if opportunity_id is None:
+        body = _opportunity_body(quote, wanted)
+        return [{"method": "POST", "url": f"{root}/{wanted.sobject}/", **node, "body": body}]
+    if not quote.is_head:
+        return []
+    return [{"method": "PATCH", "url": f"{root}/{wanted.sobject}/{opportunity_id}", **node, "body": {wanted.amount: quote.total}}]
+
+
+def _opportunity_body(quote: SalesforceQuote, wanted: OpportunityMapping) -> dict[str, object]:
+    key = {wanted.key: checked_key(quote.opportunity_key)}
+    return {**key, **_mapped(quote, wanted.fields), **wanted.given, wanted.amount: quote.total}
 
 
 def exact_json(value: object) -> str:
@@ -140,6 +176,9 @@ def _culprit(nodes: list[dict[str, Any]], quote: SalesforceQuote, mapping: CrmMa
         if refusal.code == "PROCESSING_HALTED":
             halted = refusal
             continue
+        wanted = mapping.opportunity
+        if wanted is not None and node.get("referenceId") == _OPPORTUNITY_NODE:
+            return GraphAnswer(None, refusal, wanted.sobject, _tellable(_opportunity_body(quote, wanted), wanted.fields))
         line = next((line for line in quote.lines if node.get("referenceId") == f"line{line.position}"), None)
         if line is None:
             held = {**mapping.quote_fields, mapping.quote_key: "key", mapping.status.field: "status"}
@@ -149,7 +188,10 @@ def _culprit(nodes: list[dict[str, Any]], quote: SalesforceQuote, mapping: CrmMa
 
 
 def _quote_id(nodes: list[dict[str, Any]], *, expected: int) -> str:
-    created = [node for node in nodes if node.get("httpStatusCode") in _SUCCESS]
+    own = [node for node in nodes if node.get("referenceId") != _OPPORTUNITY_NODE]
+    if any(node.get("httpStatusCode") not in _SUCCESS for node in nodes):
+        raise ValueError("a successful graph with a failed node")
+    created = [node for node in own if node.get("httpStatusCode") in _SUCCESS]
     if len(created) != expected:
         raise ValueError("a successful graph with missing nodes")
     for node in created:

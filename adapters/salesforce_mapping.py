@@ -17,6 +17,7 @@ Owner = Literal["crm_wins", "local_wins", "merge", "immutable_after_bind"]
 OWNERS: Final = ("crm_wins", "local_wins", "merge", "immutable_after_bind")
 STATUSES: Final = ("approved", "sent", "accepted", "lost", "cancelled", "expired", "superseded")
 QUOTE_ATTRIBUTES: Final = ("content_hash", "name", "account", "version", "currency", "total", "expires_on")
+OPPORTUNITY_ATTRIBUTES: Final = ("opportunity_name", "account", "currency", "expires_on")
 LINE_ATTRIBUTES: Final = ("sku", "name", "quantity", "months", "unit_price", "discount_percent", "net_amount", "position")
 NEEDED: Final = ("content_hash", "name", "version")  # without them a repeated write, or a stale one, could not be told
 SCHEMA: Final = 1
@@ -39,6 +40,21 @@ class StatusMapping:
 
 
 @dataclass(frozen=True, slots=True)
+class OpportunityMapping:
+    """The opportunity that is made with a quote's first record: `link` is the quote's field that names it.
+
+    `fields` and the constants of `given` are written once: whoever works on it owns them from then on. `amount` follows the quote.
+    """
+
+    sobject: str
+    key: str
+    link: str
+    amount: str
+    fields: Mapping[str, str]
+    given: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class CrmMapping:
     """The whole table. `quote_fields` and `line_fields` map the org's field to our attribute, in the order they are written."""
 
@@ -55,6 +71,7 @@ class CrmMapping:
     document_parent: str
     lookup: str
     lookup_name: str
+    opportunity: OpportunityMapping | None = None
 
     def field_of(self, attribute: str) -> str:
         """Return the quote's field that holds one of NEEDED."""
@@ -86,7 +103,7 @@ class _Reader:
     def read(self) -> CrmMapping:
         if self._content.get("schema") != SCHEMA:
             raise MappingFileError(f"schema must be {SCHEMA}")
-        known = {"schema", "quote", "line", "status", "document", "lookup"}
+        known = {"schema", "quote", "line", "status", "document", "lookup", "opportunity"}
         self._wrong += [f"{name}: there is no such part" for name in self._content if name not in known]
         mapping = CrmMapping(
             quote=self._name("quote", "object"),
@@ -102,10 +119,13 @@ class _Reader:
             document_parent=self._name("document", "parent"),
             lookup=self._name("lookup", "object"),
             lookup_name=self._name("lookup", "name"),
+            opportunity=self._opportunity() if "opportunity" in self._content else None,
         )
         for part, field in (("quote.fields", mapping.quote_key), ("quote.fields", mapping.status.field)):
             if field in mapping.quote_fields:
                 self._wrong.append(f"{part}: {field} is written already, as the key or the status")
+        if mapping.opportunity is not None and mapping.opportunity.link in mapping.quote_fields:
+            self._wrong.append(f"quote.fields: {mapping.opportunity.link} is written already, as the opportunity")
         if mapping.line_key in mapping.line_fields or mapping.line_parent in mapping.line_fields:
             self._wrong.append("line.fields: the key and the parent are written already")
         if self._wrong:
@@ -137,17 +157,36 @@ class _Reader:
         self._wrong += [f"{part}.fields: nothing holds {name}" for name in needed if name not in fields.values()]
         return MappingProxyType({str(name): str(held) for name, held in fields.items()})
 
+    def _opportunity(self) -> OpportunityMapping:
+        part = "opportunity"
+        fields = self._fields(part, OPPORTUNITY_ATTRIBUTES, ())
+        given = self._part(part).get("given", {})
+        usable = isinstance(given, dict) and all(_NAME.fullmatch(name) and _is_word(word) for name, word in given.items())
+        if not usable:
+            self._wrong.append(f"{part}.given must hold API names, each with the text to write")
+        found = OpportunityMapping(
+            sobject=self._name(part, "object"),
+            key=self._name(part, "key"),
+            link=self._name(part, "link"),
+            amount=self._name(part, "amount"),
+            fields=fields,
+            given=MappingProxyType(dict(given) if usable else {}),
+        )
+        written = [found.key, found.amount, *found.fields, *found.given]
+        self._wrong += [f"{part}: {name} is written twice" for name in dict.fromkeys(written) if written.count(name) > 1]
+        return found
+
     def _status(self) -> StatusMapping:
         part = self._part("status")
         owner = part.get("owner")
         if owner not in OWNERS:
             self._wrong.append(f"status.owner must be one of {', '.join(OWNERS)}")
         words = {name: part.get(name) for name in STATUSES}
-        self._wrong += [
-            f"status.{name} must be one of the field's values"
-            for name, word in words.items()
-            if not isinstance(word, str) or not 0 < len(word) <= _WORD_CHARACTERS_MAX
-        ]
+        self._wrong += [f"status.{name} must be one of the field's values" for name, word in words.items() if not _is_word(word)]
         return StatusMapping(
             self._name("status", "field"), cast("Owner", owner), MappingProxyType({name: str(word) for name, word in words.items()})
         )
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _WORD_CHARACTERS_MAX

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 LOOK_BACK_SECONDS: Final = 60  # the other side's clock may differ from ours
 TICKET, UPLOADED = "ticket", "uploaded"  # durable steps of an upload
+OPPORTUNITY_NAME_MAX: Final = 120  # as long as Salesforce takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,4 +398,7 @@ def _crm_quote(quote: Quote, ledger_id: str) -> SalesforceQuote:
             )
             for line in quote.pricing.lines
         ),
+        opportunity_key=f"{ledger_id}_{quote.quote_id}",
+        opportunity_name=f"{quote.quote_id} {quote.account}"[:OPPORTUNITY_NAME_MAX],
+        is_head=not quote.superseded,
     )

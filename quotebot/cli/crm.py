@@ -189,7 +189,16 @@ def fields(*, json_output: Annotated[bool, Parameter(name="--json", negative="")
 def _rows(mapping: CrmMapping) -> list[tuple[str, str, str, str]]:
     once, status = "once, with the record", mapping.status
     words = ", ".join(f"{name}: {word}" for name, word in status.words.items())
+    wanted = mapping.opportunity
+    opportunity = [] if wanted is None else [
+        (wanted.sobject, wanted.key, "our key", once),
+        *((wanted.sobject, field, held, once) for field, held in wanted.fields.items()),
+        *((wanted.sobject, field, f"the word {word}", once) for field, word in wanted.given.items()),
+        (wanted.sobject, wanted.amount, "total", "with the record of each version"),
+        (mapping.quote, wanted.link, "its opportunity", once),
+    ]  # fmt: skip
     return [
+        *opportunity,
         (mapping.quote, mapping.quote_key, "our key", once),
         *((mapping.quote, field, held, once) for field, held in mapping.quote_fields.items()),
         (mapping.quote, status.field, f"status ({words})", f"as the quote goes on ({status.owner})"),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from adapters.salesforce_mapping import CrmMapping
+
 GRAPH = "composite/graph"
 LOGIN = "oauth2/token"
 
@@ -34,7 +36,7 @@ class World:
 
     @asynccontextmanager
     async def client(
-        self, *, timeout_seconds: float = 5.0, secret: str | None = None, threads: int = 4
+        self, *, timeout_seconds: float = 5.0, secret: str | None = None, threads: int = 4, mapping: CrmMapping | None = None
     ) -> AsyncIterator[Salesforce]:
         environment = self.service.environment()
         client = Salesforce(
@@ -44,6 +46,7 @@ class World:
             ca_file=environment["SALESFORCE_CA_FILE"],
             timeout_seconds=timeout_seconds,
             threads=threads,
+            mapping=mapping,
         )
         try:
             yield client
