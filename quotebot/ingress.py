@@ -188,29 +188,16 @@ class _Tally:
 
 async def _serve(settings: Settings, end: socket.socket) -> None:
     wire = await Wire.over(end)
-    heard = await wire.hear()
-    if heard is None:  # the bot ended before it was ready
-        return
     async with contextlib.AsyncExitStack() as stack:
-        ports = Ports()
-        database = await open_database(
-            settings.ledger_path, open_audit(settings), ports.clock, bot=False, may_migrate=False, keeps_room=True
-        )
-        stack.push_async_callback(database.close)
-        ledger = Ledger(
-            database,
-            ports.clock,
-            open_audit(settings),
-            lease_seconds=settings.lease_seconds,
-            pin=store.head_version,
-            on_reserved=lambda: wire.tell(RESERVED),
-        )
-        stack.push_async_callback(ledger.noted)
-        outside = await connect_outside(stack, settings)
+        outside, rules = await connect_outside(stack, settings), load_rules(settings)  # meanwhile the bot recovers
+        heard = await wire.hear()
+        if heard is None:  # the bot ended before it was ready
+            return
+        ports, tally = Ports(), _Tally()
+        ledger = await _open_ledger(stack, settings, ports, on_reserved=lambda: wire.tell(RESERVED))
         performer = build_performer(settings, ledger, outside.adapters)
-        tally = _Tally()
         precedence = Precedence(ports.clock, changed=lambda busy: wire.tell(BUSY, busy))
-        front = Front(ledger, outside, load_rules(settings), performer, tally, precedence)
+        front = Front(ledger, outside, rules, performer, tally, precedence)
         receiver = receiver_of(front, settings, Identity(**heard[1]), clock=ports.clock, draw=ports.draw)
         working = [asyncio.create_task(work) for work in (receiver.run(), _look_after(ledger, receiver, tally, wire))]
         hearing = asyncio.create_task(wire.hear())
@@ -226,6 +213,20 @@ async def _serve(settings: Settings, end: socket.socket) -> None:
         tally.tell(wire)
         _say_why(wire, ends)
     await wire.close()
+
+
+async def _open_ledger(
+    stack: contextlib.AsyncExitStack, settings: Settings, ports: Ports, on_reserved: Callable[[], object]
+) -> Ledger:
+    """Open the ledger beside the bot's own: to reserve and to read, with a part in the room that is kept for a full disk."""
+    audit = open_audit(settings)
+    database = await open_database(settings.ledger_path, audit, ports.clock, bot=False, may_migrate=False, keeps_room=True)
+    stack.push_async_callback(database.close)
+    ledger = Ledger(
+        database, ports.clock, audit, lease_seconds=settings.lease_seconds, pin=store.head_version, on_reserved=on_reserved
+    )
+    stack.push_async_callback(ledger.noted)
+    return ledger
 
 
 def _say_why(wire: Wire, ends: list[BaseException | None]) -> None:
