@@ -1,7 +1,7 @@
 """Whether what is installed has a hole that is known, and under which licences it comes.
 
-    ./run audit                asks OSV about every package of both locks, by pip-audit; needs the network
-    ./run audit --licences     prints name, version and licence of every package that the product brings
+    ./run advisories             asks OSV about every package of both locks, by pip-audit; needs the network
+    ./run advisories --licences     prints name, version and licence of every package that the product brings
 
 Exit status 1: a known hole, or a licence that nobody has looked at; 69: the service could not be asked, and nothing is known.
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.audit import LOCKS, UNAVAILABLE, Package, audit, licences, locked
+from tests.advisories import LOCKS, UNAVAILABLE, Package, audit, licences, locked
 
 if TYPE_CHECKING:
     from pathlib import Path
