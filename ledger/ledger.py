@@ -187,8 +187,10 @@ class Ledger:
         self.operations_changed.set()
         return done
 
-    async def retry_operation(self, operation: Operation, trouble: Trouble, delay_ms: int) -> None:
-        """Put a failed operation back for a later attempt."""
+    async def retry_operation(
+        self, operation: Operation, trouble: Trouble, delay_ms: int, effects: Sequence[EffectIntent] = ()
+    ) -> None:
+        """Put a failed operation back for a later attempt; `effects` tell people so, in the same transaction."""
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> bool:
@@ -216,10 +218,12 @@ class Ledger:
                 recovery_action="retry",
                 after={"next_attempt_at": row["next_attempt_at"], "error": trouble.error},
             )
+            self.owe_for(tx, now, operation, effects, first=ANSWERS_PER_BURIAL // 2 + row["attempts"])
             return True
 
         if await self.database.write("retry_operation", work):  # who comes late knows nothing of the row as it is now
             self.suspects.clear(operation)
+        self.effects_changed.set()
         self.operations_changed.set()
 
     async def shelve_operation(self, operation: Operation, reason: str, retry_ms: int) -> None:
@@ -288,13 +292,16 @@ class Ledger:
         )
         return True
 
-    def owe_for(self, tx: Tx, now: int, operation: Operation, intents: Sequence[EffectIntent]) -> None:
-        """Owe what a buried operation's person is told, inside an open transaction; each burial has keys of its own."""
+    def owe_for(self, tx: Tx, now: int, operation: Operation, intents: Sequence[EffectIntent], *, first: int = 0) -> None:
+        """Owe what people are told of an operation that did not come to its end, inside an open transaction.
+
+        Each burial has keys of its own; `first` keeps apart what is told before it.
+        """
         cause = Cause(
             operation.id,
             operation.operation_key,
             operation.correlation_id,
-            first_ordinal=operation.cycle * ANSWERS_PER_BURIAL,
+            first_ordinal=operation.cycle * ANSWERS_PER_BURIAL + first,
         )
         for owed in owe(tx, self.audit, now, cause, intents):
             self.audit.of_operation(tx, now, "effect.owed", operation, actor=QUOTEBOT, after=owed)

@@ -133,6 +133,12 @@ SET state = 'reserved', cycle = cycle + 1, claims = 0, attempts = 0, category = 
 WHERE id = :id AND state = 'failed_terminal' AND cycle = :cycle
 RETURNING *;
 
+-- name: operations_to_retry
+-- Of one lane, what waits for another try.
+SELECT correlation_id, action_kind, next_attempt_at FROM operations
+WHERE lane = :lane AND finished_at IS NULL AND aggregate_id <> 'new' AND state = 'failed_retryable'
+ORDER BY id;
+
 -- name: operations_in_progress
 SELECT * FROM operations WHERE state = 'in_progress' ORDER BY +id; -- +: by the index of the few, not through all rows
 

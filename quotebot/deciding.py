@@ -94,7 +94,9 @@ class Decider:
         Operators are shown what became of a command that they put back to work.
         """
         outcome = self._outcome_of(tx, operation)
-        return replace(outcome, effects=(*outcome.effects, *letter_drawn(tx, operation)))
+        drawn = any(owed.effect_class == effects.CARD and owed.aggregate_id == operation.aggregate_id for owed in outcome.effects)
+        again = () if drawn or not operation.attempts else standing_drawn(tx, operation)
+        return replace(outcome, effects=(*outcome.effects, *again, *letter_drawn(tx, operation)))
 
     def _outcome_of(self, tx: Tx, operation: Operation) -> Outcome:
         self._rules = replace(self._rules, ruleset=self._active.read(tx))  # what an operator activated meanwhile counts at once
@@ -313,7 +315,15 @@ def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tupl
     channel = operation.payload.get("channel") if quote is None else quote.channel
     text = words.terminal(error, operation.correlation_id, quote_id)
     answer = effects.reply(operation.aggregate_id, operation.actor, channel, text, now_ms)
-    return (answer, *letter_drawn(tx, operation))
+    return (answer, *(standing_drawn(tx, operation) if operation.attempts else ()), *letter_drawn(tx, operation))
+
+
+def standing_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
+    """Owe the card of the quote that a command is about: it says which commands wait for another try."""
+    quote_id = parse_quote_id(operation.aggregate_id)
+    if quote_id is None or _readable(tx, quote_id) is None:
+        return ()
+    return (effects.card(quote_id, store.root_effect_key(tx, quote_id)),)
 
 
 def letter_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:

@@ -14,7 +14,7 @@ from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import Trouble
 from quotebot import words
 from quotebot.commands import NeedsNewerBuild
-from quotebot.deciding import Decider, burial_answer
+from quotebot.deciding import Decider, burial_answer, standing_drawn
 from quotebot.domain.rulesets import RulesetError
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.precedence import Precedence
@@ -148,8 +148,13 @@ class Executor:
         if delay is None:
             return False
         trouble = Trouble(Failure.TRANSIENT.value, "Slack has not answered who gave this command.")
-        await self._when_writable(lambda: self._ledger.retry_operation(operation, trouble, round(delay * 1000)))
+        await self._retry(operation, trouble, delay)
         return True
+
+    async def _retry(self, operation: Operation, trouble: Trouble, delay: float) -> None:
+        """Put a command back for a later try, in `delay` seconds; the card of its quote says so."""
+        shown = await self._ledger.database.read(lambda tx: standing_drawn(tx, operation))
+        await self._when_writable(lambda: self._ledger.retry_operation(operation, trouble, round(delay * 1000), shown))
 
     async def _when_writable(self, write: Callable[[], Awaitable[T]]) -> T:
         """Write, however long a full disk or a foreign lock lasts: the command is claimed and must come to an end."""
@@ -166,7 +171,7 @@ class Executor:
         trouble = Trouble(Failure.INTERNAL.value, f"{type(error).__name__}: the command could not be executed.")
         delay = self._policy.next_delay(operation.attempts + 1, self._draw, None)
         if operation.attempts < INTERNAL_RETRIES and delay is not None:
-            await self._when_writable(lambda: self._ledger.retry_operation(operation, trouble, round(delay * 1000)))
+            await self._retry(operation, trouble, delay)
             return
         answer = await self._ledger.database.read(lambda tx: burial_answer(tx, operation, trouble.error, self._now_ms()))
         quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id

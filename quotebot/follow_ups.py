@@ -43,7 +43,7 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:  # noqa: PLR09
             found = crm_owed.after_reading(tx, effect, now_ms)
             return FollowUps((*found.effects, *letter_drawn(tx, effect)), found.events)
         case effects.RENDER | effects.FILE | effects.CRM if not _looks_the_same(effect):
-            return FollowUps((*_of_a_deal(tx, effect), *letter_drawn(tx, effect)))
+            return FollowUps((*_of_a_deal(tx, effect, now_ms), *letter_drawn(tx, effect)))
         case _:
             return FollowUps(letter_drawn(tx, effect))
 
@@ -62,9 +62,11 @@ def _root_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     return FollowUps(letter_drawn(tx, effect))
 
 
-def _of_a_deal(tx: Tx, effect: Effect) -> list[EffectIntent]:
+def _of_a_deal(tx: Tx, effect: Effect, now_ms: int) -> list[EffectIntent]:
     """The card anew, and what is to be said or done next in the thread."""
     root = store.root_effect_key(tx, effect.aggregate_id)
+    if effect.state in ("pending", "uncertain"):  # after what is drawn now, which it does not replace: its own end may come first
+        return [effects.card_again(effect.aggregate_id, root, now_ms)]
     owed = [effects.card(effect.aggregate_id, root)]
     if effect.state == "failed":
         reason = effect.last_error or "it failed"

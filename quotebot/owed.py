@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ledger.gates import Gate, family
 from ledger.hastening import THROTTLED
-from quotebot import effects
+from quotebot import effects, words
 from quotebot.slack.cards import OwedEffect
 from quotebot.slack.owing import CANCEL, CHECK, RETRY
 from quotebot.steering_work import LABELS
@@ -15,8 +15,11 @@ from quotebot.steering_work import LABELS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ledger.database import Tx
     from ledger.records import Effect
     from quotebot.steering_work import Label
+
+COMMANDS_SHOWN_MAX: Final = 5  # those of one quote come one after another
 
 
 def owed_lines(rows: Iterable[Effect], gates: Iterable[Gate]) -> tuple[OwedEffect, ...]:
@@ -24,6 +27,16 @@ def owed_lines(rows: Iterable[Effect], gates: Iterable[Gate]) -> tuple[OwedEffec
     latest = {LABELS[effect.effect_class]: effect for effect in rows if effect.effect_class in LABELS}
     held = {gate.name: gate for gate in gates if gate.state == "held"}
     return tuple(_line(label, effect, held) for label, effect in latest.items())
+
+
+def pending_lines(tx: Tx, quote_id: str) -> tuple[str, ...]:
+    """Return, as mrkdwn, which commands about a quote wait for another try."""
+    rows = tx.all("operations_to_retry", lane=quote_id)[:COMMANDS_SHOWN_MAX]
+    return tuple(
+        f"⏳ {row['action_kind'].partition('.')[2].replace('_', ' ')}: "
+        f"{words.retry_pending(row['correlation_id'], row['next_attempt_at'])}"
+        for row in rows
+    )
 
 
 def _line(label: Label, effect: Effect, held: Mapping[str, Gate]) -> OwedEffect:

@@ -27,7 +27,7 @@ from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
 from quotebot.follow_ups import follow_ups, quote_of
 from quotebot.model_effects import Model, ModelEffects
-from quotebot.owed import owed_lines
+from quotebot.owed import owed_lines, pending_lines
 from quotebot.pacing import Pacer
 from quotebot.slack.cards import Card, status_card
 from quotebot.slack.offers import offer_blocks, problem_blocks
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import OwedEffect
 
-    _CardState = tuple[Quote, tuple["OwedEffect", ...], tuple[Delegation, ...], str | None]
+    _CardState = tuple[Quote, tuple["OwedEffect", ...], tuple[Delegation, ...], str | None, tuple[str, ...]]
 
 LOOK_BACK_SECONDS: Final = 60  # the other side's clock may differ from ours
 TICKET, UPLOADED = "ticket", "uploaded"  # durable steps of an upload
@@ -203,7 +203,7 @@ class QuotePerformer:
         state, ruleset = await self._ledger.database.read(lambda tx: (self._card_state(tx, quote_id), self._active.read(tx)))
         if state is None:
             return None
-        quote, owed, away, summary = state
+        quote, owed, away, summary, pending = state
         approvers = () if quote.approval is None else self._rules.who_may_decide(quote.approval, quote.makers, away)
         decision = evaluate(quote.pricing, self._rules.policy)
         undecided = quote.state is QuoteState.PRICED and not decision.automatic
@@ -212,7 +212,9 @@ class QuotePerformer:
         if undecided or quote.state is QuoteState.PENDING_APPROVAL:
             changes = avoidances(quote.pricing, ruleset, self._rules.policy)
             shown = (*shown, *figures.avoidance_rows(changes), *figures.summary_row(summary))
-        return status_card(quote, owed, approvers=approvers, away=away, decision=decision, free_discount=free, figures=shown)
+        return status_card(
+            quote, owed, approvers=approvers, away=away, decision=decision, free_discount=free, figures=shown, pending=pending
+        )
 
     def _card_state(self, tx: Tx, quote_id: str) -> _CardState | None:
         quote = store.load(tx, quote_id)
@@ -222,7 +224,7 @@ class QuotePerformer:
         rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]  # a superseded one owes apart
         gates = [Gate.of(row) for row in tx.all("all_gates")]
         away = approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
-        return quote, owed_lines(rows, gates), away, readings.summary_of(tx, quote_id, quote.version)
+        return quote, owed_lines(rows, gates), away, readings.summary_of(tx, quote_id, quote.version), pending_lines(tx, quote_id)
 
     async def _post(self, effect: Effect) -> Settlement:
         quote = await self._quote(effect)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DAY_MS: Final = 86_400_000
 DELIVERIES_KEPT_MS: Final = 7 * DAY_MS
+TOLD_AT_A_RETRY: Final = 500  # and what is told at each retry before it is numbered from here
 ANSWERS_PER_BURIAL: Final = 1000  # SPEC: what a burial owes is numbered apart from what an execution owes
 CARDS_PER_GENERATION: Final = 1_000_000  # the card that a restore draws is numbered apart from both
 NOT_RECORDED: Final = ("Nothing was recorded", "Not sure it was recorded", "larger than")  # acknowledgements that promise nothing
@@ -159,11 +160,19 @@ def _effect_keys(facts: Facts) -> Iterator[str]:
             cycles = (operation or {}).get("cycle", 1)
             ordinals = [place, *(cycle * ANSWERS_PER_BURIAL + i for cycle in range(1, cycles + 1) for i in range(place + 1))]
             ordinals += [row["generation"] * CARDS_PER_GENERATION for row in facts.generations]
+            told = [TOLD_AT_A_RETRY + n for n in range(1, _retries(facts, parent_key) + 1)]
+            ordinals += [cycle * ANSWERS_PER_BURIAL + n for cycle in range(1, cycles + 1) for n in told]
             ordinals += range(place)  # after a replay that succeeded, what was owed before came from a burial
         if parent_key is None:
             yield f"effect {effect['id']} is owed by nothing that exists"
         elif not any(effect_key(parent_key, effect["class"], ordinal) == effect["effect_key"] for ordinal in ordinals):
             yield f"effect {effect['id']}: its key is not that of its cause"
+
+
+def _retries(facts: Facts, operation_key: str | None) -> int:
+    """Return how often a command was put back for another try, which its quote's card then says."""
+    events = facts.events_of_operation.get(operation_key or "", ())
+    return sum(event["event_type"] == "operation.retry_scheduled" for event in events)
 
 
 def _whole(facts: Facts, operation: Row, made: Mapping[str, str]) -> Iterator[str]:

@@ -100,11 +100,12 @@ def status_card(
     decision: PolicyDecision | None = None,
     free_discount: Decimal | None = None,
     figures: tuple[tuple[str, str], ...] = (),
+    pending: tuple[str, ...] = (),
 ) -> Card:
     """Render the card. `approvers` are user ids to name while approval is pending, `away` for whom they may stand in.
 
     `decision` previews it before submission; `free_discount` is the largest discount in per cent at which nobody would have to
-    approve. `figures` are rows to say beside the lines: what, and how much.
+    approve. `figures` are rows to say beside the lines: what, and how much; `pending` is mrkdwn about commands that wait.
     """
     pricing = quote.pricing
     net = money.format_amount(pricing.net_total, pricing.currency)
@@ -120,6 +121,7 @@ def status_card(
         {"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision)},
         *_decided_context(quote),
         *_end_context(quote),
+        *([context(list(pending))] if pending else []),
         *_owed_context(owed),
         *owed_blocks(quote, owed),
     ]
