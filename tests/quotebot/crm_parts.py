@@ -115,8 +115,10 @@ class Crm:
 
 
 @asynccontextmanager
-async def crm_at(bench: Bench, folder: Path, *, owner: str = "merge", **changes: Any) -> AsyncIterator[Crm]:
-    """Serve an org and connect to it; the status belongs to `owner`."""
+async def crm_at(
+    bench: Bench, folder: Path, *, owner: str = "merge", mapping: CrmMapping | None = None, **changes: Any
+) -> AsyncIterator[Crm]:
+    """Serve an org and connect to it; the status belongs to `owner`, unless a whole mapping is given."""
     witness, weather = Witness(), Weather()
     service = SalesforceService(witness, weather, folder)
     await service.start()
@@ -125,7 +127,7 @@ async def crm_at(bench: Bench, folder: Path, *, owner: str = "merge", **changes:
         environment["SALESFORCE_INSTANCE_URL"],
         environment["SALESFORCE_CLIENT_ID"],
         environment["SALESFORCE_CLIENT_SECRET"],
-        mapping=owned_by(owner),
+        mapping=mapping or owned_by(owner),
         ca_file=environment["SALESFORCE_CA_FILE"],
         **{"timeout_seconds": 5.0, **changes},
     )

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from quotebot.commands import ReviseQuote
+from quotebot.commands import ReviseQuote, SubmitQuote
 from quotebot.crm_commands import ReconcileCrm, SyncCrm
 from quotebot.domain.changes import Changes
 from quotebot.domain.crm_fields import FieldVerdict, judge
 from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, ExpireQuote, FinalizeQuote, LoseQuote, MarkSent
 from quotebot.opening import dead_letters
+from tests.adapters.test_salesforce_opportunity import MAPPING as WITH_OPPORTUNITY
 from tests.quotebot.crm_parts import PDF, QUOTE, Crm, crm_at
 
 if TYPE_CHECKING:
@@ -99,6 +100,25 @@ async def test_a_pdf_of_an_earlier_version_says_so_in_its_title_and_keeps_its_by
     await crm.settle()
     (document,) = crm.service.records("ContentVersion")
     assert (document["Title"], base64.b64decode(str(document["VersionData"]))) == (f"{QUOTE} v1 (superseded)", PDF)
+
+
+async def test_all_versions_hang_on_one_opportunity_with_the_amount_of_the_newest_one(bench: Bench, tmp_path: Path) -> None:
+    async with crm_at(bench, tmp_path / "org", mapping=WITH_OPPORTUNITY) as crm:
+        await crm.approved()
+        crm.weather.arm("salesforce", "5xx", method="composite/graph", times=7)
+        await crm.settle()
+        (letter,) = crm.bench.rows("SELECT id FROM effects WHERE state = 'failed'")
+        await crm.ask(ReviseQuote(Changes(discount_percent=Decimal(8))))
+        await crm.ask(SubmitQuote())
+        await crm.settle()
+        (made,) = crm.service.records("Opportunity")
+        await dead_letters(bench.ledger).replay(str(letter["id"]), actor="ops", reason=None, follow=crm.performer.follow_ups)
+        await crm.settle()
+        first, second = sorted(crm.service.records("Quote"), key=lambda quote: str(quote["Name"]))
+        (after,) = crm.service.records("Opportunity")
+    assert first["OpportunityId"] == second["OpportunityId"] == after["Id"] == made["Id"]
+    assert first["Quotebot_Total__c"] != second["Quotebot_Total__c"] == after["Amount"]
+    assert after["Name"] == f"{QUOTE} Acme"
 
 
 async def test_a_status_that_was_given_up_and_comes_late_does_not_undo_a_newer_one(crm: Crm) -> None:
