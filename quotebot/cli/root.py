@@ -32,6 +32,7 @@ from quotebot.cli import (
     policy,
     quote,
     serve,
+    slo,
     trace,
 )
 
@@ -64,6 +65,7 @@ app.command(crm.app)
 app.command(policy.policy)
 app.command(audit.app)
 app.command(metrics.metrics)
+app.command(slo.slo)
 app.command(ledger.app)
 app.command(backup.backup)
 app.command(backup.restore)

@@ -18,6 +18,7 @@ from ledger.locks import instance_holder
 from quotebot.branding import load_seller
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.domain.policy import LADDER, ORTHOGONAL, sufficient_roles
+from quotebot.observers import open_observers
 from quotebot.opening import load_rules
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.settings_sources import file_path, secrets_folder
@@ -70,6 +71,17 @@ async def tokens(site: Site) -> Seen:
     except ConfigurationError as error:
         return bad("; ".join(line.removeprefix("- ") for line in str(error).splitlines() if line.startswith("- ")))
     return fine("both are there, each of its kind")
+
+
+async def watchers(site: Site) -> Seen:
+    """See whether who else is to be told of the bot's work can be."""
+    found = open_observers(site.settings, site.settings.secrets)
+    found.close()
+    if found.missing:
+        return bad("; ".join(found.missing))
+    return (
+        fine(f"{len(found.each)} can be told") if found.each else nothing("neither a collector of traces nor Sentry is configured")
+    )
 
 
 async def private_secrets(site: Site) -> Seen:

@@ -195,6 +195,15 @@ CHECKS: Final = (
         others.one_retrier,
     ),
     Check(
+        "watchers.installed",
+        "Whoever is to watch the bot can be told",
+        "A bot works without, but its traces and its errors go nowhere.",
+        "Install the wheel with the extra that is named, or mend the address; docs/monitoring.md says how.",
+        State.WARNING,
+        CONFIG,
+        machine.watchers,
+    ),
+    Check(
         "bot.running",
         "A bot works on the ledger",
         "Without one, commands from the terminal are recorded and the outside waits.",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import AnyHttpUrl
+from pydantic import AnyHttpUrl, SecretStr
 
 from quotebot.cli import root
 from quotebot.doctor.checks import Check, Seen, Site, State, bad, examine, exit_status, fine
@@ -261,6 +261,13 @@ LOCAL = [
         lambda site: store_file(site, "a" * 64),
     ),
     Broken(
+        "watchers.installed",
+        State.WARNING,
+        "SENTRY_DSN is",  # no address or, without the extra, of no use
+        lambda site: with_(site, sentry_dsn=SecretStr("sentry.example.com")),
+        lambda site: with_(site, sentry_dsn=None),
+    ),
+    Broken(
         "people.approvers",
         State.WARNING,
         "needs cfo",
@@ -359,7 +366,7 @@ async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:
     async with World(tmp_path / "world", scopes=SCOPES).serve() as world, bot_in(world, tmp_path / "bot"):
         results = await examine(Site(settings_for(world, tmp_path / "bot")), checks)
     states = {each.check.id: each.state for each in results}
-    without = {"secrets.private", "llm.reachable", "backup.age"}  # there are no such files, no model and no backup yet
+    without = {"secrets.private", "llm.reachable", "backup.age", "watchers.installed"}  # no such files, model, backup or watchers
     assert {check_id for check_id, state in states.items() if state is not State.OK} == without, results
 
 

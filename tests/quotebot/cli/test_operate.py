@@ -99,6 +99,7 @@ def test_an_operators_command_never_makes_a_ledger(command: Run, tmp_path: Path)
         ("ops", "show", "op1"),
         ("ops", "cancel", "op1", "--reason", "x"),
         ("metrics",),
+        ("slo",),
         ("ledger", "prune"),
     ):
         done = command(*arguments)
