@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,11 +39,18 @@ def windows(*arguments: str, timeout: float = 280) -> subprocess.CompletedProces
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
 
 
+@pytest.fixture(scope="session")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the shards leave what their stories pass: one folder for all workers of a run."""
+    base = tmp_path_factory.getbasetemp()
+    return (base if "PYTEST_XDIST_WORKER" not in os.environ else base.parent) / "windows"
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened(shard: int) -> None:
+def test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened(shard: int, left: Path) -> None:
     names = [argument for story in STORIES[shard::SHARDS] for argument in ("--only", story.name)]
-    done = windows(*names)
+    done = windows(*names, "--left", str(left))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
 
@@ -73,9 +81,10 @@ MEMBERS: Final = {
 }
 
 
+@pytest.mark.late
 @pytest.mark.timeout(200)
-def test_every_kind_of_command_class_of_effects_and_write_and_every_family_of_windows_is_in_a_story() -> None:
-    done = windows("--points")
+def test_every_kind_of_command_class_of_effects_and_write_and_every_family_of_windows_is_in_a_story(left: Path) -> None:
+    done = windows("--points", "--left", str(left))  # what no shard has played yet is played now
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     found: dict[str, list[str]] = json.loads(done.stdout)
     owed = {value for value in vars(effects).values() if isinstance(value, str) and value in POLICIES}

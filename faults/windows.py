@@ -38,7 +38,7 @@ from faults.report import Report, keep
 from faults.stories import STORIES, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from faults.lab.cell import Cell
 
@@ -88,6 +88,7 @@ class Asked:
     every: bool = False
     apart: bool = False  # whether each death is a SIGKILL of a process of its own
     seed: int = 1
+    points: Path | None = None  # where to leave what the story passes when nothing goes wrong
 
 
 def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
@@ -98,6 +99,8 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
         tried.violations += [f"{story.name}, nothing wrong: {sentence}" for sentence in golden["violations"]]
         tried.reached |= set(golden["reached"])
         passages = golden["passages"]
+        if asked.points is not None:
+            leave_points(asked.points, story.name, golden)
         windows = windows_of(passages, golden["states"], every=asked.every) if asked.only is None else [asked.only]
         tried.passages = Counter(_family(point) for point in passages)
         if asked.only is None and story.before != story.measured:
@@ -192,18 +195,39 @@ def told(tried: Tried, seconds: float, seed: int) -> Report:
     return Report("windows", counts, tuple(tried.violations), tuple(sorted(tried.reached)), (seed,), seconds)
 
 
-def points_of(stories: Sequence[Story]) -> dict[str, list[str]]:
-    """Return every point that the stories pass, every kind of command they execute and every class of effects they owe."""
+def leave_points(folder: Path, story: str, golden: Mapping[str, Any]) -> None:
+    """Leave, for `points_of`, what the story passes, executes and owes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    begun = kept(folder, story).with_suffix(".part")
+    begun.write_text(json.dumps({name: golden[name] for name in ("passages", "kinds", "classes")}), "utf-8")
+    begun.replace(kept(folder, story))
+
+
+def points_of(stories: Sequence[Story], left: Path | None = None) -> dict[str, list[str]]:
+    """Return every point that the stories pass, every kind of command they execute and every class of effects they owe.
+
+    Where `left` has what a story passes it is not played again.
+    """
     found: dict[str, set[str]] = {"points": set(), "kinds": set(), "classes": set()}
     for story in stories:
-        with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder, prepared(story, Path(folder)) as cell:
-            cell.looks = False
-            golden = play(cell, story, Path(folder) / "golden", None)
-            cell.end()
+        golden = _golden(story) if left is None or not kept(left, story.name).exists() else _left(left, story)
         found["points"] |= set(golden["passages"])
         found["kinds"] |= set(golden["kinds"])
         found["classes"] |= set(golden["classes"])
     return {name: sorted(values) for name, values in found.items()}
+
+
+def _left(folder: Path, story: Story) -> dict[str, Any]:
+    golden: dict[str, Any] = json.loads(kept(folder, story.name).read_text("utf-8"))
+    return golden
+
+
+def _golden(story: Story) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder, prepared(story, Path(folder)) as cell:
+        cell.looks = False
+        golden = play(cell, story, Path(folder) / "golden", None)
+        cell.end()
+    return golden
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -219,20 +243,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", action="store_true", help="let the bot's own log be seen")
     parser.add_argument("--points", action="store_true", help="print, as JSON, what the stories pass when nothing goes wrong")
+    parser.add_argument(
+        "--left", type=Path, metavar="FOLDER", help="leave there what each story passes; --points looks there first"
+    )
     parser.add_argument("--budget", choices=("change", "nightly"), default="change", help="nightly: --every, and all pairs")
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each story's report there, and leave out what is in it")
     options = parser.parse_args(argv)
     if not options.log:
         silence()
-    warm_up()
     stories = [story for story in STORIES if not options.only or story.name in options.only]
     if options.points:
-        print(json.dumps(points_of(stories)))
+        print(json.dumps(points_of(stories, options.left)))
         return 0
+    warm_up()
     only = None if options.window is None else Window(options.window, "?", options.deed, options.second)
     nightly = options.budget == "nightly"
     recoveries = None if nightly else options.recoveries
-    asked = Asked(only, recoveries, options.every or nightly, options.apart or nightly, options.seed)
+    asked = Asked(only, recoveries, options.every or nightly, options.apart or nightly, options.seed, options.left)
     todo = [story for story in stories if options.resume is None or not kept(options.resume, story.name).exists()]
     wrong = 0
     with Progress(console=Console(stderr=True), disable=not nightly) as progress:

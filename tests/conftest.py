@@ -51,8 +51,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     suites = Path(__file__).parents[1] / "faults"
-    long = [item for item in items if item.path.is_relative_to(suites)]
-    short = [item for item in items if not item.path.is_relative_to(suites)]
+    late = [item for item in items if item.get_closest_marker("late") is not None]
+    long = [item for item in items if item.path.is_relative_to(suites) and item not in late]
+    short = [*(item for item in items if not item.path.is_relative_to(suites)), *late]
     stretches, left = [], len(items)
     for worker in range(workers):
         mine = long[worker::workers]
