@@ -74,6 +74,7 @@ class LabBot:
         self._envelopes: Envelopes | None = None
         self._core: Core | None = None
         self._database: InlineDatabase | None = None
+        self._looking: sqlite3.Connection | None = None  # kept while it lives: to open one is to read the whole schema
         self.alive = True
 
     @property
@@ -102,18 +103,20 @@ class LabBot:
         """Let it work until nothing is unfinished that could go on; false when something still was after so many seconds."""
         clock, step = self._conditions.clock, SETTLE_LOOK_SECONDS
         until = clock.monotonic() + seconds
-        with contextlib.closing(looking_at(self._settings.ledger_path)) as ledger:
-            while under_way(ledger):
-                if clock.monotonic() >= until:
-                    return False
-                await asyncio.sleep(step)
-                step = min(step * 1.5, SETTLE_LOOK_SECONDS_MAX)
-                if self.failure is not None:
-                    raise self.failure
+        if self._looking is None:
+            self._looking = looking_at(self._settings.ledger_path)
+        while under_way(self._looking):
+            if clock.monotonic() >= until:
+                return False
+            await asyncio.sleep(step)
+            step = min(step * 1.5, SETTLE_LOOK_SECONDS_MAX)
+            if self.failure is not None:
+                raise self.failure
         return True
 
     async def stop(self) -> None:
         """End it properly."""
+        self._look_away()
         await self._inside(self._stack.aclose())
         self.alive = False
 
@@ -122,11 +125,17 @@ class LabBot:
         self.alive = False
         if self._database is not None:
             self._database.crash()
+        self._look_away()
         tasks = [task for task in self._tasks if not task.done()]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=BURIAL_SECONDS)  # one that waits for an answer of the dead waits for ever
+
+    def _look_away(self) -> None:
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.close()
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
