@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import mmap
 import os
 import signal
 import socket
@@ -49,6 +50,7 @@ CLOSE: Final = "close"  # take nothing more in; let what is under way be acknowl
 # and by it:
 RESERVED: Final = "reserved"  # a new command is in the ledger
 BUSY: Final = "busy"  # whether an envelope is on its way to its acknowledgement
+FLOOD: Final = "flood"  # whether more arrives than can be worked off anyway
 ALIVE: Final = "alive"  # whether a connection to Slack is
 COUNTED: Final = "counted"  # what there is to count since it said so last: ["acked", kind of the envelope, seconds], ...
 REFUSED: Final = "refused"  # Slack refuses the app-level token, with this code
@@ -60,9 +62,11 @@ log = structlog.get_logger(__name__)
 class Ingress:
     """The other process, as the bot sees it; in place of a SocketReceiver. Forked before there is a loop, opened when all works."""
 
-    def __init__(self, pid: int, end: socket.socket) -> None:
+    def __init__(self, pid: int, end: socket.socket, board: mmap.mmap) -> None:
+        """`board` is a byte that both processes see: 1 while an envelope is on its way to its acknowledgement."""
         self._pid = pid
         self._end = end
+        self._board = board
         self._wire: Wire | None = None
         self._listening: asyncio.Task[None] | None = None
         self._alive = False
@@ -74,6 +78,7 @@ class Ingress:
         words: dict[str, Callable[[Any], object]] = {
             RESERVED: lambda _: reserved(),
             BUSY: lambda busy: precedence.begin() if busy else precedence.end(),
+            FLOOD: precedence.note_flood,
             ALIVE: self._note_alive,
             COUNTED: lambda told: _count(observer, told),
             REFUSED: _refused,
@@ -89,6 +94,10 @@ class Ingress:
             "The process that holds the connection to Slack has ended by itself. What was acknowledged is recorded and goes on at "
             "the next start. Its last lines in the log say why."
         )
+
+    def is_busy(self) -> bool:
+        """Tell whether an envelope is on its way there. From any thread, and sooner than the wire."""
+        return self._board[0] == 1
 
     async def is_alive(self) -> bool:
         """Tell whether there is a connection over which Slack was heard of lately."""
@@ -146,10 +155,11 @@ def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.Ab
     `watched` is the block in which its log is written and its observers are told.
     """
     ours, theirs = socket.socketpair()
+    board = mmap.mmap(-1, 1)
     pid = os.fork()
     if pid:
         theirs.close()
-        return Ingress(pid, ours)
+        return Ingress(pid, ours, board)
     status = 1
     try:
         ours.close()
@@ -157,7 +167,7 @@ def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.Ab
             signal.signal(number, signal.SIG_IGN)
         sys.setswitchinterval(SWITCH_SECONDS)
         with watched(settings):
-            asyncio.run(_serve(settings, theirs))
+            asyncio.run(_serve(settings, theirs, board))
         status = 0
     except BaseException:
         log.exception("ingress.failed")
@@ -170,6 +180,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self._untold: list[tuple[str | float, ...]] = []
+        self._flooded = False
 
     def observe_ack(self, envelope: str, seconds: float) -> None:
         self._untold.append(("acked", envelope, seconds))
@@ -180,14 +191,25 @@ class _Tally:
     def count_connection(self) -> None:
         self._untold.append(("connected",))
 
+    def note_flood(self, wire: Wire, flooded: bool) -> None:  # noqa: FBT001 -- what is noted
+        if flooded != self._flooded:
+            self._flooded = flooded
+            wire.tell(FLOOD, flooded)
+
     def tell(self, wire: Wire) -> None:
         if self._untold:
             wire.tell(COUNTED, self._untold)
             self._untold.clear()
 
 
-async def _serve(settings: Settings, end: socket.socket) -> None:
+async def _serve(settings: Settings, end: socket.socket, board: mmap.mmap) -> None:
     wire = await Wire.over(end)
+
+    def say_busy(busy: bool) -> None:  # noqa: FBT001 -- what is said
+        board[0] = busy
+        wire.tell(BUSY, busy)
+        tally.note_flood(wire, precedence.flooded)
+
     async with contextlib.AsyncExitStack() as stack:
         outside, rules = await connect_outside(stack, settings), load_rules(settings)  # meanwhile the bot recovers
         heard = await wire.hear()
@@ -196,10 +218,10 @@ async def _serve(settings: Settings, end: socket.socket) -> None:
         ports, tally = Ports(), _Tally()
         ledger = await _open_ledger(stack, settings, ports, on_reserved=lambda: wire.tell(RESERVED))
         performer = build_performer(settings, ledger, outside.adapters)
-        precedence = Precedence(ports.clock, changed=lambda busy: wire.tell(BUSY, busy))
+        precedence = Precedence(ports.clock, changed=say_busy)
         front = Front(ledger, outside, rules, performer, tally, precedence)
         receiver = receiver_of(front, settings, Identity(**heard[1]), clock=ports.clock, draw=ports.draw)
-        working = [asyncio.create_task(work) for work in (receiver.run(), _look_after(ledger, receiver, tally, wire))]
+        working = [asyncio.create_task(work) for work in (receiver.run(), _look_after(ledger, receiver, tally, precedence, wire))]
         hearing = asyncio.create_task(wire.hear())
         await asyncio.wait([*working, hearing], return_when=asyncio.FIRST_COMPLETED)
         asked = hearing.result() if hearing.done() else None
@@ -239,7 +261,7 @@ def _say_why(wire: Wire, ends: list[BaseException | None]) -> None:
             raise end
 
 
-async def _look_after(ledger: Ledger, receiver: SocketReceiver, tally: _Tally, wire: Wire) -> None:
+async def _look_after(ledger: Ledger, receiver: SocketReceiver, tally: _Tally, precedence: Precedence, wire: Wire) -> None:
     """Tell what was counted and whether the connection lives, and keep room for a full disk.
 
     Raises IngressEndedError when the ledger takes no writes until a restart.
@@ -247,6 +269,7 @@ async def _look_after(ledger: Ledger, receiver: SocketReceiver, tally: _Tally, w
     alive, tended_at = False, ledger.clock.monotonic()
     while True:
         tally.tell(wire)
+        tally.note_flood(wire, precedence.flooded)
         if alive != (alive := await receiver.is_alive()):
             wire.tell(ALIVE, alive)
         if (broken := ledger.database.health.broken) is not None:

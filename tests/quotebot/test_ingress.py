@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import mmap
 import os
 import signal
 import socket
@@ -108,7 +109,7 @@ async def front() -> AsyncIterator[tuple[Ingress, Front]]:
     ours, theirs = socket.socketpair()
     process = await asyncio.create_subprocess_exec("true")
     await process.wait()
-    it, other = Ingress(process.pid, ours), Front(await Wire.over(theirs))
+    it, other = Ingress(process.pid, ours, mmap.mmap(-1, 1)), Front(await Wire.over(theirs))
     await it.open(WHO, reserved=other.note, observer=other.metrics, precedence=other.precedence)
     assert await other.wire.hear() == (ingress.OPEN, {"team_id": "T0HOME", "bot_user_id": "U0BOT", "bot_id": "B0BOT"})
     try:

@@ -12,7 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.slack import Identity, SlackApi
 from quotebot import words
-from quotebot.precedence import BUSY, LATELY, QUIET, Precedence
+from quotebot.precedence import BUSY, FLOOD, FLOOD_SECONDS, LATELY, QUIET, Precedence
 from quotebot.slack.desk import FrontDesk
 from quotebot.slack.envelopes import Envelopes, bolt_app, refusal
 from quotebot.slack.listeners import Surface
@@ -155,6 +155,23 @@ async def test_workers_give_way_to_whoever_waits_for_an_ack_for_a_moment_and_nev
     assert await waiting == LATELY
     clock.advance(1_000)
     assert await precedence.turn() == QUIET
+
+
+async def test_in_a_flood_workers_rest_until_it_is_over_or_some_moments_have_passed() -> None:
+    clock = ManualClock()
+    precedence = Precedence(clock)
+    for _ in range(FLOOD):
+        precedence.begin()
+        precedence.end()
+    assert precedence.flooded
+    assert await precedence.turn() == BUSY  # it takes one, for nothing that is owed is stopped
+    waiting = asyncio.create_task(precedence.turn())
+    await asyncio.wait([waiting], timeout=0.001)
+    assert not waiting.done()
+    clock.advance(round(FLOOD_SECONDS * 1000) + 1)
+    assert await waiting == LATELY
+    precedence.note_flood(flooded=True)  # in the process in front
+    assert await precedence.turn() == BUSY
 
 
 async def _all_answered(desk: Desk, count: int) -> None:
