@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from quotebot.slack.socket import SocketReceiver
 
 BEAT_SECONDS: Final = 0.25  # how often it looks at itself
+SILENT_SECONDS: Final = 10.0  # so long without a sign of life is a silence...
+SILENCES: Final = 2  # ...and after so many it hangs
 TEND_SECONDS: Final = 60.0
 SWITCH_SECONDS: Final = 0.0005  # between the loop's thread and the ledger's: an acknowledgement changes over four times
 END_SECONDS: Final = 2.0  # beyond what its last acknowledgements may take
@@ -51,7 +53,7 @@ CLOSE: Final = "close"  # take nothing more in; let what is under way be acknowl
 RESERVED: Final = "reserved"  # a new command is in the ledger
 BUSY: Final = "busy"  # whether an envelope is on its way to its acknowledgement
 FLOOD: Final = "flood"  # whether more arrives than can be worked off anyway
-ALIVE: Final = "alive"  # whether a connection to Slack is
+ALIVE: Final = "alive"  # whether a connection to Slack is; said again and again, as a sign of life
 COUNTED: Final = "counted"  # what there is to count since it said so last: ["acked", kind of the envelope, seconds], ...
 REFUSED: Final = "refused"  # Slack refuses the app-level token, with this code
 DISABLED: Final = "disabled"  # Slack has switched Socket Mode off
@@ -62,9 +64,10 @@ log = structlog.get_logger(__name__)
 class Ingress:
     """The other process, as the bot sees it; in place of a SocketReceiver. Forked before there is a loop, opened when all works."""
 
-    def __init__(self, pid: int, end: socket.socket, board: mmap.mmap) -> None:
+    def __init__(self, pid: int, end: socket.socket, board: mmap.mmap, silent_seconds: float = SILENT_SECONDS) -> None:
         """`board` is a byte that both processes see: 1 while an envelope is on its way to its acknowledgement."""
         self._pid = pid
+        self._silent_seconds = silent_seconds
         self._end = end
         self._board = board
         self._wire: Wire | None = None
@@ -84,7 +87,7 @@ class Ingress:
             REFUSED: _refused,
             DISABLED: _disabled,
         }
-        self._listening = asyncio.create_task(_listen(self._wire, words))
+        self._listening = asyncio.create_task(self._listen(self._wire, words))
 
     async def run(self) -> None:
         """Stay until it ends. Raises TokenRefusedError, LinkDisabledError or IngressEndedError."""
@@ -110,20 +113,34 @@ class Ingress:
             await asyncio.wait({self._listening}, timeout=seconds + END_SECONDS)
             if not self._listening.done():
                 self._listening.cancel()
-                log.warning("ingress.killed", after_seconds=seconds + END_SECONDS)
-                os.kill(self._pid, signal.SIGKILL)
+                self._kill()
             await self._wire.close()
         self._end.close()
         await asyncio.to_thread(_reap, self._pid)
 
+    async def _listen(self, wire: Wire, words: dict[str, Callable[[Any], object]]) -> None:
+        """Do what is said, until it ends or says nothing for too long: one that hangs must not leave the bot deaf."""
+        silences = 0  # one alone may be ours: who is stopped and goes on finds the time over and the words waiting
+        while silences < SILENCES:
+            try:
+                async with asyncio.timeout(self._silent_seconds):
+                    heard = await wire.hear()
+            except TimeoutError:
+                silences += 1
+                continue
+            if heard is None:
+                return
+            silences, (word, value) = 0, heard
+            words[word](value)
+        self._kill()
+
+    def _kill(self) -> None:
+        log.error("ingress.killed", pid=self._pid, why="it said nothing for too long, or did not come to its end")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+
     def _note_alive(self, alive: bool) -> None:  # noqa: FBT001 -- what was heard
         self._alive = alive
-
-
-async def _listen(wire: Wire, words: dict[str, Callable[[Any], object]]) -> None:
-    while (heard := await wire.hear()) is not None:
-        word, value = heard
-        words[word](value)
 
 
 def _count(observer: Observer, told: Sequence[Sequence[Any]]) -> None:
@@ -266,12 +283,11 @@ async def _look_after(ledger: Ledger, receiver: SocketReceiver, tally: _Tally, p
 
     Raises IngressEndedError when the ledger takes no writes until a restart.
     """
-    alive, tended_at = False, ledger.clock.monotonic()
+    tended_at = ledger.clock.monotonic()
     while True:
         tally.tell(wire)
         tally.note_flood(wire, precedence.flooded)
-        if alive != (alive := await receiver.is_alive()):
-            wire.tell(ALIVE, alive)
+        wire.tell(ALIVE, await receiver.is_alive())
         if (broken := ledger.database.health.broken) is not None:
             raise IngressEndedError(f"The ledger takes no writes until a restart: {broken}")
         if ledger.clock.monotonic() - tended_at >= TEND_SECONDS:

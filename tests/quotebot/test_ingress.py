@@ -163,6 +163,18 @@ async def test_what_ends_the_one_in_front_ends_the_bot_in_the_same_words(
         assert not await it.is_alive()
 
 
+async def test_one_that_says_nothing_for_too_long_is_killed_and_ends_the_bot() -> None:
+    ours, theirs = socket.socketpair()
+    hanging = await asyncio.create_subprocess_exec("sleep", "60")
+    it, other = Ingress(hanging.pid, ours, mmap.mmap(-1, 1), silent_seconds=0.01), Front(await Wire.over(theirs))
+    await it.open(WHO, reserved=other.note, observer=other.metrics, precedence=other.precedence)
+    with pytest.raises(IngressEndedError):
+        await it.run()
+    assert await hanging.wait() == -signal.SIGKILL
+    await it.close(0.0)
+    await other.wire.close()
+
+
 async def test_half_a_line_of_one_that_was_killed_is_its_end() -> None:
     ours, theirs = socket.socketpair()
     wire = await Wire.over(ours)
