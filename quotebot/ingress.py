@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import mmap
 import os
 import signal
@@ -173,6 +174,7 @@ def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.Ab
     """
     ours, theirs = socket.socketpair()
     board = mmap.mmap(-1, 1)
+    gc.freeze()  # what was imported stays: the collector neither walks it again, in front of who waits, nor unshares its memory
     pid = os.fork()
     if pid:
         theirs.close()

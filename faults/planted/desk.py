@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
 from faults.planted.tools import both, of, put, sql
@@ -23,8 +22,7 @@ def ack_before_reserve() -> None:
     async def answer(self: Any, client: Any, request: Any) -> bool:
         response = SocketModeResponse(envelope_id=request.envelope_id, payload=None)
         await self.ack(request.envelope_id, lambda: client.send_socket_mode_response(response))
-        envelope = AsyncBoltRequest(mode="socket_mode", body=request.payload, context={"envelope_id": request.envelope_id})
-        await of(self, "_bolt").async_dispatch(envelope)
+        await of(self, "_bolt").answer(request.payload, {"envelope_id": request.envelope_id})
         return True
 
     put(Envelopes, "answer", answer)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -85,12 +87,14 @@ class FrontDesk:
             log.exception("command.maybe_recorded", action_kind=request.action_kind)
             return Answer(recorded=None, text=words.maybe_recorded())
         self._observe(self._ledger.clock.monotonic() - began)
-        log.info(
+        received = partial(
+            log.info,
             "command.received",
             action_kind=request.action_kind,
             correlation_id=reservation.operation.correlation_id,
             sighting=reservation.sighting.value,
         )
+        asyncio.get_running_loop().call_soon(received)  # once the acknowledgement is on its way
         return answer_for(reservation)
 
     async def drop(self, envelope_id: str | None, size: int) -> None:

@@ -53,14 +53,13 @@ def refusal(request: SocketModeRequest) -> dict[str, Any] | None:
 class Envelopes:
     """Hands an envelope to Bolt and sends what it answers through `ack`."""
 
-    def __init__(self, app: AsyncApp, ack: Ack = send_ack) -> None:
+    def __init__(self, app: PromptApp, ack: Ack = send_ack) -> None:
         self._bolt = app
         self.ack = ack
 
     async def answer(self, client: Any, request: SocketModeRequest) -> bool:
         """Answer one envelope over `client`, which has `send_socket_mode_response`; true when it was acknowledged."""
-        bolt_request = AsyncBoltRequest(mode="socket_mode", body=request.payload, context={"envelope_id": request.envelope_id})
-        answer = await self._bolt.async_dispatch(bolt_request)
+        answer = await self._bolt.answer(request.payload, {"envelope_id": request.envelope_id})
         if answer.status != OK:
             log.warning("envelope.not_acknowledged", status=answer.status, type=request.type)
             return False
@@ -81,20 +80,20 @@ class PromptApp(AsyncApp):
 
     typed: Callable[[Any, dict[str, Any], Any], Awaitable[None]] | None = None
 
-    async def async_dispatch(self, req: AsyncBoltRequest) -> BoltResponse:
-        """Answer one request; status 200 is an acknowledgement."""
-        if self.typed is None or req.body.get("command") != COMMAND:
-            return await super().async_dispatch(req)
+    async def answer(self, body: dict[str, Any], context: dict[str, Any]) -> BoltResponse:
+        """Answer what an envelope brought; status 200 is an acknowledgement."""
+        if self.typed is None or body.get("command") != COMMAND:
+            return await self.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body, context=context))
         ack = AsyncAck()  # type: ignore[no-untyped-call] # Bolt has no types
         try:
-            await self.typed(ack, req.body, req.context)
+            await self.typed(ack, body, context)
         except Exception:
             log.exception("command.failed")
             return BoltResponse(status=500, body="")
         return ack.response or BoltResponse(status=404, body="")
 
 
-def bolt_app(client: AsyncWebClient, identity: Identity, surface: Surface) -> AsyncApp:
+def bolt_app(client: AsyncWebClient, identity: Identity, surface: Surface) -> PromptApp:
     """Return Bolt with our listeners, acknowledging nothing by itself and asking Slack nothing on the way."""
 
     async def authorize(**_: Any) -> AuthorizeResult:
