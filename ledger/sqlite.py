@@ -301,6 +301,8 @@ class SqliteDatabase:
             try:
                 batch = self._inbox.get(timeout=IDLE_SECONDS)
             except queue.Empty:
+                if unchecked and self._opening.checkpoints and self._runner.pressing():
+                    continue  # it would keep them waiting; a WAL that grows too long meanwhile is copied by a commit
                 if unchecked and self._opening.checkpoints:
                     self._runner.checkpoint("PASSIVE")
                 return

@@ -57,6 +57,11 @@ class Precedence:
         full = len(self._arrivals) == FLOOD
         return self._flood_elsewhere or (full and self._clock.monotonic() - self._arrivals[0] < FLOOD_SECONDS)
 
+    @property
+    def pressing(self) -> bool:
+        """Whether the ledger's writer should make room: somebody is on the way, or about to be."""
+        return self.busy or self.flooded
+
     def note_flood(self, flooded: bool) -> None:  # noqa: FBT001 -- what is noted
         """Know of another process whether there is a flood."""
         self._flood_elsewhere = flooded
