@@ -17,7 +17,7 @@ import os, signal
 from faults.lab.beside import beside, no_traceback_of_ctrl_c
 
 def wait(_):
-    print(os.getpid(), flush=True)
+    os.write(1, f"{os.getpid()}\\n".encode())  # in one piece, for the other writes there too
     signal.pause()
 
 with no_traceback_of_ctrl_c():
@@ -36,9 +36,13 @@ def test_one_at_once_is_this_process_in_order() -> None:
 def test_ctrl_c_ends_every_fork_without_a_traceback() -> None:
     with subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
-        forks = [int(program.stdout.readline()) for _ in range(2)]
-        program.send_signal(signal.SIGINT)
-        _, said = program.communicate(timeout=60)
+        try:
+            forks = [int(program.stdout.readline()) for _ in range(2)]
+            program.send_signal(signal.SIGINT)
+            _, said = program.communicate(timeout=60)
+        except BaseException:
+            program.kill()  # leaving the block waits for it
+            raise
     assert (program.returncode, said) == (130, "")
     for fork in forks:
         with pytest.raises(ProcessLookupError):
