@@ -36,9 +36,7 @@ from quotebot.sandbox.world import World  # noqa: E402 -- after the path
 DAY: Final = 5_000
 LOOK: Final = 300
 TENTHS: Final = 10
-REST_SECONDS: Final = 17.0  # connections that idle for 15 are closed, a checkpoint is made
 FLAT: Final = 1.05  # the last tenth's memory, as a multiple of the second's
-WINDOW: Final = 3  # tenths at either end of the day
 RENDERER_MIB_MAX: Final = 128
 WAL_BYTES_MAX: Final = 64 << 20  # what it is cut down to
 SLACK: Final = 2  # what comes and goes: a connection that is being closed, a job on a thread
@@ -196,7 +194,7 @@ class Day:
                     "SELECT class, state, category, last_error, count(*) FROM effects WHERE finished_at IS NULL GROUP BY 1, 2, 3"
                 )
                 raise TimeoutError(f"it does not come to rest: {self.rows(waiting)}, held: {self.rows(HELD)}")
-        await asyncio.sleep(REST_SECONDS)
+        await asyncio.sleep(3.0)  # idle connections are closed, a checkpoint is made
 
     async def _resume(self) -> None:
         """Do what an operator does when a login was refused: nothing else ends that hold."""
@@ -232,23 +230,14 @@ class Day:
 
 
 def judge(held: list[Held], outcome: dict[str, Any], commands: int) -> list[dict[str, Any]]:
-    """Return each goal with what was found.
-
-    Memory is compared between the ends of the second tenth and the last. Pooled connections come and go by a few, so that one look
-    says little of them: the most that was held in the first three tenths is compared with the most in the last three.
-    """
+    """Return each goal with what was found. Nothing may be larger at the last tenth's end than at the second's."""
     second, last = held[1], held[-1]
-    early, late = held[:WINDOW], held[-WINDOW:]
-
-    def more(name: str) -> tuple[int, str, bool]:
-        return _more(max(getattr(each, name) for each in early), max(getattr(each, name) for each in late))
-
     grown = "memory of the bot at the day's end, beside that of its second tenth: at most 1.05x"
     flat = [
         (grown, last.rss_mib / second.rss_mib, "x", last.rss_mib <= FLAT * second.rss_mib),
-        ("threads, the most in the last three tenths, more than in the first three: at most 2", *more("threads")),
-        ("file descriptors likewise: at most 2", *more("descriptors")),
-        ("tasks likewise: at most 2", *more("tasks")),
+        ("threads more than at the second tenth's end: at most 2", *_more(second.threads, last.threads)),
+        ("file descriptors more: at most 2", *_more(second.descriptors, last.descriptors)),
+        ("tasks more: at most 2", *_more(second.tasks, last.tasks)),
     ]
     renderer, wal = max(each.renderer_mib for each in held), max(each.wal_mib for each in held)
     lost = outcome["unfinished"] + outcome["dead"]

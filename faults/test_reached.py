@@ -6,10 +6,7 @@ import os
 import subprocess
 import sys
 
-import pytest
 
-
-@pytest.mark.timeout(300)
 def test_every_interesting_state_is_reached_and_nothing_is_violated_on_the_way() -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     command = (sys.executable, "-m", "faults.reaching")

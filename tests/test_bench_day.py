@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from bench.day import DAY, Held, judge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HELD: Final = Held(
     commands=1, seconds=1.0, rss_mib=100.0, renderer_mib=70.0, threads=10, descriptors=28, tasks=12, wal_mib=15.0, ledger_mib=4.0
@@ -19,7 +16,7 @@ WELL: Final[dict[str, Any]] = {"unfinished": 0, "dead": 0, "quotes": 9, "custome
 
 
 def verdicts(last: Held, outcome: dict[str, Any], commands: int = DAY) -> set[str]:
-    return {goal["verdict"] for goal in judge([*[HELD] * 5, last], outcome, commands)}
+    return {goal["verdict"] for goal in judge([HELD, HELD, last], outcome, commands)}
 
 
 @pytest.mark.parametrize("change", [{}, {"rss_mib": 104.9}, {"threads": 12}, {"tasks": 3, "ledger_mib": 900.0}])
@@ -44,23 +41,8 @@ def test_a_day_that_stays_as_it_was_is_well(change: dict[str, Any]) -> None:
     ],
 )
 def test_whatever_grew_or_was_lost_is_missed(change: dict[str, Any], outcome: dict[str, Any]) -> None:
-    judged = judge([*[HELD] * 5, replace(HELD, **change)], {**WELL, **outcome}, DAY)
+    judged = judge([HELD, HELD, replace(HELD, **change)], {**WELL, **outcome}, DAY)
     assert sorted(goal["verdict"] for goal in judged) == ["missed", *["ok"] * 8]
-
-
-@pytest.mark.parametrize(
-    ("descriptors", "verdict"),
-    [
-        (range(28, 38), {"ok", "missed"}),
-        ((32, 28, 31, 29, 32, 28, 31, 29, 28, 32), {"ok"}),
-        ((38, 44, 48, 45, 47, 47, 45, 46, 47, 48), {"ok"}),
-    ],
-)
-def test_a_leak_of_one_in_each_tenth_is_growth_and_connections_that_come_and_go_are_not(
-    descriptors: Sequence[int], verdict: set[str]
-) -> None:
-    held = [replace(HELD, descriptors=count) for count in descriptors]
-    assert {goal["verdict"] for goal in judge(held, WELL, DAY)} == verdict
 
 
 def test_less_than_a_day_says_nothing_about_growth_but_all_about_loss() -> None:
