@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from quotebot.settings import Settings
 
 NO_KEY: Final = "none"  # the library insists on one; a server that wants none does not look at it
+# A connection idle for longer is closed: one that the other side closes just as it is used again leaves an unknown outcome behind.
+# Longer than a channel's pacing (a message a second), so that a thread's messages share one.
+IDLE_SECONDS: Final = 1.5
 
 
 log = structlog.get_logger(__name__)
@@ -48,7 +51,7 @@ class Outside:
 async def connect_outside(stack: contextlib.AsyncExitStack, settings: Settings) -> Outside:
     """Return the outside over real connections; `stack` closes them. Raises ConfigurationError without a Slack token."""
     bot_token, _ = slack_tokens(settings)
-    session = await stack.enter_async_context(aiohttp.ClientSession())
+    session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(keepalive_timeout=IDLE_SECONDS)))
     client = web_client(bot_token, settings, session)
     return Outside(client, build_adapters(stack, client, session, settings))
 
