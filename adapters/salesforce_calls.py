@@ -4,7 +4,7 @@ simple-salesforce speaks the protocol in its direct mode (a token and an instanc
 on its own.
 
 A token is proven before others use it: whoever logs in sends the first request with it, alone. So a session that is refused for
-good costs one more login and one repeated request, however many calls wait for it: they share the refusal.
+good costs one login and at most two requests, however many calls wait for it: they share the refusal.
 """
 
 from __future__ import annotations
@@ -82,7 +82,6 @@ class SalesforceCalls:
         self._live: set[LiveCall] = set()
         self._token: str | None = None
         self._renewing = asyncio.Lock()
-        self._refused_last = False
         self._refusals = 0  # renewals that ended with a session that is not taken, or no session at all
         self._refusal: AdapterError | None = None
         self._ended: str | None = None  # the session that could not be renewed last
@@ -142,35 +141,29 @@ class SalesforceCalls:
     async def _renewed(self, request: RestRequest, trip: Trip, expired: str | None) -> Any:
         """Log in, then send the request: only one that is not refused for its session makes the session everybody's.
 
-        A session that ends between its login and its first use is renewed once, like any other; one that is refused again, or was
-        refused the last time too, will be refused for good.
+        A session that is refused as soon as it is made would be refused again: the org takes none of this app's, whatever it says
+        at the login. Another login would not change that, so a refusal for good costs one login and at most two requests.
         """
         self._token = None
-        while True:
-            try:
-                call = LiveCall()
-                token = await self._in_thread(call, partial(self._log_in, call))
-            except AdapterError as error:
+        try:
+            call = LiveCall()
+            token = await self._in_thread(call, partial(self._log_in, call))
+        except AdapterError as error:
+            self._share(error, expired)
+            raise
+        try:
+            answer = await self._exchange(request, token, trip)
+        except AdapterError as error:
+            if error.code == SESSION_REFUSED:
                 self._share(error, expired)
-                raise
-            try:
-                answer = await self._exchange(request, token, trip)
-            except AdapterError as error:
-                if error.code != SESSION_REFUSED:
-                    self._token = token
-                    raise
-                if expired is not None or self._refused_last:
-                    self._refused_last = True
-                    self._share(error, expired)
-                    raise
-                trip.write = None  # refused at the door
-                expired = token
-            except asyncio.CancelledError:
-                self._token = token  # nothing speaks against it
-                raise
             else:
-                self._token, self._refused_last = token, False
-                return answer
+                self._token = token
+            raise
+        except asyncio.CancelledError:
+            self._token = token  # nothing speaks against it
+            raise
+        self._token = token
+        return answer
 
     def _share(self, refusal: AdapterError, expired: str | None) -> None:
         """Let those who wait for a session know that there is none: each of them asking for itself would change nothing."""

@@ -177,7 +177,13 @@ def _waits() -> list[Step]:
 
 
 def _logins() -> list[Step]:
-    renewed: list[Step] = [*_asked(), Weather("salesforce", "auth_expired", CRM, 1), Clicks(APPROVE, MANAGER), Settles()]
+    first: list[Step] = [*_asked(), Clicks(APPROVE, MANAGER), Settles()]  # its session is taken; the next one's has ended by then
+    renewed: list[Step] = [
+        *_made("new for Renewed: 5 pro"),
+        Weather("salesforce", "auth_expired", CRM, 1),
+        Clicks(SUBMIT, REP),
+        Settles(),
+    ]
     refused: list[Step] = [
         Weather("salesforce", "auth_expired"),
         *_made("new for Refused: 5 pro"),
@@ -185,7 +191,7 @@ def _logins() -> list[Step]:
         Waits(60),
         Weather(),
     ]
-    return [*renewed, *refused, Stops(), Starts(), Settles()]
+    return [*first, *renewed, *refused, Stops(), Starts(), Settles()]
 
 
 def _dead_records() -> list[Step]:

@@ -17,7 +17,7 @@ async def token_broken(stage: Stage) -> str:
     deal = stage.deal
     await stage.start()
     await deal.submitted_deal()
-    await deal.arm("salesforce", "auth_expired", method="composite/graph", times=1)  # a session that ended: one new login mends it
+    await deal.arm("salesforce", "auth_expired", method="sobjects/ContentVersion", times=1)  # a session ends, after the record
     await deal.arm("slack", "auth_expired", method="files.completeUploadExternal", seconds=600)
     await deal.click("approval.approve", user="U0MANAGER")
 
@@ -38,6 +38,7 @@ async def token_broken(stage: Stage) -> str:
     stage.equal("the token restored, Slack is resumed", (await stage.quotebot("resume", "slack")).status, 0)
     await deal.settled()
     stage.equal("the bytes went out once", len(await deal.witness("upload")), 1)
+    stage.equal("the session that ended was renewed once", len(await deal.witness("oauth2/token")), 2)
     await checks.golden_deal(deal)
     return "held half done with every step recorded, resumed, one file, one record"
 

@@ -131,7 +131,7 @@ def test_credentials_print_no_secret(key: RSAPrivateKey) -> None:
     assert "assertion" not in shown
 
 
-async def test_a_session_that_is_never_taken_costs_one_more_login_and_two_requests_however_many_wait(world: World) -> None:
+async def test_a_session_that_is_never_taken_costs_one_login_and_one_request_however_many_wait(world: World) -> None:
     world.weather.arm("salesforce", "auth_expired", times=1000)
     async with world.client() as client:
         first = await asyncio.gather(
@@ -140,8 +140,8 @@ async def test_a_session_that_is_never_taken_costs_one_more_login_and_two_reques
         seen = [sighting.method for sighting in world.seen()]
         await asyncio.gather(client.create_quote(a_quote(), correlation_id="op"), return_exceptions=True)
     assert [(end.failure, end.code) for end in first if isinstance(end, AdapterError)] == [(Failure.AUTH, "INVALID_SESSION_ID")] * 8
-    assert seen == [LOGIN, GRAPH, LOGIN, GRAPH]
-    assert [sighting.method for sighting in world.seen()[len(seen) :]] == [LOGIN, GRAPH]  # after the pause: one login, one request
+    assert seen == [LOGIN, GRAPH]
+    assert [sighting.method for sighting in world.seen()[len(seen) :]] == [LOGIN, GRAPH]  # after the pause: once again
 
 
 async def test_a_session_that_ends_for_good_costs_one_login_and_one_repeated_request(world: World) -> None:
@@ -158,20 +158,13 @@ async def test_a_session_that_ends_for_good_costs_one_login_and_one_repeated_req
     assert seen.count(GRAPH) <= len(ends) + 1  # what was under way when the session ended, and one that proves the new one
 
 
-async def test_a_session_that_ends_before_its_first_use_is_renewed(world: World) -> None:
-    world.weather.arm("salesforce", "auth_expired", times=1)
-    async with world.client() as client:
-        assert (await client.create_quote(a_quote(), correlation_id="op")).created
-    assert [sighting.method for sighting in world.seen()] == [LOGIN, GRAPH, LOGIN, GRAPH]
-
-
 async def test_after_a_pause_the_next_call_logs_in_anew(world: World) -> None:
-    world.weather.arm("salesforce", "auth_expired", times=2)
+    world.weather.arm("salesforce", "auth_expired", times=1)
     async with world.client() as client:
         with pytest.raises(AdapterError):
             await client.create_quote(a_quote(), correlation_id="op")
         assert (await client.create_quote(a_quote(), correlation_id="op")).created
-    assert [sighting.method for sighting in world.seen()] == [LOGIN, GRAPH] * 3
+    assert [sighting.method for sighting in world.seen()] == [LOGIN, GRAPH] * 2
 
 
 async def test_every_answer_tells_how_much_of_the_allowance_is_used(world: World) -> None:
