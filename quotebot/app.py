@@ -89,8 +89,8 @@ async def _receiver(
 ) -> SocketReceiver | Ingress:
     if ingress is None:
         return receiver_of(front_of(core), settings, identity, clock=ports.clock, draw=ports.draw, ack=ack)
-    core.precedence.follow(ingress.is_busy)
-    await ingress.open(identity, reserved=core.ledger.operations_changed.set, observer=core.metrics, precedence=core.precedence)
+    core.precedence.follow(ingress.board)
+    await ingress.open(identity, reserved=core.ledger.operations_changed.set, observer=core.metrics)
     return ingress
 
 

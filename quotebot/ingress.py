@@ -1,7 +1,7 @@
 """The process in front: it holds Slack's socket, records what arrives and acknowledges it. The one behind does the work.
 
     Slack ──▶ ingress: reserve, acknowledge ──▶ ledger ──▶ the bot: execute, deliver
-                 └───────── wire: "reserved", "busy", how long it took ────────▲
+                 └──── wire: "reserved", how long it took; board: who waits ───▲
 
 Python runs one thread at a time, so a bot of one process makes whoever waits for an acknowledgement wait for the work of those
 before. Here the two only meet at the ledger's write gate. Neither goes on without the other: the ingress ends when the wire does.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import mmap
 import os
 import signal
 import socket
@@ -27,7 +26,7 @@ from ledger.ledger import Ledger
 from quotebot.core import Ports
 from quotebot.opening import load_rules, open_audit, open_database
 from quotebot.outside import build_performer, connect_outside
-from quotebot.precedence import Precedence
+from quotebot.precedence import Precedence, shared_board
 from quotebot.reception import Front, receiver_of
 from quotebot.slack.links import LinkDisabledError, TokenRefusedError
 from quotebot.store import quotes as store
@@ -36,6 +35,7 @@ from quotebot.wire import IngressEndedError, Wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from quotebot.precedence import Board
     from quotebot.reception import Observer
     from quotebot.settings import Settings
     from quotebot.slack.socket import SocketReceiver
@@ -52,8 +52,6 @@ OPEN: Final = "open"  # who the bot is: now connect
 CLOSE: Final = "close"  # take nothing more in; let what is under way be acknowledged within so many seconds
 # and by it:
 RESERVED: Final = "reserved"  # a new command is in the ledger
-BUSY: Final = "busy"  # whether an envelope is on its way to its acknowledgement
-FLOOD: Final = "flood"  # whether more arrives than can be worked off anyway
 ALIVE: Final = "alive"  # whether a connection to Slack is; said again and again, as a sign of life
 COUNTED: Final = "counted"  # what there is to count since it said so last: ["acked", kind of the envelope, seconds], ...
 REFUSED: Final = "refused"  # Slack refuses the app-level token, with this code
@@ -65,24 +63,22 @@ log = structlog.get_logger(__name__)
 class Ingress:
     """The other process, as the bot sees it; in place of a SocketReceiver. Forked before there is a loop, opened when all works."""
 
-    def __init__(self, pid: int, end: socket.socket, board: mmap.mmap, silent_seconds: float = SILENT_SECONDS) -> None:
-        """`board` is a byte that both processes see: 1 while an envelope is on its way to its acknowledgement."""
+    def __init__(self, pid: int, end: socket.socket, board: Board, silent_seconds: float = SILENT_SECONDS) -> None:
+        """`board` is where it writes who is on the way to an acknowledgement."""
         self._pid = pid
         self._silent_seconds = silent_seconds
         self._end = end
-        self._board = board
+        self.board = board
         self._wire: Wire | None = None
         self._listening: asyncio.Task[None] | None = None
         self._alive = False
 
-    async def open(self, identity: Identity, *, reserved: Callable[[], object], observer: Observer, precedence: Precedence) -> None:
-        """Let it connect. `reserved` is told of every new command; `precedence` of who is on the way to an acknowledgement."""
+    async def open(self, identity: Identity, *, reserved: Callable[[], object], observer: Observer) -> None:
+        """Let it connect. `reserved` is told of every new command, `observer` of what there is to count."""
         self._wire = await Wire.over(self._end)
         self._wire.tell(OPEN, asdict(identity))
         words: dict[str, Callable[[Any], object]] = {
             RESERVED: lambda _: reserved(),
-            BUSY: lambda busy: precedence.begin() if busy else precedence.end(),
-            FLOOD: precedence.note_flood,
             ALIVE: self._note_alive,
             COUNTED: lambda told: _count(observer, told),
             REFUSED: _refused,
@@ -98,10 +94,6 @@ class Ingress:
             "The process that holds the connection to Slack has ended by itself. What was acknowledged is recorded and goes on at "
             "the next start. Its last lines in the log say why."
         )
-
-    def is_busy(self) -> bool:
-        """Tell whether an envelope is on its way there. From any thread, and sooner than the wire."""
-        return self._board[0] == 1
 
     async def is_alive(self) -> bool:
         """Tell whether there is a connection over which Slack was heard of lately."""
@@ -173,7 +165,7 @@ def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.Ab
     `watched` is the block in which its log is written and its observers are told.
     """
     ours, theirs = socket.socketpair()
-    board = mmap.mmap(-1, 1)
+    board = shared_board()
     gc.freeze()  # what was imported stays: the collector neither walks it again, in front of who waits, nor unshares its memory
     pid = os.fork()
     if pid:
@@ -199,7 +191,6 @@ class _Tally:
 
     def __init__(self) -> None:
         self._untold: list[tuple[str | float, ...]] = []
-        self._flooded = False
 
     def observe_ack(self, envelope: str, seconds: float) -> None:
         self._untold.append(("acked", envelope, seconds))
@@ -210,25 +201,14 @@ class _Tally:
     def count_connection(self) -> None:
         self._untold.append(("connected",))
 
-    def note_flood(self, wire: Wire, flooded: bool) -> None:  # noqa: FBT001 -- what is noted
-        if flooded != self._flooded:
-            self._flooded = flooded
-            wire.tell(FLOOD, flooded)
-
     def tell(self, wire: Wire) -> None:
         if self._untold:
             wire.tell(COUNTED, self._untold)
             self._untold.clear()
 
 
-async def _serve(settings: Settings, end: socket.socket, board: mmap.mmap) -> None:
+async def _serve(settings: Settings, end: socket.socket, board: Board) -> None:
     wire = await Wire.over(end)
-
-    def say_busy(busy: bool) -> None:  # noqa: FBT001 -- what is said
-        board[0] = busy
-        wire.tell(BUSY, busy)
-        tally.note_flood(wire, precedence.flooded)
-
     async with contextlib.AsyncExitStack() as stack:
         outside, rules = await connect_outside(stack, settings), load_rules(settings)  # meanwhile the bot recovers
         heard = await wire.hear()
@@ -237,10 +217,9 @@ async def _serve(settings: Settings, end: socket.socket, board: mmap.mmap) -> No
         ports, tally = Ports(), _Tally()
         ledger = await _open_ledger(stack, settings, ports, on_reserved=lambda: wire.tell(RESERVED))
         performer = build_performer(settings, ledger, outside.adapters)
-        precedence = Precedence(ports.clock, changed=say_busy)
-        front = Front(ledger, outside, rules, performer, tally, precedence)
+        front = Front(ledger, outside, rules, performer, tally, Precedence(ports.clock, board))
         receiver = receiver_of(front, settings, Identity(**heard[1]), clock=ports.clock, draw=ports.draw)
-        working = [asyncio.create_task(work) for work in (receiver.run(), _look_after(ledger, receiver, tally, precedence, wire))]
+        working = [asyncio.create_task(work) for work in (receiver.run(), _look_after(ledger, receiver, tally, wire))]
         hearing = asyncio.create_task(wire.hear())
         await asyncio.wait([*working, hearing], return_when=asyncio.FIRST_COMPLETED)
         asked = hearing.result() if hearing.done() else None
@@ -280,7 +259,7 @@ def _say_why(wire: Wire, ends: list[BaseException | None]) -> None:
             raise end
 
 
-async def _look_after(ledger: Ledger, receiver: SocketReceiver, tally: _Tally, precedence: Precedence, wire: Wire) -> None:
+async def _look_after(ledger: Ledger, receiver: SocketReceiver, tally: _Tally, wire: Wire) -> None:
     """Tell what was counted and whether the connection lives, and keep room for a full disk.
 
     Raises IngressEndedError when the ledger takes no writes until a restart.
@@ -288,7 +267,6 @@ async def _look_after(ledger: Ledger, receiver: SocketReceiver, tally: _Tally, p
     tended_at = ledger.clock.monotonic()
     while True:
         tally.tell(wire)
-        tally.note_flood(wire, precedence.flooded)
         wire.tell(ALIVE, await receiver.is_alive())
         if (broken := ledger.database.health.broken) is not None:
             raise IngressEndedError(f"The ledger takes no writes until a restart: {broken}")

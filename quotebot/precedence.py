@@ -3,20 +3,25 @@
 Both write to one ledger. While an envelope is on its way to its acknowledgement, the workers take little and wait before they take
 it; while nobody has asked for anything they take as much as shares a commit. In a flood, when more arrives than can be worked off
 anyway, they all but rest. They wait for a moment only, so that a flood delays what is owed and never stops it.
+
+What is known of this stands on a board: three numbers that whoever holds the socket writes and the workers read. Where those are
+two processes the board is memory of both, for a message would wake the workers just when they are to keep still.
 """
 
 from __future__ import annotations
 
 import asyncio
+import mmap
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ledger.clock import Clock
 
+    Board = memoryview[float]
+
 GIVE_WAY_SECONDS: Final = 0.025
+LOOK_SECONDS: Final = 0.0025  # how often who gives way looks whether it still has to
 FLOOD: Final = 10  # so many arrivals...
 FLOOD_SECONDS: Final = 0.1  # ...in this time are one
 FLOOD_MOMENTS: Final = 10  # for so many moments the workers give way to it, then they take one
@@ -25,64 +30,64 @@ BUSY: Final = 1  # taken at once while envelopes are on their way
 LATELY: Final = 3  # while there is none, but was lately
 QUIET: Final = 64
 
+# The board's numbers. Times are of the clock that all processes of a machine share, in seconds.
+_ON_THE_WAY: Final = 0  # how many envelopes
+_LAST_AT: Final = 1  # when the last was answered
+_TENTH_AT: Final = 2  # when the tenth before the next one arrived: lately, in a flood
+_BYTES: Final = 3 * 8
+_NEVER: Final = float("-inf")
+
+
+def shared_board() -> Board:
+    """Return a board that a process forked after this one shares with it. Each number is written and read as a whole."""
+    return _blank(mmap.mmap(-1, _BYTES))
+
+
+def _blank(memory: mmap.mmap | bytearray) -> Board:
+    board = memoryview(memory).cast("d")
+    board[_LAST_AT] = board[_TENTH_AT] = _NEVER
+    return board
+
 
 class Precedence:
-    """Who is on the way to an acknowledgement. `begin` and `end` are of the socket, `turn` is of the workers.
+    """Who is on the way to an acknowledgement. `begin` and `end` are of the socket, `turn` is of the workers."""
 
-    `changed` is told when the first sets out and when the last has arrived.
-    """
-
-    def __init__(self, clock: Clock, changed: Callable[[bool], object] = lambda _: None) -> None:
+    def __init__(self, clock: Clock, board: Board | None = None) -> None:
+        """`board` is one of the process in front, or to be read there; without one it is of this process alone."""
         self._clock = clock
-        self._changed = changed
-        self._elsewhere: Callable[[], bool] = lambda: False
-        self._on_the_way = 0
+        self._board = _blank(bytearray(_BYTES)) if board is None else board
         self._arrivals: deque[float] = deque(maxlen=FLOOD)
-        self._flood_elsewhere = False
-        self._last_at = float("-inf")
-        self._clear: asyncio.Event | None = None  # made for whoever waits
 
     @property
     def busy(self) -> bool:
-        """Whether somebody is on the way, here or in the process that `follow` named."""
-        return self._on_the_way > 0 or self._elsewhere()
-
-    def follow(self, busy: Callable[[], bool]) -> None:
-        """Know of another process whether somebody is on the way there: at once, for the writer; `begin` tells the loop."""
-        self._elsewhere = busy
+        """Whether somebody is on the way."""
+        return self._board[_ON_THE_WAY] > 0
 
     @property
     def flooded(self) -> bool:
         """Whether more arrives than can be worked off anyway."""
-        full = len(self._arrivals) == FLOOD
-        return self._flood_elsewhere or (full and self._clock.monotonic() - self._arrivals[0] < FLOOD_SECONDS)
+        return self._clock.monotonic() - self._board[_TENTH_AT] < FLOOD_SECONDS
 
     @property
     def pressing(self) -> bool:
-        """Whether the ledger's writer should make room: somebody is on the way, or about to be."""
+        """Whether the ledger's writer should make room: somebody is on the way, or about to be. From any thread."""
         return self.busy or self.flooded
 
-    def note_flood(self, flooded: bool) -> None:  # noqa: FBT001 -- what is noted
-        """Know of another process whether there is a flood."""
-        self._flood_elsewhere = flooded
+    def follow(self, board: Board) -> None:
+        """Read what another process writes from now on."""
+        self._board = board
 
     def begin(self) -> None:
         """Note that an envelope arrived."""
-        self._on_the_way += 1
+        self._board[_ON_THE_WAY] += 1
         self._arrivals.append(self._clock.monotonic())
-        if self._on_the_way == 1:
-            self._changed(True)  # noqa: FBT003 -- it is whether somebody is on the way
+        if len(self._arrivals) == FLOOD:
+            self._board[_TENTH_AT] = self._arrivals[0]
 
     def end(self) -> None:
         """Note that one was answered, one way or another."""
-        self._on_the_way -= 1
-        self._last_at = self._clock.monotonic()
-        if self._on_the_way:
-            return
-        self._changed(False)  # noqa: FBT003 -- as above
-        if self._clear is not None:
-            self._clear.set()
-            self._clear = None
+        self._board[_LAST_AT] = self._clock.monotonic()
+        self._board[_ON_THE_WAY] -= 1
 
     async def turn(self) -> int:
         """Give way for a moment, if there is somebody to give way to; return how much may be taken at once."""
@@ -92,13 +97,10 @@ class Precedence:
             if moment == FLOOD_MOMENTS - 1:
                 return BUSY
             await asyncio.sleep(GIVE_WAY_SECONDS)
-        if self._on_the_way:
-            if self._clear is None:
-                self._clear = asyncio.Event()
-            clear = self._clear
-            try:
-                async with asyncio.timeout(GIVE_WAY_SECONDS):
-                    await clear.wait()
-            except TimeoutError:
+        looks = round(GIVE_WAY_SECONDS / LOOK_SECONDS)
+        while self.busy:
+            if not looks:
                 return BUSY
-        return LATELY if self._clock.monotonic() - self._last_at < LATELY_SECONDS else QUIET
+            looks -= 1
+            await asyncio.sleep(LOOK_SECONDS)
+        return LATELY if self._clock.monotonic() - self._board[_LAST_AT] < LATELY_SECONDS else QUIET

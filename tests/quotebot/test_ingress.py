@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import mmap
 import os
 import signal
 import socket
@@ -15,16 +14,16 @@ import pytest
 
 from adapters.slack import Identity
 from faults.rig import bot_process
-from ledger.clock import SystemClock
 from ledger.locks import gate_holder
 from quotebot import ingress, words
 from quotebot.cli import exits
 from quotebot.ingress import Ingress
 from quotebot.metrics import Metrics
-from quotebot.precedence import BUSY, Precedence
+from quotebot.precedence import BUSY, FLOOD, FLOOD_SECONDS, LATELY, Precedence, shared_board
 from quotebot.sandbox.world import World
 from quotebot.slack.links import LinkDisabledError, TokenRefusedError
 from quotebot.wire import IngressEndedError, Wire
+from tests.quotebot.parts import ManualClock
 from tests.rig import eventually
 
 if TYPE_CHECKING:
@@ -98,7 +97,6 @@ class Front:
         self.wire = wire
         self.reserved = 0
         self.metrics = Metrics()
-        self.precedence = Precedence(SystemClock())
 
     def note(self) -> None:
         self.reserved += 1
@@ -109,8 +107,8 @@ async def front() -> AsyncIterator[tuple[Ingress, Front]]:
     ours, theirs = socket.socketpair()
     process = await asyncio.create_subprocess_exec("true")
     await process.wait()
-    it, other = Ingress(process.pid, ours, mmap.mmap(-1, 1)), Front(await Wire.over(theirs))
-    await it.open(WHO, reserved=other.note, observer=other.metrics, precedence=other.precedence)
+    it, other = Ingress(process.pid, ours, shared_board()), Front(await Wire.over(theirs))
+    await it.open(WHO, reserved=other.note, observer=other.metrics)
     assert await other.wire.hear() == (ingress.OPEN, {"team_id": "T0HOME", "bot_user_id": "U0BOT", "bot_id": "B0BOT"})
     try:
         yield it, other
@@ -119,12 +117,11 @@ async def front() -> AsyncIterator[tuple[Ingress, Front]]:
         await it.close(0.0)
 
 
-async def test_what_the_one_in_front_says_reaches_the_workers_and_the_metrics() -> None:
+async def test_what_the_one_in_front_says_reaches_the_worker_and_the_metrics() -> None:
     async with front() as (it, other):
         for word, value in (
             (ingress.ALIVE, True),
             (ingress.COUNTED, [["connected"], ["reserved", 0.002], ["acked", "slash_commands", 0.004]]),
-            (ingress.BUSY, True),
             (ingress.RESERVED, None),
         ):
             other.wire.tell(word, value)
@@ -135,11 +132,28 @@ async def test_what_the_one_in_front_says_reaches_the_workers_and_the_metrics() 
         assert count("quotebot_socket_connections_total") == 1
         assert count("quotebot_reserve_seconds_sum") == 0.002
         assert count("quotebot_ack_seconds_sum", {"source": "slack_slash"}) == 0.004
-        assert await other.precedence.turn() == BUSY
-        for word in (ingress.BUSY, ingress.ALIVE):
-            other.wire.tell(word, value=False)
+        other.wire.tell(ingress.ALIVE, value=False)
         await eventually(lambda: not it._alive, "the end of the connection to be told of")
-        assert await other.precedence.turn() > BUSY
+
+
+async def test_workers_see_on_the_board_who_is_on_the_way_in_a_process_forked_after_it_was_made() -> None:
+    clock, board = ManualClock(), shared_board()
+    workers = Precedence(clock)
+    workers.follow(board)
+    quiet = (workers.busy, workers.flooded)
+    if (pid := os.fork()) == 0:
+        socket_side = Precedence(clock, board)
+        for _ in range(FLOOD):
+            socket_side.begin()
+        os._exit(0)
+    await asyncio.to_thread(os.waitpid, pid, 0)
+    assert (quiet, workers.busy, workers.flooded) == ((False, False), True, True)
+    assert await workers.turn() == BUSY
+    for _ in range(FLOOD):
+        workers.end()
+    clock.advance(round(FLOOD_SECONDS * 1000) + 1)
+    assert (workers.busy, workers.flooded) == (False, False)
+    assert await workers.turn() == LATELY
 
 
 @pytest.mark.parametrize(
@@ -166,8 +180,8 @@ async def test_what_ends_the_one_in_front_ends_the_bot_in_the_same_words(
 async def test_one_that_says_nothing_for_too_long_is_killed_and_ends_the_bot() -> None:
     ours, theirs = socket.socketpair()
     hanging = await asyncio.create_subprocess_exec("sleep", "60")
-    it, other = Ingress(hanging.pid, ours, mmap.mmap(-1, 1), silent_seconds=0.01), Front(await Wire.over(theirs))
-    await it.open(WHO, reserved=other.note, observer=other.metrics, precedence=other.precedence)
+    it, other = Ingress(hanging.pid, ours, shared_board(), silent_seconds=0.01), Front(await Wire.over(theirs))
+    await it.open(WHO, reserved=other.note, observer=other.metrics)
     with pytest.raises(IngressEndedError):
         await it.run()
     assert await hanging.wait() == -signal.SIGKILL

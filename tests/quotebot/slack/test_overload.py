@@ -170,8 +170,6 @@ async def test_in_a_flood_workers_rest_until_it_is_over_or_some_moments_have_pas
     assert not waiting.done()
     clock.advance(round(FLOOD_SECONDS * 1000) + 1)
     assert await waiting == LATELY
-    precedence.note_flood(flooded=True)  # in the process in front
-    assert await precedence.turn() == BUSY
 
 
 async def _all_answered(desk: Desk, count: int) -> None:
