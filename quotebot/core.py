@@ -238,7 +238,7 @@ class Workers:
 
 def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: ArtefactSweep) -> list[Job]:
     """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
-    keeping = Keeping(settings.model_keep_days, settings.reconcile_keep_days)
+    keeping = Keeping.of(settings)
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
         Job("retention", RETENTION_SECONDS, lambda: forget(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),

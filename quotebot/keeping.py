@@ -5,6 +5,7 @@ Small transactions, each audited with what it deleted; one that was killed is fo
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.retention import Rest
+    from quotebot.settings import Settings
 
 BATCH: Final = 100  # rows of each kind in one transaction
 
@@ -29,24 +31,41 @@ class Keeping:
     model_days: int
     reconcile_days: int
 
+    @classmethod
+    def of(cls, settings: Settings) -> Keeping:
+        """Return what the installation's settings say."""
+        return cls(settings.model_keep_days, settings.reconcile_keep_days)
 
-async def let_go(ledger: Ledger, keeping: Keeping, *, batch: int = BATCH, between: Rest = rest) -> int:
-    """Delete what is older than it is kept, in batches, audited; returns how many rows those were.
+
+async def let_go(
+    ledger: Ledger, keeping: Keeping, *, batch: int = BATCH, between: Rest = rest, actor: str = QUOTEBOT
+) -> dict[str, int]:
+    """Delete what is older than it is kept, in batches, audited; returns how many rows of which kind those were.
 
     Raises NotRecorded as Database.write does: what earlier batches deleted is deleted, and the next run goes on from there.
     """
     now = ledger.clock.now_ms()
-    work = partial(_some, ledger=ledger, keeping=keeping, now=now, limit=batch)
-    forgotten = 0
+    work = partial(_some, ledger=ledger, keeping=keeping, now=now, limit=batch, actor=actor)
+    forgotten = Counter(dict.fromkeys(store.KINDS, 0))
     while gone := await ledger.database.write("store.forget", work):
-        forgotten += gone
+        forgotten.update(gone)
         await between()
-    return forgotten
+    return dict(forgotten)
 
 
-def _some(tx: Tx, *, ledger: Ledger, keeping: Keeping, now: int, limit: int) -> int:
-    model_before, reconcile_before = now - keeping.model_days * DAY_MS, now - keeping.reconcile_days * DAY_MS
-    gone = store.delete(tx, model_before=model_before, reconcile_before=reconcile_before, limit=limit)
+async def too_old(ledger: Ledger, keeping: Keeping) -> dict[str, int]:
+    """Return how many rows of which kind `let_go` would delete now."""
+    before = _before(keeping, ledger.clock.now_ms())
+    return await ledger.database.read(lambda tx: store.count(tx, **before))
+
+
+def _some(tx: Tx, *, ledger: Ledger, keeping: Keeping, now: int, limit: int, actor: str) -> dict[str, int]:
+    gone = store.delete(tx, **_before(keeping, now), limit=limit)
     if gone:
-        ledger.audit.append(tx, now, "retention.purged", actor=QUOTEBOT, actor_type="system", after=gone)
-    return sum(gone.values())
+        actor_type = "system" if actor == QUOTEBOT else "operator"
+        ledger.audit.append(tx, now, "retention.purged", actor=actor, actor_type=actor_type, after=gone)
+    return gone
+
+
+def _before(keeping: Keeping, now: int) -> dict[str, int]:
+    return {"model_before": now - keeping.model_days * DAY_MS, "reconcile_before": now - keeping.reconcile_days * DAY_MS}

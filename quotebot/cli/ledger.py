@@ -12,6 +12,8 @@ from cyclopts import App, Parameter
 from quotebot.cli import backup, exits, opened
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ledger.retention import Purged
 
 app = App(name="ledger", help="Look after the ledger's file.")
@@ -40,20 +42,25 @@ async def prune(
     from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415 -- see root.py
 
     from quotebot.forgetting import forget  # noqa: PLC0415 -- see root.py
+    from quotebot.keeping import Keeping, let_go, too_old  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
+    keeping = Keeping.of(load_settings())
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     async with opened.existing_ledger() as ledger:
         with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
             task = bar.add_task("Pruning", total=None)
 
             def show(so_far: Purged) -> None:
-                bar.update(task, description=f"Pruning: {_words(so_far)}")
+                bar.update(task, description=f"Pruning: {_words(asdict(so_far)) or 'nothing yet'}")
 
-            now = ledger.clock.now_ms()
-            purged = await forget(ledger, now, dry_run=dry_run, progress=show, actor=opened.operator())
+            now, actor = ledger.clock.now_ms(), opened.operator()
+            rows = await forget(ledger, now, dry_run=dry_run, progress=show, actor=actor)
+            kept = await too_old(ledger, keeping) if dry_run else await let_go(ledger, keeping, actor=actor)
+    purged = {**asdict(rows), **kept}
     if json_output:
-        print(json.dumps({"schema_version": 1, "dry_run": dry_run, "purged": asdict(purged)}, indent=2))
-    elif purged:
+        print(json.dumps({"schema_version": 1, "dry_run": dry_run, "purged": purged}, indent=2))
+    elif any(purged.values()):
         print(f"{'Would be deleted' if dry_run else 'Deleted'}: {_words(purged)}.")
     else:
         print("Nothing is old enough to be deleted.")
@@ -103,5 +110,5 @@ async def migrate() -> int:
     return exits.OK
 
 
-def _words(purged: Purged) -> str:
-    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in asdict(purged).items() if number) or "nothing yet"
+def _words(purged: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in purged.items() if number)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ledger.database import Tx
+
+KINDS: Final = ("readings", "model_calls", "quote_summaries", "crm_conflicts")
 
 
 def delete(tx: Tx, *, model_before: int, reconcile_before: int, limit: int) -> dict[str, int]:
@@ -20,3 +22,10 @@ def delete(tx: Tx, *, model_before: int, reconcile_before: int, limit: int) -> d
         "crm_conflicts": len(tx.all("forget_conflicts", before=reconcile_before, limit=limit)),
     }
     return {kind: count for kind, count in gone.items() if count}
+
+
+def count(tx: Tx, *, model_before: int, reconcile_before: int) -> dict[str, int]:
+    """Return how many rows of each kind `delete` would delete, without a limit."""
+    found = tx.one("count_forgettable", model_before=model_before, reconcile_before=reconcile_before)
+    assert found is not None  # noqa: S101 -- counts always come to one row
+    return {kind: found[kind] for kind in KINDS}

@@ -513,6 +513,16 @@ RETURNING id;
 -- name: approvals_requested_today
 SELECT count(*) AS asked FROM approvals WHERE requested_by = :user AND requested_at >= :since;
 
+-- name: count_forgettable
+-- What the four statements after this one would delete.
+SELECT
+  (SELECT count(*) FROM readings WHERE answered_by IS NOT NULL AND answered_at < :model_before) AS readings,
+  (SELECT count(*) FROM model_calls WHERE called_at < :model_before) AS model_calls,
+  (SELECT count(*) FROM quote_summaries AS s WHERE s.written_at < :model_before AND NOT EXISTS (
+    SELECT 1 FROM approvals AS a WHERE a.quote_id = s.quote_id AND a.quote_version = s.version AND a.state = 'pending'))
+    AS quote_summaries,
+  (SELECT count(*) FROM crm_conflicts WHERE state <> 'open' AND decided_at < :reconcile_before) AS crm_conflicts;
+
 -- name: forget_readings
 DELETE FROM readings WHERE operation_key IN (
   SELECT operation_key FROM readings WHERE answered_by IS NOT NULL AND answered_at < :before ORDER BY answered_at LIMIT :limit)

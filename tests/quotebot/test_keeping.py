@@ -11,7 +11,7 @@ import pytest
 from quotebot import effects
 from quotebot.commands import SubmitQuote
 from quotebot.domain.schedule import DAY_MS
-from quotebot.keeping import Keeping, let_go
+from quotebot.keeping import Keeping, let_go, too_old
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.reading_parts import desk_at
 from tests.quotebot.test_summaries import submitted
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
 
 KEEPING = Keeping(model_days=90, reconcile_days=400)
+NOTHING = {"readings": 0, "model_calls": 0, "quote_summaries": 0, "crm_conflicts": 0}
 HASH = "0" * 64
 
 
@@ -56,12 +57,16 @@ async def test_what_is_older_than_it_is_kept_is_forgotten_in_batches_and_audited
     for number in range(3):
         written(bench, begun + number)
     bench.clock.ms = begun + 2 + 90 * DAY_MS  # the newest ended exactly so long ago
-    assert await let_go(bench.ledger, KEEPING, batch=1, between=no_rest) == 6
+    expected = {"readings": 2, "model_calls": 2, "quote_summaries": 2, "crm_conflicts": 0}
+    assert await too_old(bench.ledger, KEEPING) == expected
+    assert await let_go(bench.ledger, KEEPING, batch=1, between=no_rest) == expected
     assert kept(bench) == {"readings": 4, "model_calls": 1, "quote_summaries": 1, "crm_conflicts": 6}
     bench.clock.ms = begun + 3 + 400 * DAY_MS
-    assert await let_go(bench.ledger, KEEPING, between=no_rest) == 6
+    expected = {"readings": 1, "model_calls": 1, "quote_summaries": 1, "crm_conflicts": 3}
+    assert await too_old(bench.ledger, KEEPING) == expected
+    assert await let_go(bench.ledger, KEEPING, between=no_rest) == expected
     assert kept(bench) == {"readings": 3, "model_calls": 0, "quote_summaries": 0, "crm_conflicts": 3}
-    assert await let_go(bench.ledger, KEEPING, between=no_rest) == 0
+    assert await too_old(bench.ledger, KEEPING) == await let_go(bench.ledger, KEEPING, between=no_rest) == NOTHING
     told = bench.rows("SELECT actor, after FROM audit_events WHERE event_type = 'retention.purged' ORDER BY id")
     assert [json.loads(row["after"]) for row in told] == [
         {"model_calls": 1, "quote_summaries": 1, "readings": 1},
@@ -75,10 +80,10 @@ async def test_a_summary_stays_while_approvers_may_look_at_it(bench: Bench) -> N
     async with desk_at(bench, None, per_day=0) as desk:
         quote_id = await submitted(desk)
     bench.rows("INSERT INTO quote_summaries VALUES (?, 1, 'fine', 1)", quote_id)
-    assert await let_go(bench.ledger, KEEPING, between=no_rest) == 0
+    assert await too_old(bench.ledger, KEEPING) == await let_go(bench.ledger, KEEPING, between=no_rest) == NOTHING
     bench.rows("UPDATE approval_slots SET state = 'expired', decided_at = 1")
     bench.rows("UPDATE approvals SET state = 'expired', decided_at = 1")
-    assert await let_go(bench.ledger, KEEPING, between=no_rest) == 1
+    assert await let_go(bench.ledger, KEEPING, between=no_rest) == {**NOTHING, "quote_summaries": 1}
 
 
 def test_an_open_difference_cannot_be_deleted_by_anybody(bench: Bench) -> None:

@@ -39,10 +39,12 @@ def test_a_young_ledger_has_nothing_to_forget(command: Run, dead: Path) -> None:
 def test_a_dry_run_says_what_a_run_then_does(command: Run, dead: Path) -> None:
     grow_old(dead)
     tampered(dead, "INSERT INTO letter_cards (reference, channel, post_key, announced_at) VALUES ('op99', 'C0OPS', 'k', 1)")
+    called = "INSERT INTO model_calls (effect_key, correlation_id, model, outcome, request_sha256, called_at) VALUES "
+    tampered(dead, f"{called} ('e', 'c', 'm', 'ok', '{'0' * 64}', 1)")
     before = counts(dead)
     foreseen = json.loads(command("ledger", "prune", "--dry-run", "--json").stdout)
     assert foreseen["dry_run"] is True
-    assert (foreseen["purged"]["deliveries"], foreseen["purged"]["letter_cards"]) == (before["deliveries"], 1)
+    assert [foreseen["purged"][kind] for kind in ("deliveries", "letter_cards", "model_calls")] == [before["deliveries"], 1, 1]
     assert counts(dead) == before
     done = json.loads(command("ledger", "prune", "--json").stdout)
     assert done["purged"] == foreseen["purged"]
