@@ -157,12 +157,13 @@ class _Bench:
         """Let one process work on a disk that fails at call k, then look; false when it never came to that call."""
         trial = self._trial
         folder = self._copy("live")
-        recorder = Recorder()
+        recorder = Recorder() if trial.kind == "IOERR_FSYNC" else None
         diary = Diary()
         fault = KthCall(*KINDS[trial.kind], k, trial.mode == "sticky")
         clock = TickingClock(MORNING_MS + LATER_MS)
         try:
-            with WatchedFolder(folder, observer=recorder, fault=fault, hurry=trial.kind == "BUSY"):
+            watched = WatchedFolder(folder, observer=recorder, fault=fault, failing=(fault.call,), hurry=trial.kind == "BUSY")
+            with watched:
                 run_to_end(live(folder, clock, self._audit, diary, self._chance(), self._task))
         except Exception as error:  # noqa: BLE001 -- whatever it is, the bot would end with a traceback instead of words
             self._wrong(k, f"UNCLEAN: {type(error).__name__}: {error}")
@@ -170,7 +171,7 @@ class _Bench:
         if diary.ended_by is not None:
             self.reached.add(f"{trial.kind}: the process ended")
         self._restart(k, "", _files(folder), diary)
-        if trial.kind == "IOERR_FSYNC":  # the kernel may have thrown away what it could not sync
+        if recorder is not None:  # the kernel may have thrown away what it could not sync
             disk = Disk(self._safe)
             for event in recorder.events:
                 disk.take(event)

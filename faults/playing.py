@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,18 +46,22 @@ def prepared(story: Story, folder: Path) -> Iterator[Cell]:
     yield cell
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a death left: a cell without its bot, and the story's steps with which of them was under way."""
+
+    cell: Cell
+    steps: Sequence[Step]
+    under_way: int
+
+
 def play(cell: Cell, story: Story, folder: Path, window: Window | None, *, apart: bool = False) -> dict[str, Any]:
     """Play the measured part once, in this process: returns what came of it and the passages when nothing went wrong.
 
     The bot lives in this process too, unless `apart`, the story, or a second death wants processes that are really killed.
     """
-    shutil.copytree(cell.settings.data_dir, folder / "ledger")
-    cell.settings = cell.settings.model_copy(update={"data_dir": folder / "ledger"})
-    cell.in_place = not apart and not story.apart and (window is None or window.second is None)
     steps = list(story.measured())
-    needs_bot = not _begins_without(steps)
-    if needs_bot:
-        cell.start()
+    _begin(cell, steps, folder, in_place=not apart and not story.apart and (window is None or window.second is None))
     if window is None:
         cell.measure()
     else:
@@ -71,6 +76,61 @@ def play(cell: Cell, story: Story, folder: Path, window: Window | None, *, apart
     measured = cell.unmeasured()
     if window is not None and not (died if window.deed == "kill" else _passed(window, measured)):
         raise AssertionError("this window was not passed: the run was not the golden run")
+    return _end(cell, story, steps, measured)
+
+
+def left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -> dict[Window, Left]:
+    """Play the measured part once with nothing wrong, and keep what a death at each of these windows leaves.
+
+    That spares each of them the way to its window. Those where somebody in the World waits for the bot meanwhile are not in it.
+    """
+    at = {window.index: window for window in windows if window.deed == "kill" and window.second is None}
+    found: dict[Window, Left] = {}
+    steps = list(story.measured())
+    under_way = newest = 0
+
+    def look_on(number: int) -> None:
+        nonlocal newest
+        newest = number
+        if number in at and not cell.in_company:
+            found[at[number]] = Left(cell.left(folder / f"left-{number}"), copy.deepcopy(steps), under_way)
+
+    _begin(cell, steps, folder, in_place=True)
+    cell.looks_on = look_on
+    cell.measure()
+    for under_way, step in enumerate(steps):  # noqa: B007 -- look_on reads it
+        if newest <= max(at, default=-1):
+            step.do(cell)
+    passages = cell.unmeasured()
+    if cell.life is not None:
+        cell.kill()
+    if any(window.point not in ("?", passages[window.index]) for window in found):
+        raise AssertionError("another window was passed: the run was not the golden run")
+    return found
+
+
+def play_on(left: Left, story: Story) -> dict[str, Any]:
+    """Play what follows a death: returns what came of it, as `play` does."""
+    cell, steps = left.cell, left.steps
+    _recover(cell, steps[left.under_way], None)
+    for step in steps[left.under_way + 1 :]:
+        try:
+            step.do(cell)
+        except DiedError:
+            _recover(cell, step, None)
+    return _end(cell, story, steps, [])
+
+
+def _begin(cell: Cell, steps: Sequence[Step], folder: Path, *, in_place: bool) -> None:
+    """Give the cell a ledger of its own in `folder`, and its bot unless the story starts it."""
+    shutil.copytree(cell.settings.data_dir, folder / "ledger")
+    cell.settings = cell.settings.model_copy(update={"data_dir": folder / "ledger"})
+    cell.in_place = in_place
+    if not _begins_without(steps):
+        cell.start()
+
+
+def _end(cell: Cell, story: Story, steps: Sequence[Step], measured: list[str]) -> dict[str, Any]:
     _deliver_all_again(cell, steps)
     return {"passages": measured, "states": cell.states, **outcome_of(cell, at_rest=story.at_rest)}
 

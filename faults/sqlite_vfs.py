@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from types import TracebackType
 
 OK: Final = 0
@@ -46,6 +46,9 @@ class Call(StrEnum):
     TRUNCATE = "truncate"
     SYNC = "sync"
     LOCK = "lock"  # of the database file, or of a slot of the WAL index
+
+
+_OBSERVED: Final = frozenset({Call.WRITE, Call.TRUNCATE, Call.SYNC})
 
 
 class Observer(Protocol):
@@ -173,8 +176,9 @@ def library() -> ctypes.CDLL:
 class WatchedFolder:
     """For the length of a `with` block, SQLite's files in `folder` are watched, and may fail. Open and close connections inside it.
 
-    `fault` is asked before each call; where a write is refused, its first half may have reached the file all the same. `hurry`:
-    whoever waits for a lock only believes that time passes. Python's other SQLite files are not touched.
+    `fault` is asked before each call of the kinds `failing`, which are all of them unless told; where a write is refused, its first
+    half may have reached the file all the same. `hurry`: whoever waits for a lock only believes that time passes. Python's other
+    SQLite files are not touched.
     """
 
     def __init__(
@@ -183,11 +187,13 @@ class WatchedFolder:
         *,
         observer: Observer | None = None,
         fault: Callable[[Call, str], int] | None = None,
+        failing: Collection[Call] = tuple(Call),
         hurry: bool = False,
     ) -> None:
         self._folder = os.path.realpath(folder)
         self._observer = observer
         self._fault = fault
+        self._failing = frozenset(failing) if fault is not None else frozenset()
         self._hurry = hurry
         self._library = library()
         self._usual = self._library.sqlite3_vfs_find(None)
@@ -248,7 +254,7 @@ class WatchedFolder:
         return name if folder == self._folder else None
 
     def _asked(self, call: Call, file: _Open) -> int:
-        return OK if self._fault is None else self._fault(call, file.name)
+        return OK if self._fault is None or call not in self._failing else self._fault(call, file.name)
 
     # ------------------------------------------------------------------------------------------- called by SQLite
 
@@ -271,14 +277,18 @@ class WatchedFolder:
 
     def _table(self, real: _Methods) -> tuple[_Methods, dict[str, Any]]:
         """Return a copy of a file's methods with ours in the places that are watched, and the real ones of those."""
-        watched: dict[str, Callable[..., int]] = {
-            "close": self._close,
-            "write": self._write,
-            "truncate": self._truncate,
-            "sync": self._sync,
+        calls: dict[Call, dict[str, Callable[..., int]]] = {
+            Call.WRITE: {"write": self._write},
+            Call.TRUNCATE: {"truncate": self._truncate},
+            Call.SYNC: {"sync": self._sync},
+            Call.READ: {"read": self._read},
+            Call.LOCK: {"lock": self._lock, "shm_lock": self._shm_lock},
         }
-        if self._fault is not None:
-            watched |= {"read": self._read, "lock": self._lock, "shm_lock": self._shm_lock}
+        # A way through Python costs more than most calls themselves: those that nobody asks about go straight on.
+        asked = self._failing | (_OBSERVED if self._observer is not None else frozenset())
+        watched: dict[str, Callable[..., int]] = {"close": self._close}
+        for call in asked:
+            watched |= calls[call]
         ours = _Methods.from_buffer_copy(real)
         originals: dict[str, Any] = {}
         for name, function in watched.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -18,7 +19,8 @@ SEEDS_OF_A_SHARD: Final = 25
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "faults.simulate", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    at_once = {**os.environ, "PYTHONHASHSEED": "0"}  # as the program would have it: it need not begin twice
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False, env=at_once)
 
 
 def trace(output: str) -> list[str]:

@@ -33,7 +33,7 @@ from faults.lab.outcome import difference
 from faults.lab.processes import BrokenError, in_a_fork
 from faults.lab.setting import ram, silence
 from faults.lab.warmth import warm_up
-from faults.playing import Window, play, prepared
+from faults.playing import Left, Window, left_at, play, play_on, prepared
 from faults.report import Report, keep
 from faults.stories import STORIES, Story
 
@@ -128,22 +128,32 @@ def _twice(windows: Sequence[Window], recoveries: int | None, chance: random.Ran
 def _came(cell: Cell, story: Story, folder: Path, windows: Sequence[Window], *, apart: bool) -> list[Came]:
     """Play each window from the same beginning, one after the other in one fork: a fork costs more than a twin."""
     try:
-        played: list[Came] = in_a_fork(
-            lambda: [_came_of(cell.twin(), story, folder / "played", window, apart=apart) for window in windows]
-        )
+        played: list[Came] = in_a_fork(lambda: _came_of_all(cell, story, folder, windows, apart=apart))
     except BrokenError as error:
         return [str(error).strip()] * len(windows)
     return played
 
 
-def _came_of(cell: Cell, story: Story, folder: Path, window: Window, *, apart: bool) -> Came:
+def _came_of_all(cell: Cell, story: Story, folder: Path, windows: Sequence[Window], *, apart: bool) -> list[Came]:
+    left: dict[Window, Left] = {}
     try:
-        return play(cell, story, folder, window, apart=apart)
+        if len(windows) > 1 and not apart and not story.apart:
+            left = left_at(cell.twin(), story, folder / "left", windows)
+        return [_came_of(cell, left.get(window), story, folder / "played", window, apart=apart) for window in windows]
+    finally:
+        shutil.rmtree(folder / "left", ignore_errors=True)
+
+
+def _came_of(cell: Cell, left: Left | None, story: Story, folder: Path, window: Window, *, apart: bool) -> Came:
+    """Play one window: from the death on where that is there, else from the beginning."""
+    played = cell.twin() if left is None else left.cell
+    try:
+        return play(played, story, folder, window, apart=apart) if left is None else play_on(left, story)
     except Exception:  # noqa: BLE001 -- a violation like any other
         return traceback.format_exc().strip()
     finally:
-        cell.end()
-        shutil.rmtree(folder, ignore_errors=True)
+        played.end()
+        shutil.rmtree(folder if left is None else played.settings.data_dir, ignore_errors=True)
 
 
 def _note(tried: Tried, golden: dict[str, Any], windows: Sequence[Window], came: Sequence[Came]) -> None:

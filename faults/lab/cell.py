@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import hashlib
 import os
 import shutil
 import signal
@@ -24,6 +23,7 @@ from faults.lab.bot import LabBot, remember_tasks
 from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.operators import OPERATORS
 from faults.lab.processes import SETTLE_SECONDS, BrokenError, DiedError, Life, bot_life, conditions, fork, operator_life
+from faults.lab.remains import Remains
 from faults.lab.told import told
 from faults.lab.traps import Deed, Switch
 from quotebot.sandbox.chance import Tokens
@@ -33,6 +33,7 @@ from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
+    from pathlib import Path
 
     from faults.checking.evidence import Told
     from faults.lab.processes import Pipe_
@@ -54,6 +55,9 @@ class Cell:
         self.passages: list[str] = []  # of the processes that were measured and ended in peace
         self.looks = True  # whether to look, at each passage, what a death would leave there
         self.states: list[bytes] = []  # what a death at each passage would leave, as a hash, while nothing goes wrong
+        self.looks_on: Callable[[int], None] | None = None  # told the number of each passage, instead of a look
+        self._remains = Remains()
+        self.in_company = False  # whether somebody in the World waits for the bot: no twin has them waiting, too
         self._plan: tuple[int | None, Deed] | None = None
         self._switch = Switch(self._look, self._die)  # of the one in this process
         self.died_at: str | None = None  # the passage where a bot in this process was killed
@@ -66,7 +70,7 @@ class Cell:
         self._answers: list[dict[str, Any]] = []  # to the one envelope that a process of its own is handed at a time
 
     def twin(self) -> Cell:
-        """Return a cell that stands where this one stands and shares nothing with it but the settings. No bot may be running."""
+        """Return a cell that stands where this one stands and shares nothing with it but the settings. It has no bot."""
         clock = self.clock.twin()
         twin = Cell(self.settings, clock, seed=0)
         kept = {id(self): twin, id(self.clock): clock, id(self._loop): twin._loop}
@@ -74,6 +78,14 @@ class Cell:
         twin.history = list(self.history)
         twin.was_stopped = self.was_stopped
         return twin
+
+    def left(self, folder: Path) -> Cell:
+        """Return a cell that stands where this one would if its bot, or operator, were killed now. Nobody may be `in_company`."""
+        left = self.twin()
+        shutil.copytree(self.settings.data_dir, folder)
+        left.settings = self.settings.model_copy(update={"data_dir": folder})
+        left.was_stopped = False
+        return left
 
     def end(self) -> None:
         """Leave nothing running, whatever went wrong."""
@@ -192,6 +204,9 @@ class Cell:
 
     def _look(self) -> None:
         """Note what a death would leave here: of every passage while nothing goes wrong, and where a process is to be killed."""
+        if self.looks_on is not None:
+            self.looks_on(len(self.passages) + len(self._switch.passages))
+            return
         forked = isinstance(self.life, Life)
         if self.looks and (forked or self._plan == (None, "kill")):
             self._left = self._what_a_death_would_leave()
@@ -230,7 +245,11 @@ class Cell:
 
     def people(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Let people do something in the World; what they send reaches the bot through `deliver`."""
-        done = self._loop.run_until_complete(work)
+        self.in_company = True
+        try:
+            done = self._loop.run_until_complete(work)
+        finally:
+            self.in_company = False
         if self._death.done():
             self._loop.run_until_complete(self._bury())
         return done
@@ -313,13 +332,8 @@ class Cell:
 
     def _what_a_death_would_leave(self) -> bytes:
         """Hash all that survives a SIGKILL: the files, and what the outside has seen."""
-        left = hashlib.sha256()  # the one that processors have an instruction for
-        for path in sorted(self.settings.data_dir.rglob("*")):
-            if path.is_file() and not path.name.endswith("-shm"):  # SQLite makes the index of its WAL anew
-                left.update(path.name.encode())
-                left.update(path.read_bytes())
-        left.update(repr((len(self.world.witness.since()), len(self.history), self._acks)).encode())
-        return left.digest()
+        seen = repr((len(self.world.witness.since()), len(self.history), self._acks))
+        return self._remains.sum_of(self.settings.data_dir, seen.encode())
 
     def _compare_what_was_left(self) -> None:
         """Hold a real SIGKILL against what was expected of it, which is what a death in this process leaves."""

@@ -22,7 +22,7 @@ from quotebot.domain.price_requests import (
 )
 from quotebot.domain.priced import PER_LINE, ZERO, PricedLine, Pricing, Step
 from quotebot.domain.selection import Item, choose
-from quotebot.domain.snapshots import canonical, from_canonical
+from quotebot.domain.snapshots import canonical, from_canonical, from_stored
 from quotebot.domain.taxes import find_tax
 from quotebot.domain.trace import explain
 
@@ -46,6 +46,7 @@ __all__ = [
     "explain",
     "find_problems",
     "from_canonical",
+    "from_stored",
     "price",
     "renewed",
     "reprice",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from dataclasses import fields
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain import money
 from quotebot.domain.price_requests import canonical_request, parse_request
@@ -15,6 +17,7 @@ from quotebot.domain.taxes import Rate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+REMEMBERED: Final = 32  # prices that are in work at a time; a large one is a few hundred kilobytes
 # Schema 1 held these alone, and each line had these alone.
 _FIRST_PRICING = (
     *("ruleset", "currency", "term_months", "discount_percent"),
@@ -52,6 +55,15 @@ def from_canonical(snapshot: Mapping[str, Any]) -> Pricing:
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"pricing snapshot is incomplete or malformed: {error}") from error
     return pricing
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def from_stored(text: str) -> Pricing:
+    """Rebuild the Pricing of a stored snapshot. Raises as `from_canonical` does.
+
+    Once for all who ask: a quote is read a dozen times on its way, and neither a version's price nor a Pricing ever changes.
+    """
+    return from_canonical(json.loads(text))
 
 
 def _first(snapshot: Mapping[str, Any]) -> Pricing:

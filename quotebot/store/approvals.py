@@ -26,7 +26,7 @@ def latest(tx: Tx, quote_id: str, version: int) -> Approval | None:
 def last_decided(tx: Tx, quote_id: str) -> tuple[Approval, Pricing] | None:
     """Return what people last decided about any version of the quote, and the price they saw; None when they never did."""
     row = tx.one("last_decided_approval", quote_id=quote_id)
-    return None if row is None else (_approval(tx, row), pricing_rules.from_canonical(json.loads(row["pricing"])))
+    return None if row is None else (_approval(tx, row), pricing_rules.from_stored(row["pricing"]))
 
 
 def requested_today(tx: Tx, user: str, now: int) -> int:

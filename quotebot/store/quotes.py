@@ -221,7 +221,7 @@ def _quote(tx: Tx, row: Row) -> Quote:
         channel=row["channel"],
         created_at=row["created_at"],
         valid_until=row["valid_until"],
-        pricing=pricing_rules.from_canonical(json.loads(row["pricing"])),
+        pricing=pricing_rules.from_stored(row["pricing"]),
         approval=approvals.latest(tx, row["quote_id"], row["version"]),
         thread_ts=row["thread_ts"],
         revised_by=row["revised_by"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel
@@ -47,9 +48,7 @@ class Gestures:
             raise GestureError(400, f"command must start with '/', not {command!r}")
         payload, hook = self._payloads.slash(user, channel, command, self._escaped(text))
 
-        def on_ack(ack: Ack) -> str | None:
-            return self._slash_acked(ack, user, channel, hook, command, text)
-
+        on_ack = partial(self._slash_acked, user=user, channel=channel, hook=hook, command=command, text=text)
         delivery, ack = await self._courier.send("slash_commands", payload, accepts_response=True, on_ack=on_ack)
         return {"request_id": delivery.request_id, **ack.body()}
 
@@ -77,11 +76,9 @@ class Gestures:
             state.setdefault(found.block_id, {})[found.action_id] = _state(found, value)
         payload = self._payloads.message_action(user, message, action, state)
 
-        def on_ack(ack: Ack) -> str | None:
-            workspace.messages.mark(message, ack.error)
-            return ack.error
-
-        delivery, ack = await self._courier.send("interactive", payload, accepts_response=False, on_ack=on_ack)
+        delivery, ack = await self._courier.send(
+            "interactive", payload, accepts_response=False, on_ack=partial(self._click_acked, message=message)
+        )
         return {"request_id": delivery.request_id, **ack.body()}
 
     async def click_view(
@@ -96,10 +93,7 @@ class Gestures:
             view.state.setdefault(found.block_id, {})[found.action_id] = _state(found, value)
         payload = self._payloads.view_action(user, view, action)
 
-        def on_ack(ack: Ack) -> str | None:
-            self._workspace.views.refuse(view, {found.block_id: NO_ANSWER} if ack.error else {})
-            return ack.error
-
+        on_ack = partial(self._view_click_acked, view=view, block_id=found.block_id)
         delivery, ack = await self._courier.send("interactive", payload, accepts_response=False, on_ack=on_ack)
         return {"request_id": delivery.request_id, **ack.body()}
 
@@ -117,10 +111,9 @@ class Gestures:
             return {"request_id": None, "ack": None, "ack_ms": None, "error": code, "errors": refused}
         payload = self._payloads.view_submission(user, view)
 
-        def on_ack(ack: Ack) -> str | None:
-            return self._submission_acked(ack, view)
-
-        delivery, ack = await self._courier.send("interactive", payload, accepts_response=True, on_ack=on_ack)
+        delivery, ack = await self._courier.send(
+            "interactive", payload, accepts_response=True, on_ack=partial(self._submission_acked, view=view)
+        )
         return {"request_id": delivery.request_id, **ack.body()}
 
     async def close_view(self, user: str, view_id: str) -> Json:
@@ -240,6 +233,14 @@ class Gestures:
         message = workspace.post_as_bot(channel, text=answer, blocks=blocks, ephemeral_for=None if in_channel else user)
         hook.message_ts = message.ts
         return None
+
+    def _click_acked(self, ack: Ack, message: Message) -> str | None:
+        self._workspace.messages.mark(message, ack.error)
+        return ack.error
+
+    def _view_click_acked(self, ack: Ack, view: View, block_id: str) -> str | None:
+        self._workspace.views.refuse(view, {block_id: NO_ANSWER} if ack.error else {})
+        return ack.error
 
     def _submission_acked(self, ack: Ack, view: View) -> str | None:
         """Do what the bot's answer to a form says: close, show errors, update, push or clear."""
