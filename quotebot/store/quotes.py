@@ -64,13 +64,14 @@ def insert(tx: Tx, quote: Quote, *, operation_key: str, root_effect_key: str, as
 def insert_version(tx: Tx, quote: Quote) -> None:
     """Store the priced content of a version, which never changes."""
     snapshot: Any = pricing_rules.canonical(quote.pricing)
+    text = keys.canonical_json(snapshot)
     tx.one(
         "insert_quote_version",
         quote_id=quote.quote_id,
         version=quote.version,
         ruleset=quote.pricing.ruleset,
-        pricing=keys.canonical_json(snapshot).decode(),
-        pricing_hash=keys.digest(snapshot),
+        pricing=text.decode(),
+        pricing_hash=keys.sha256(text),
         created_at=quote.issued_at,
     )
 
