@@ -129,7 +129,10 @@ class Executor:
         try:
             if await self._waits_for_slack(operation):
                 return
-            done = await self._when_writable(lambda: self._ledger.execute(operation, lambda tx: self.decide(tx, operation)))
+            foreseen = self._decider.foresee(operation)
+            done = await self._when_writable(
+                lambda: self._ledger.execute(operation, lambda tx: self._decider.decide(tx, operation, foreseen))
+            )
         except StaleFenceError:
             log.warning("operation.late_result")
         except NeedsNewerBuild as error:
