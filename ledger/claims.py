@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ledger.gates import family
+from ledger.jsontext import dumps
 from ledger.machine import EffectState
 from ledger.outbox import drop_waiting, superseded
 from ledger.records import Effect, Operation
@@ -114,7 +115,10 @@ def take_effects(
 
 def _due(tx: Tx, now: int, gates: Gates, slots: Mapping[str, int]) -> Iterator[Row]:
     """Yield due rows class by class; each is claimed before the next class is looked at."""
+    due = {row["class"] for row in tx.all("due_classes", classes=dumps(list(slots)), now=now)}
     for name in slots:
+        if name not in due:
+            continue
         allowed = _allowed(tx, gates, slots, name)
         if allowed > 0:
             yield from tx.all("due_effects", **{"class": name}, now=now, limit=allowed, suspect_claims=SUSPECT_CLAIMS)

@@ -150,11 +150,15 @@ class GateKeeper:
             self._put(tx, now, gate, gate.lift(now, by_person=True))
         return [gate.name for gate in held]
 
-    def answered(self, tx: Tx, now: int, effect_class: str, began_at: int | None) -> list[Gate]:
-        """Note that the other side answered an attempt begun at `began_at` (ms); returns the gates that flow again by it."""
-        opened = []
-        for name in (effect_class, family(effect_class)):
-            gate = self._get(tx, name)
+    def answered(self, tx: Tx, now: int, effect_class: str, began_at: int | None) -> tuple[list[Gate], bool]:
+        """Note that the other side answered an attempt begun at `began_at` (ms).
+
+        Returns the gates that flow again by it, and whether any restrained the class until now.
+        """
+        opened, restrained = [], False
+        for row in tx.all("gates_over", **{"class": effect_class}, family=family(effect_class)):
+            gate = Gate.of(row)
+            restrained = restrained or gate.state != "flowing"
             if gate.state == "half_open" and began_before(began_at, gate.resumed_at, now):
                 continue  # an attempt from before the resume is not the trial
             after = gate.after_answer()
@@ -162,7 +166,7 @@ class GateKeeper:
                 self._put(tx, now, gate, after)
                 if gate.state == "half_open":
                     opened.append(after)
-        return opened
+        return opened, restrained
 
     def failed(self, tx: Tx, now: int, effect_class: str, effect_id: int, reason: str, by: str) -> Gate | None:
         """Note that the other side did not answer; returns the gate when its breaker opened by that."""

@@ -6,8 +6,8 @@ A key is a JSON array, never a joined string: `a|b|c` is ambiguous. Golden vecto
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import rfc8785
@@ -67,32 +67,33 @@ def correlation_id(key: str) -> str:
 
 
 _WHOLE_MAX = 2**53 - 1
+_LEAVES = frozenset({str, bool, type(None)})
 
 
 def _is_plain(value: Json) -> bool:
-    """Tell whether the quick encoder's form is the canonical one. Raises TypeError on a float."""
-    if isinstance(value, str) or value is None or isinstance(value, bool):
-        return True
-    if isinstance(value, int):
-        return -_WHOLE_MAX <= value <= _WHOLE_MAX
-    if isinstance(value, float):
-        raise TypeError(f"a float cannot be part of an identity: {value!r}; use a decimal string")
-    if isinstance(value, dict):
-        return all([_is_plain(item) and _is_ascii(name) for name, item in value.items()])  # noqa: C419 -- all: floats are refused anywhere
-    if isinstance(value, list | tuple):
-        return all([_is_plain(item) for item in value])  # noqa: C419 -- as above
-    _refuse_floats(value)
-    return False
+    """Tell whether the quick encoder's form is the canonical one. Raises TypeError on a float, however deep."""
+    plain = True
+    todo: list[Any] = [value]
+    for item in todo:  # it grows meanwhile: a loop, for every commit waits for it
+        if type(item) in _LEAVES or isinstance(item, str):
+            continue
+        if isinstance(item, int):
+            plain = plain and -_WHOLE_MAX <= item <= _WHOLE_MAX
+        elif isinstance(item, float):
+            raise TypeError(f"a float cannot be part of an identity: {item!r}; use a decimal string")
+        elif isinstance(item, Mapping):
+            todo += item.values()
+            plain = plain and isinstance(item, dict) and _are_ascii(item)
+        elif isinstance(item, Sequence):
+            todo += item
+            plain = plain and isinstance(item, list | tuple)
+        else:
+            plain = False
+    return plain
 
 
-def _is_ascii(name: object) -> bool:
-    return isinstance(name, str) and name.isascii()
-
-
-def _refuse_floats(value: Json) -> None:
-    if isinstance(value, Mapping):
-        for item in value.values():
-            _is_plain(item)
-    elif isinstance(value, Sequence):
-        for item in value:
-            _is_plain(item)
+def _are_ascii(names: Iterable[Any]) -> bool:
+    try:
+        return "".join(names).isascii()
+    except TypeError:  # not all of them are text
+        return False

@@ -151,10 +151,11 @@ class Ledger:
         """Run the domain change and complete the operation, all or nothing, in one transaction; return what was decided.
 
         Raises StaleFenceError when another process took the operation over: nothing is changed, the late result is audited.
+        Wakes who executes only when something is due: what stood behind it, or what it put back to work.
         """
         now = self.clock.now_ms()
 
-        def work(tx: Tx) -> Outcome:
+        def work(tx: Tx) -> tuple[Outcome, bool]:
             outcome = decide(tx)
             row = tx.one(
                 "complete_operation",
@@ -175,16 +176,17 @@ class Ledger:
             answered = {name: value for name, value in outcome.response.items() if name != "text"}  # no free text in the audit
             answered["owes"] = owe(tx, self.audit, now, cause, outcome.effects)
             self.audit.of_operation(tx, now, f"operation.{outcome.kind}", operation, after=answered)
-            return outcome
+            return outcome, tx.one("due_operation", now=now) is not None
 
         try:
-            done = await self.database.write("execute", work)
+            done, others_due = await self.database.write("execute", work)
         except StaleFenceError:
             await self._audit_late_operation(operation)
             raise
         self.suspects.clear(operation)
         self.effects_changed.set()
-        self.operations_changed.set()
+        if others_due:
+            self.operations_changed.set()
         return done
 
     async def retry_operation(
@@ -361,28 +363,35 @@ class Ledger:
     async def settle(self, effect: Effect, settlement: Settlement, decide: FollowUpDecision = no_follow_ups) -> Effect | None:
         """Record how an attempt ended, with what follows from it, in one transaction.
 
-        Returns the effect as it is now, or None when the fence is stale: the result is audited and changes nothing.
+        Returns the effect as it is now, or None when the fence is stale: the result is audited and changes nothing. Wakes who
+        delivers unless it is known that nothing became due by it; that its slot is free is known to whoever counts slots.
         """
         now = self.clock.now_ms()
+        alone = bool(self.suspects.operations or self.suspects.effects)  # others wait for the end of whatever is under way
 
-        def work(tx: Tx) -> tuple[Effect, list[DeadNotice], bool] | None:
+        def work(tx: Tx) -> tuple[Effect, list[DeadNotice], bool, bool] | None:
             weighed = settlements.weigh(tx, now, effect, settlement)
             row = settlements.move(tx, now, effect, weighed)
             if row is None:
                 self.audit.of_effect(tx, now, "effect.late_result", effect)
                 return None
             settled = Effect.of(row)
-            settlements.record(tx, self.audit, self.gates, now, effect, settled, weighed)
-            commanded = self.settle_follow_ups(tx, now, settled, decide)
-            return settled, [notices.of_effect(tx, settled)] if settled.state is EffectState.FAILED else [], commanded
+            stirred = settlements.record(tx, self.audit, self.gates, now, effect, settled, weighed)
+            follow_ups = self.settle_follow_ups(tx, now, settled, decide)
+            lane = {"class": settled.effect_class, "target": settled.target}
+            stirred = alone or stirred or bool(follow_ups.effects) or tx.one("unfinished_in_lane", **lane) is not None
+            dead = [notices.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
+            return settled, dead, bool(follow_ups.commands), stirred
 
         ended = await self.database.write("settle", work)
         if ended is not None and ended[0].claims < SUSPECT_CLAIMS:  # a look-up that ended leaves a suspect one; a late result, too
             self.suspects.clear(effect)
-        self.effects_changed.set()
         if ended is None:
+            self.effects_changed.set()
             return None
-        settled, dead, commanded = ended
+        settled, dead, commanded, stirred = ended
+        if stirred:
+            self.effects_changed.set()
         if commanded:
             self.operations_changed.set()
         self.announce(dead)
@@ -393,8 +402,8 @@ class Ledger:
         for notice in dead:
             self._on_dead(notice)
 
-    def settle_follow_ups(self, tx: Tx, now: int, settled: Effect, decide: FollowUpDecision) -> bool:
-        """Write down what a settled effect entails, inside an open transaction; true when a command is among it."""
+    def settle_follow_ups(self, tx: Tx, now: int, settled: Effect, decide: FollowUpDecision) -> FollowUps:
+        """Write down what a settled effect entails, inside an open transaction, and return it."""
         follow_ups = decide(tx, settled)
         for event in follow_ups.events:
             self.audit.of_effect(
@@ -403,7 +412,7 @@ class Ledger:
         self.owe_children(tx, now, settled, follow_ups.effects)
         for request in follow_ups.commands:
             reserve(tx, self.audit, self._pin, now, Sighted.of(request))
-        return bool(follow_ups.commands)
+        return follow_ups
 
     def owe_children(self, tx: Tx, now: int, parent: Effect, intents: Sequence[EffectIntent]) -> None:
         """Owe what follows from an effect, inside an open transaction."""
@@ -443,22 +452,23 @@ class Ledger:
         self.effects_changed.set()
         return resumed
 
-    async def next_effect_due_at(self, classes: Sequence[str]) -> int | None:
-        """Return when (ms, in the future) the next sleeping effect is due or a gate opens; None: only a change can wake us.
+    async def next_effect_due_at(self, classes: Sequence[str], after: int | None = None) -> int | None:
+        """Return when (ms) the first effect that sleeps is due or a gate opens; None: only a change can wake us.
 
-        What is due already and still not claimed waits for another row, so a change of that row is its wake-up.
+        What was due at `after` (ms; without it: now) and is still not claimed waits for another row: its change is the wake-up.
         """
-        now = self.clock.now_ms()
+        now = self.clock.now_ms() if after is None else after
 
         def work(tx: Tx) -> int | None:
-            rows = [tx.one("next_effect_due_at", **{"class": name}, now=now) for name in classes]
-            return _earliest(*rows, tx.one("next_gate_change", now=now))
+            return _earliest(
+                tx.one("next_effect_due_at", classes=dumps(list(classes)), now=now), tx.one("next_gate_change", now=now)
+            )
 
         return await self.database.read(work)
 
-    async def next_operation_due_at(self) -> int | None:
-        """Return when (ms, in the future) the next sleeping operation is due."""
-        now = self.clock.now_ms()
+    async def next_operation_due_at(self, after: int | None = None) -> int | None:
+        """Return when (ms) the first operation is due that was not due at `after` (ms; without it: now)."""
+        now = self.clock.now_ms() if after is None else after
         return await self.database.read(lambda tx: _earliest(tx.one("next_operation_due_at", now=now)))
 
     # --------------------------------------------------------------------------------------------------------- private

@@ -88,9 +88,9 @@ def owe(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Sequence[EffectIn
     return owed
 
 
-def wake_waiting(tx: Tx, now: int, parent: Effect) -> None:
-    """Make what waited for a delivered effect due."""
-    tx.one("wake_children", id=parent.id, now=now)
+def wake_waiting(tx: Tx, now: int, parent: Effect) -> bool:
+    """Make what waited for a delivered effect due; true when anything did."""
+    return tx.one("wake_children", id=parent.id, now=now) is not None
 
 
 def drop_waiting(tx: Tx, audit: Audit, now: int, parent_id: int, reason: str) -> None:

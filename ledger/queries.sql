@@ -161,6 +161,10 @@ UPDATE operations SET next_attempt_at = :now + max(0, next_attempt_at - updated_
 WHERE next_attempt_at > :now AND updated_at > :now
 RETURNING id;
 
+-- name: due_operation
+-- Whether any waits that is due, be it behind another one.
+SELECT 1 AS one FROM operations WHERE next_attempt_at <= :now LIMIT 1;
+
 -- name: next_operation_due_at
 SELECT min(next_attempt_at) AS due FROM operations WHERE next_attempt_at > :now;
 
@@ -226,6 +230,11 @@ UPDATE effects
 SET state = 'superseded', last_error = :reason, finished_at = :now, updated_at = :now
 WHERE after_id = :id AND state = 'pending' AND next_attempt_at IS NULL
 RETURNING *;
+
+-- name: due_classes
+-- Of the classes named in a JSON array, those of which something is due.
+SELECT c.value AS class FROM json_each(:classes) AS c
+WHERE EXISTS (SELECT 1 FROM effects AS e WHERE e.class = c.value AND e.next_attempt_at <= :now);
 
 -- name: due_effects
 SELECT e.* FROM effects AS e
@@ -425,7 +434,12 @@ WHERE next_attempt_at > :now AND updated_at > :now
 RETURNING id;
 
 -- name: next_effect_due_at
-SELECT min(next_attempt_at) AS due FROM effects WHERE class = :class AND next_attempt_at > :now;
+-- Of the classes named in a JSON array.
+SELECT min((SELECT min(e.next_attempt_at) FROM effects AS e WHERE e.class = c.value AND e.next_attempt_at > :now)) AS due
+FROM json_each(:classes) AS c;
+
+-- name: unfinished_in_lane
+SELECT 1 AS one FROM effects WHERE class = :class AND target = :target AND finished_at IS NULL LIMIT 1;
 
 -- name: count_children
 SELECT count(*) AS children FROM effects WHERE operation_id = :operation_id AND parent_id = :parent_id;
@@ -469,6 +483,10 @@ SELECT * FROM gates ORDER BY name;
 
 -- name: gate
 SELECT * FROM gates WHERE name = :name;
+
+-- name: gates_over
+-- Of a class: its own, then its family's.
+SELECT * FROM gates WHERE name IN (:class, :family) ORDER BY name DESC;
 
 -- name: put_gate
 INSERT INTO gates (name, state, cause, reason, held_by, held_at, until_at, resumed_at, failures, failing)

@@ -69,8 +69,11 @@ def move(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> Row | None
     return tx.one(_MOVE[type(settlement)], **guard)
 
 
-def record(tx: Tx, audit: Audit, gates: GateKeeper, now: int, claimed: Effect, effect: Effect, settlement: Settlement) -> None:
-    """Close the attempt and audit the move. `claimed` is the effect as it was tried, `effect` as it is now."""
+def record(tx: Tx, audit: Audit, gates: GateKeeper, now: int, claimed: Effect, effect: Effect, settlement: Settlement) -> bool:
+    """Close the attempt and audit the move. `claimed` is the effect as it was tried, `effect` as it is now.
+
+    Returns whether other effects may be due, or due at another time, by that; what holds for its lane is not looked at.
+    """
     trouble = None if isinstance(settlement, Delivered) else settlement.trouble
     record_attempt(
         tx,
@@ -96,8 +99,8 @@ def record(tx: Tx, audit: Audit, gates: GateKeeper, now: int, claimed: Effect, e
             "error": None if trouble is None else trouble.error,
         },
     )
-    _tell_waiting(tx, audit, now, effect, settlement)
-    _tell_gates(tx, audit, gates, now, claimed, settlement)
+    woken = _tell_waiting(tx, audit, now, effect, settlement)
+    return _tell_gates(tx, audit, gates, now, claimed, settlement) or woken or not isinstance(settlement, Delivered)
 
 
 def record_attempt(
@@ -123,29 +126,33 @@ def record_attempt(
     )
 
 
-def _tell_waiting(tx: Tx, audit: Audit, now: int, effect: Effect, settlement: Settlement) -> None:
+def _tell_waiting(tx: Tx, audit: Audit, now: int, effect: Effect, settlement: Settlement) -> bool:
     if isinstance(settlement, Delivered):
-        outbox.wake_waiting(tx, now, effect)
-    elif isinstance(settlement, Drop):
+        return outbox.wake_waiting(tx, now, effect)
+    if isinstance(settlement, Drop):
         outbox.drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")
+    return False
 
 
-def _tell_gates(tx: Tx, audit: Audit, gates: GateKeeper, now: int, effect: Effect, settlement: Settlement) -> None:
-    """Let the class and its family know what this attempt says about the other side."""
+def _tell_gates(tx: Tx, audit: Audit, gates: GateKeeper, now: int, effect: Effect, settlement: Settlement) -> bool:
+    """Let the class and its family know what this attempt says about the other side; false when they flowed and flow on."""
     if isinstance(settlement, Hold):
         before, _ = gates.hold(tx, now, family(effect.effect_class), "auth", settlement.trouble.error, QUOTEBOT)
         if before.state == "flowing":  # one alert per outage: a trial that fails again is no news
             _audit_gate(tx, audit, now, effect, "class.paused", family(effect.effect_class), settlement.trouble.error)
-        return
+        return True
+    restrained = True
     if not isinstance(settlement, Delivered) and settlement.trouble.unavailable:
         opened = gates.failed(tx, now, effect.effect_class, effect.id, settlement.trouble.error, QUOTEBOT)
         if opened is not None:
             _audit_gate(tx, audit, now, effect, "class.paused", opened.name, settlement.trouble.error)
     else:
-        for gate in gates.answered(tx, now, effect.effect_class, effect.claimed_at):
+        opened_again, restrained = gates.answered(tx, now, effect.effect_class, effect.claimed_at)
+        for gate in opened_again:
             _audit_gate(tx, audit, now, effect, "class.resumed", gate.name, "a trial got an answer")
     if isinstance(settlement, Retry | Doubt | Drop) and settlement.hold_until is not None:
         gates.hold(tx, now, effect.effect_class, "throttled", settlement.trouble.error, QUOTEBOT, settlement.hold_until)
+    return restrained
 
 
 def _audit_gate(tx: Tx, audit: Audit, now: int, effect: Effect, event_type: str, name: str, why: str) -> None:

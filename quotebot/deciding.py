@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from ledger import keys
 from ledger.ledger import no_follow_ups
 from ledger.records import EffectIntent, Operation, Outcome
 from ledger.retention import close_aggregate
@@ -27,6 +26,7 @@ from quotebot.crm_commands import CrmPayload, ReconcileCrm, SyncCrm
 from quotebot.crm_owed import status_owed
 from quotebot.domain.lifecycle import is_final
 from quotebot.domain.quotes import parse_quote_id
+from quotebot.foresight import NOTHING, Foreseen, content_hash, foresee
 from quotebot.handlers import approvals, crm, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
 from quotebot.handlers.outsiders import turned_away
@@ -88,19 +88,23 @@ class Decider:
     def _now_ms(self) -> int:
         return self._ledger.clock.now_ms()
 
-    def decide(self, tx: Tx, operation: Operation) -> Outcome:
+    def foresee(self, operation: Operation) -> Foreseen:
+        """Compute of a command what its transaction will need and can be known before."""
+        return foresee(operation, self._active.known)
+
+    def decide(self, tx: Tx, operation: Operation, foreseen: Foreseen = NOTHING) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read.
 
-        Operators are shown what became of a command that they put back to work.
+        `foreseen` is what `foresee` told of this operation. Operators see what became of a command that they put back to work.
         """
-        outcome = self._outcome_of(tx, operation)
+        outcome = self._outcome_of(tx, operation, foreseen)
         drawn = any(owed.effect_class == effects.CARD and owed.aggregate_id == operation.aggregate_id for owed in outcome.effects)
         again = () if drawn or not operation.attempts else standing_drawn(tx, operation)
         return replace(outcome, effects=(*outcome.effects, *again, *letter_drawn(tx, operation)))
 
-    def _outcome_of(self, tx: Tx, operation: Operation) -> Outcome:
+    def _outcome_of(self, tx: Tx, operation: Operation, foreseen: Foreseen) -> Outcome:
         self._rules = replace(self._rules, ruleset=self._active.read(tx))  # what an operator activated meanwhile counts at once
-        payload = parse_stored(operation.action_kind, operation.payload)
+        payload = foreseen.payload_of(operation)
         transport = store.transport(tx, operation.id)
         asked = handlers.Asked(
             operation_key=operation.operation_key,
@@ -117,9 +121,9 @@ class Decider:
         if refusal is not None:
             outcome = _outcome(refusal)
         elif isinstance(payload, CreateQuote | CloneQuote):
-            outcome = self._create(tx, asked, payload, reserved_at=operation.received_at)
+            outcome = self._create(tx, asked, payload, foreseen, reserved_at=operation.received_at)
         elif isinstance(payload, CreateByForm):
-            outcome = self._create_by_form(tx, asked, payload, reserved_at=operation.received_at)
+            outcome = self._create_by_form(tx, asked, payload, foreseen, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
             outcome = self._create_another(tx, asked, payload)
         elif isinstance(payload, LetterPayload | ShowHome | ProposeQuote | ReadingPayload | DelegateApprovals | CrmPayload):
@@ -140,22 +144,24 @@ class Decider:
             return "member" if found is None else found.kind
         return "unknown"
 
-    def _create(self, tx: Tx, asked: handlers.Asked, payload: Creation, *, reserved_at: int) -> Outcome:
+    def _create(self, tx: Tx, asked: handlers.Asked, payload: Creation, foreseen: Foreseen, *, reserved_at: int) -> Outcome:
         """Create, unless the person already has this very quote. A replay counts from when the command first came."""
-        asked_hash = _content_hash(payload)
+        asked_hash = foreseen.hash_of(payload)
         since = reserved_at - handlers.RESUBMISSION_MS
         twin = store.find_twin(tx, requester=asked.actor, team_id=asked.team_id, asked_hash=asked_hash, since=since)
         if twin is not None:
             return _outcome(handlers.resubmission(asked, payload, handlers.Twin(*twin)))
-        return _outcome(self._make(tx, asked, payload, asked_hash))
+        return _outcome(self._make(tx, asked, payload, asked_hash, foreseen))
 
-    def _create_by_form(self, tx: Tx, asked: handlers.Asked, payload: CreateByForm, *, reserved_at: int) -> Outcome:
+    def _create_by_form(
+        self, tx: Tx, asked: handlers.Asked, payload: CreateByForm, foreseen: Foreseen, *, reserved_at: int
+    ) -> Outcome:
         """Create what a form asks for, once per form: sent again with other values, it is told what it made."""
         token = f"{asked.team_id}:{payload.token}"
         made = store.find_token_use(tx, token)
         if made is not None:
             return _outcome(handlers.already_made(asked, made, payload.quote.channel))
-        outcome = self._create(tx, asked, payload.quote, reserved_at=reserved_at)
+        outcome = self._create(tx, asked, payload.quote, foreseen, reserved_at=reserved_at)
         if outcome.kind == "applied":
             store.use_token(tx, token, outcome.response["quote_id"], self._now_ms())
         return outcome
@@ -173,12 +179,12 @@ class Decider:
         proposed = parse_stored(offer.action_kind, offer.payload)
         proposed = proposed.quote if isinstance(proposed, CreateByForm | ProposeQuote) else proposed
         assert isinstance(proposed, CreateQuote | CloneQuote)  # noqa: S101 -- only creations are refused as re-submissions
-        decision = self._make(tx, asked, proposed, _content_hash(proposed))
+        decision = self._make(tx, asked, proposed, content_hash(proposed), NOTHING)
         if decision.quote is not None:
             store.use_token(tx, payload.token, decision.quote.quote_id, self._now_ms())
         return _outcome(decision)
 
-    def _make(self, tx: Tx, asked: handlers.Asked, payload: Creation, asked_hash: str) -> handlers.Decision:
+    def _make(self, tx: Tx, asked: handlers.Asked, payload: Creation, asked_hash: str, foreseen: Foreseen) -> handlers.Decision:
         year = datetime.fromtimestamp(asked.received_at / 1000, tz=UTC).year
 
         def allocate() -> str:
@@ -188,7 +194,7 @@ class Decider:
             original = _original(tx, payload)
             decision = lifecycle.clone(asked, payload, original, allocate, self._rules)
         else:
-            decision = handlers.create(asked, payload, allocate, self._rules)
+            decision = handlers.create(asked, payload, allocate, self._rules, foreseen.price)
         if decision.quote is not None:
             store.insert(
                 tx,
@@ -197,6 +203,7 @@ class Decider:
                 root_effect_key=handlers.root_key(asked.operation_key),
                 asked_hash=asked_hash,
                 recorded_at=self._now_ms(),
+                snapshot=foreseen.snapshot_of(decision.quote.pricing),
             )
         return decision
 
@@ -364,12 +371,6 @@ def _answered_at_terminal(operation: Operation, outcome: Outcome) -> Outcome:
     if operation.source != "cli":
         return outcome
     return replace(outcome, effects=tuple(effect for effect in outcome.effects if effect.effect_class != effects.REPLY))
-
-
-def _content_hash(payload: Creation) -> str:
-    """Hash what is asked for in this build's schema, whichever build recorded it: equal wishes have equal hashes over a deploy."""
-    content: Any = payload.canonical()
-    return keys.digest(content)
 
 
 def _outcome(decision: handlers.Decision) -> Outcome:

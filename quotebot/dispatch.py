@@ -80,6 +80,9 @@ class Dispatcher:
         self._precedence = precedence or Precedence(ledger.clock)
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
         self._running: dict[asyncio.Task[None], str] = {}  # and its class
+        self._claimed_at = 0  # what was not due then is looked for
+        self._full: frozenset[str] = frozenset()  # classes of which more may be due than there were slots for
+        self._took_all = False  # at the last claim every class had slots for what was due, or has none that is free
         self._unwritten = 0  # results that could not be recorded yet: until they are, nothing new is claimed
         self._failure: BaseException | None = None
 
@@ -87,24 +90,29 @@ class Dispatcher:
         """Work until cancelled; the attempts under way are left to `drain`. Raises what makes going on unsafe."""
         ledger = self._ledger
         while self._failure is None:
-            await one_round(ledger.effects_changed, self._step_when_written, self._next_due_at, ledger.clock, self._poll_seconds)
+            await one_round(ledger.effects_changed, self._round, self._next_due_at, ledger.clock, self._poll_seconds)
         raise self._failure
 
     async def _next_due_at(self) -> int | None:
-        return await self._ledger.next_effect_due_at(tuple(self._matrix.lines))
+        return await self._ledger.next_effect_due_at(tuple(self._matrix.lines), self._claimed_at)
 
-    async def _step_when_written(self) -> int:
-        return 0 if self._unwritten else await self.step()
+    async def _round(self) -> int:
+        if self._unwritten:
+            return 0
+        done = await self.step()
+        return 0 if self._took_all else done
 
     async def step(self) -> int:
         """Claim what is due and start it; returns how many were started."""
         most, busy = await self._precedence.turn(), Counter(self._running.values())
-        slots = {
-            name: min(most, line.concurrency - busy[name])
-            for name, line in self._matrix.lines.items()
-            if busy[name] < line.concurrency
-        }
+        free = {name: line.concurrency - busy[name] for name, line in self._matrix.lines.items()}
+        slots = {name: min(most, number) for name, number in free.items() if number > 0}
+        self._claimed_at = self._ledger.clock.now_ms()
+        self._full = frozenset(free)  # a slot that becomes free meanwhile is not counted
         effects = await self._claim(slots)
+        taken = Counter(effect.effect_class for effect in effects)
+        self._full = frozenset(name for name, number in free.items() if taken[name] >= number)
+        self._took_all = all(number < slots[name] or name in self._full for name, number in taken.items())
         for effect in effects:
             task = asyncio.create_task(self._attempt(effect))
             self._running[task] = effect.effect_class
@@ -132,11 +140,12 @@ class Dispatcher:
         await asyncio.gather(*late, return_exceptions=True)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
+        effect_class = self._running.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("effect.unsettled", error=repr(error))
             self._failure = self._failure or error  # half a bot is worse than none: `run` raises it
-        self._ledger.effects_changed.set()
+        if self._failure is not None or effect_class in self._full:  # there is a slot again
+            self._ledger.effects_changed.set()
 
     async def _attempt(self, effect: Effect) -> None:
         with structlog.contextvars.bound_contextvars(
@@ -180,6 +189,8 @@ class Dispatcher:
                     settlement = Bury(Trouble(Failure.INTERNAL.value, "What follows could not be decided.", maybe_sent=True))
         finally:
             self._unwritten -= waiting
+            if waiting:  # nothing was claimed meanwhile
+                self._ledger.effects_changed.set()
 
     async def _try(self, effect: Effect, policy: Policy) -> Settlement:
         now = self._ledger.clock.now_ms()

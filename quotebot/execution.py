@@ -64,16 +64,28 @@ class Executor:
         self._poll_seconds = poll_seconds
         self._precedence = precedence or Precedence(ledger.clock)
         self._looked_at = float("-inf")
+        self._claimed_at = 0  # what was not due then is looked for
+        self._took_all = False  # the last claim got less than it asked for: what is due now, somebody tells of
 
     async def run(self) -> None:
         """Work until cancelled."""
         ledger = self._ledger
         while True:
-            await one_round(ledger.operations_changed, self.step, ledger.next_operation_due_at, ledger.clock, self._poll_seconds)
+            await one_round(ledger.operations_changed, self._round, self._next_due_at, ledger.clock, self._poll_seconds)
+
+    async def _round(self) -> int:
+        done = await self.step()
+        return 0 if self._took_all else done
+
+    async def _next_due_at(self) -> int | None:
+        return await self._ledger.next_operation_due_at(self._claimed_at)
 
     async def step(self) -> int:
         """Execute what is due, at most one command per quote; returns how many were executed."""
-        operations = await self._ledger.claim_operations(await self._precedence.turn())
+        most = await self._precedence.turn()
+        self._claimed_at = self._now_ms()
+        operations = await self._ledger.claim_operations(most)
+        self._took_all = len(operations) < most
         if operations and self._ledger.clock.monotonic() - self._looked_at >= LOOK_SECONDS:
             self._looked_at = self._ledger.clock.monotonic()
             await self._look_ahead()
@@ -117,7 +129,10 @@ class Executor:
         try:
             if await self._waits_for_slack(operation):
                 return
-            done = await self._when_writable(lambda: self._ledger.execute(operation, lambda tx: self.decide(tx, operation)))
+            foreseen = self._decider.foresee(operation)
+            done = await self._when_writable(
+                lambda: self._ledger.execute(operation, lambda tx: self._decider.decide(tx, operation, foreseen))
+            )
         except StaleFenceError:
             log.warning("operation.late_result")
         except NeedsNewerBuild as error:

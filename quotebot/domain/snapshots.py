@@ -37,7 +37,7 @@ def canonical(pricing: Pricing) -> dict[str, object]:
     if pricing.schema == 1:
         lines = [{name: _plain(getattr(line, name)) for name in _FIRST_LINE} for line in pricing.lines]
         return {"v": 1, **{name: _plain(getattr(pricing, name)) for name in _FIRST_PRICING}, "lines": lines}
-    named = {field.name: _plain(getattr(pricing, field.name)) for field in fields(pricing) if field.name != "schema"}
+    named = {name: _plain(getattr(pricing, name)) for name in _PRICING_TYPES if name != "schema"}
     return {"v": pricing.schema, **named}
 
 
@@ -50,7 +50,7 @@ def from_canonical(snapshot: Mapping[str, Any]) -> Pricing:
         if schema == 1:
             return _first(snapshot)
         lines = tuple(_restored(PricedLine, line) for line in snapshot["lines"])
-        values = {field.name: snapshot[field.name] for field in fields(Pricing) if field.name not in ("schema", "lines")}
+        values = {name: snapshot[name] for name in _PRICING_TYPES if name not in ("schema", "lines")}
         pricing: Pricing = _restored(Pricing, {**values, "lines": lines, "schema": schema})
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"pricing snapshot is incomplete or malformed: {error}") from error
@@ -92,15 +92,17 @@ def _first(snapshot: Mapping[str, Any]) -> Pricing:
 
 def _plain(value: Any) -> Any:
     """Return a value as JSON holds it."""
+    if value is None or isinstance(value, str | int):
+        return value
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, tuple):
         return [_plain(row) for row in value]
     if isinstance(value, PricedLine | Step):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {name: _plain(getattr(value, name)) for name in (_LINE_TYPES if isinstance(value, PricedLine) else _STEP_NAMES)}
     if isinstance(value, Rate):
         return value.document()
-    return value if value is None or isinstance(value, str | int) else canonical_request(value)
+    return canonical_request(value)
 
 
 def _restored(row: type[Any], stored: Mapping[str, Any]) -> Any:
@@ -124,6 +126,7 @@ def _rate(stored: Mapping[str, Any]) -> Rate:
 # Annotations are text in those modules, so a field's declared type is compared by name.
 _PRICING_TYPES = {field.name: str(field.type) for field in fields(Pricing)}
 _LINE_TYPES = {field.name: str(field.type) for field in fields(PricedLine)}
+_STEP_NAMES = tuple(field.name for field in fields(Step))
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     "Decimal": money.exact,
     "Decimal | None": lambda value: None if value is None else money.exact(value),

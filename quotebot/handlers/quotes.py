@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue import Catalogue
     from quotebot.domain.people import Delegation, Person
     from quotebot.domain.policy import Policy
+    from quotebot.domain.pricing import PriceRequest, PricingProblem
     from quotebot.domain.quotes import Approval
     from quotebot.domain.rulesets import Ruleset
+
+    Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]
 
 DOMAIN_EVENTS = frozenset(
     {
@@ -176,9 +179,13 @@ def already_made(asked: Asked, quote_id: str, channel: str) -> Decision:
     return refused(asked, quote_id, channel, "already_created", words.already_created(quote_id))
 
 
-def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules) -> Decision:
-    """Price the request and show it. `allocate` gives the next quote number, asked for only when there is a quote to number."""
-    priced = unknown_terms(command.request.terms, rules.policy) or price(dated(command.request, asked.received_at), rules.ruleset)
+def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules, priced_by: Pricer = price) -> Decision:
+    """Price the request and show it. `allocate` gives the next quote number, asked for only when there is a quote to number.
+
+    `priced_by` prices as the domain's `price` does, which may have been done before.
+    """
+    request = dated(command.request, asked.received_at)
+    priced = unknown_terms(command.request.terms, rules.policy) or priced_by(request, rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(words.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))

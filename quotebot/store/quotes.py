@@ -14,6 +14,7 @@ from quotebot.store import approvals
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
+    from quotebot.domain.pricing import Pricing
 
 
 class ConcurrentChangeError(Exception):
@@ -37,8 +38,20 @@ def next_quote_id(tx: Tx, year: int) -> str:
     return quote_id_for(year, row["last"])
 
 
-def insert(tx: Tx, quote: Quote, *, operation_key: str, root_effect_key: str, asked_hash: str, recorded_at: int) -> None:
-    """Store a new quote with its first priced version. `asked_hash` is the hash of the payload it was made of; times in ms."""
+def insert(
+    tx: Tx,
+    quote: Quote,
+    *,
+    operation_key: str,
+    root_effect_key: str,
+    asked_hash: str,
+    recorded_at: int,
+    snapshot: bytes | None = None,
+) -> None:
+    """Store a new quote with its first priced version, of which `snapshot` is the text, where it is known (see `written`).
+
+    `asked_hash` is the hash of the payload it was made of; times in ms.
+    """
     tx.one(
         "insert_quote",
         quote_id=quote.quote_id,
@@ -56,21 +69,30 @@ def insert(tx: Tx, quote: Quote, *, operation_key: str, root_effect_key: str, as
         recorded_at=recorded_at,
         root_effect_key=root_effect_key,
     )
-    insert_version(tx, quote)
+    _insert_version(tx, quote, written(quote.pricing) if snapshot is None else snapshot)
     if quote.approval is not None:
         approvals.insert(tx, quote.approval)
 
 
 def insert_version(tx: Tx, quote: Quote) -> None:
     """Store the priced content of a version, which never changes."""
-    snapshot: Any = pricing_rules.canonical(quote.pricing)
+    _insert_version(tx, quote, written(quote.pricing))
+
+
+def written(pricing: Pricing) -> bytes:
+    """Return the priced content of a version as it is stored and hashed."""
+    snapshot: Any = pricing_rules.canonical(pricing)
+    return keys.canonical_json(snapshot)
+
+
+def _insert_version(tx: Tx, quote: Quote, snapshot: bytes) -> None:
     tx.one(
         "insert_quote_version",
         quote_id=quote.quote_id,
         version=quote.version,
         ruleset=quote.pricing.ruleset,
-        pricing=keys.canonical_json(snapshot).decode(),
-        pricing_hash=keys.digest(snapshot),
+        pricing=snapshot.decode(),
+        pricing_hash=keys.sha256(snapshot),
         created_at=quote.issued_at,
     )
 

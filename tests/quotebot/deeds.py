@@ -10,6 +10,7 @@ from adapters.policies import POLICIES, Matrix, policy_for
 from ledger.records import Delivered, EffectIntent, FollowUps, Outcome
 from quotebot.commands import SubmitQuote
 from quotebot.dispatch import Dispatcher
+from quotebot.polling import POLL_SECONDS
 from tests.quotebot.parts import request_for
 
 if TYPE_CHECKING:
@@ -74,13 +75,18 @@ class Scripted:
 class Round:
     """One ledger, one scripted performer, one dispatcher. `draws` are the ranges jitter was drawn from."""
 
-    def __init__(self, bench: Bench, *, highest: bool = True) -> None:
+    def __init__(self, bench: Bench, *, highest: bool = True, poll_seconds: float = POLL_SECONDS) -> None:
         self.bench = bench
         self.performer = Scripted()
         self.draws: list[tuple[float, float]] = []
         self._highest = highest
         self.dispatcher = Dispatcher(
-            bench.ledger, self.performer, self._draw, Matrix(POLICIES), settle_delay_seconds=SETTLE_SECONDS
+            bench.ledger,
+            self.performer,
+            self._draw,
+            Matrix(POLICIES),
+            settle_delay_seconds=SETTLE_SECONDS,
+            poll_seconds=poll_seconds,
         )
 
     async def owe(self, effect_class: str, target: str = "t", *, expires_at: int | None = None) -> None:

@@ -200,3 +200,31 @@ async def test_an_expired_effect_whose_consequences_cannot_be_decided_is_still_b
     await play.step()
     assert play.state("old") == ("failed", 0)
     assert play.performer.sent == ["new"]
+
+
+async def test_what_had_no_slot_is_sent_as_soon_as_one_is_free_without_waiting_for_the_poll(bench: Bench) -> None:
+    play = Round(bench, poll_seconds=600.0)
+    for number in range(AT_ONCE + 2):
+        await play.owe("crm.create", f"c{number}")
+    play.performer.sends.extend([DONE] * (AT_ONCE + 2))
+    working = asyncio.create_task(play.dispatcher.run())
+    await eventually(lambda: play.state(f"c{AT_ONCE + 1}")[0] == "delivered", "the last one", 10.0)
+    working.cancel()
+    await asyncio.wait({working})
+
+
+async def test_what_waited_for_a_full_disk_to_end_is_sent_without_waiting_for_the_poll(bench: Bench) -> None:
+    play = Round(bench, poll_seconds=600.0)
+    bench.ledger.database = busy = Busy(bench.ledger.database, "settle")
+
+    async def owe_another(_: Effect) -> Delivered:
+        await play.owe("slack.post", "u")
+        return DONE
+
+    await play.owe("crm.create")
+    play.performer.sends.extend([owe_another, DONE])
+    working = asyncio.create_task(play.dispatcher.run())
+    await eventually(lambda: play.state()[0] == "delivered" and play.state("u")[0] == "delivered", "both", 10.0)
+    assert busy.refusals == 0
+    working.cancel()
+    await asyncio.wait({working})
