@@ -9,15 +9,13 @@ import signal
 import subprocess
 import zipfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.timeout(200)
 SECONDS = 90
+MEMORY = Path("/dev/shm")  # noqa: S108 -- where the suite's own run keeps its files
 MAIN = "import ledger, os, sys; print('|'.join([ledger.__file__, os.getcwd(), *sys.argv[1:]]))\nif '75' in sys.argv: sys.exit(75)\n"
 
 
@@ -179,6 +177,29 @@ def test_a_python_that_is_too_old_stops_it_with_78_and_says_what_it_found(
 
 def test_the_status_of_the_command_is_the_status_of_run(place: Path, environment: dict[str, str]) -> None:
     assert run(place, environment, "x", "75")[0] == 75
+
+
+def test_the_suite_keeps_its_files_in_memory_and_takes_away_those_of_a_run_that_is_over(
+    place: Path, environment: dict[str, str]
+) -> None:
+    if not MEMORY.is_dir() or (room := os.statvfs(MEMORY)).f_flag & os.ST_NOEXEC or room.f_bavail * room.f_frsize < 4 << 30:
+        pytest.skip("no file system in memory with room for the suite")
+    (place / "pytest.py").write_text("import os; print(os.environ['TMPDIR'])\n")
+    over = start(place, environment, "python", "-c", "")
+    finish(over)
+    (left := MEMORY / f"quotebot-tests.{over.pid}").mkdir()
+    (running := MEMORY / f"quotebot-tests.{os.getpid()}").mkdir()
+    plain = {name: value for name, value in environment.items() if name != "TMPDIR"}
+    status, folder, _ = run(place, plain, "test")
+    assert (status, Path(folder).parent, Path(folder).is_dir()) == (0, MEMORY, True)
+    assert (left.exists(), running.exists()) == (False, True)
+    for made in (running, Path(folder)):
+        made.rmdir()
+
+
+def test_the_suite_keeps_its_files_where_it_is_told(place: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    (place / "pytest.py").write_text("import os; print(os.environ['TMPDIR'])\n")
+    assert run(place, {**environment, "TMPDIR": str(tmp_path)}, "test")[:2] == (0, str(tmp_path))
 
 
 def test_an_unknown_benchmark_is_named_with_those_there_are(place: Path, environment: dict[str, str]) -> None:
