@@ -6,11 +6,12 @@ import gc
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import structlog
 from hypothesis import settings
+from structlog.dev import ConsoleRenderer, plain_traceback
 
 from faults.wakeups import asleep_in
 from quotebot.sandbox.world import World
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # for the whole suite to be run before every change.
 settings.register_profile("quotebot", deadline=None, max_examples=60)
 settings.load_profile("quotebot")
+_LINES: Final = ConsoleRenderer(colors=False, exception_formatter=plain_traceback)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -79,8 +81,13 @@ def checkout() -> Path:
 
 @pytest.fixture(autouse=True)
 def _own_log() -> None:
-    """Give each test the log as it is before anybody configures it: a suite that silences the bot shares this process."""
+    """Give each test the log as it is before anybody configures it: a suite that silences the bot shares this process.
+
+    Only tracebacks are plain: those that rich draws, with every variable of every frame, took a second each.
+    """
     structlog.reset_defaults()
+    *processors, _ = structlog.get_config()["processors"]
+    structlog.configure(processors=[*processors, _LINES])
 
 
 @pytest.fixture
