@@ -6,11 +6,12 @@ import gc
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import structlog
 from hypothesis import settings
+from structlog.dev import ConsoleRenderer, plain_traceback
 
 from faults.wakeups import asleep_in
 from quotebot.sandbox.world import World
@@ -23,6 +24,25 @@ if TYPE_CHECKING:
 # for the whole suite to be run before every change.
 settings.register_profile("quotebot", deadline=None, max_examples=60)
 settings.load_profile("quotebot")
+# What takes seconds by itself and is therefore begun before the many short tests.
+_EARLY: Final = frozenset(
+    {
+        "tests/adapters/test_pdf.py",
+        "tests/adapters/test_pdf_pages.py",
+        "tests/quotebot/cli/test_drill.py",
+        "tests/quotebot/cli/test_quote.py",
+        "tests/quotebot/cli/test_replay_live.py",
+        "tests/quotebot/cli/test_run.py",
+        "tests/quotebot/domain/test_preview.py",
+        "tests/test_bench_ledger.py",
+        "tests/test_golden_ledgers.py",
+        "tests/test_quality.py",
+        "tests/test_run.py",
+        "tests/test_runbook.py",
+        "tests/test_wheel.py",
+    }
+)
+_LINES: Final = ConsoleRenderer(colors=False, exception_formatter=plain_traceback)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -45,22 +65,41 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let each of several workers begin with its share of the long suites, so that none of them is left for the end.
+    """Let each of several workers begin with its share of what takes long, so that none of it is left for the end.
 
     pytest-xdist hands out as many equal stretches of the list as there are workers; who is done takes from the others' ends.
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     suites = Path(__file__).parents[1] / "faults"
     late = [item for item in items if item.get_closest_marker("late") is not None]
-    long = [item for item in items if item.path.is_relative_to(suites) and item not in late]
-    short = [*(item for item in items if not item.path.is_relative_to(suites)), *late]
+    suite = [item for item in items if item.path.is_relative_to(suites) and item not in late]
+    early = [item for item in items if module_of(item) in _EARLY or item.get_closest_marker("browser") is not None]
+    known = {*late, *suite, *early}
+    short = [*(item for item in items if item not in known), *late]
     stretches, left = [], len(items)
-    for worker in range(workers):
-        mine = long[worker::workers]
-        room = max(0, left // (workers - worker) - len(mine))
-        stretches.append([*mine, *short[:room]])
+    for worker, mine in enumerate(shares(early, workers)):
+        begin = [*suite[worker::workers], *mine]
+        room = max(0, left // (workers - worker) - len(begin))
+        stretches.append([*begin, *short[:room]])
         short, left = short[room:], left - len(stretches[-1])
     items[:] = [*(item for stretch in stretches for item in stretch), *short]
+
+
+def module_of(item: pytest.Item) -> str:
+    """The file a test is in, from the checkout's root."""
+    return item.nodeid.partition("::")[0]
+
+
+def shares(early: list[pytest.Item], workers: int) -> list[list[pytest.Item]]:
+    """Deal whole modules out, for what the tests of one share; a browser is started by the last worker alone."""
+    modules: dict[str, list[pytest.Item]] = {}
+    for item in early:
+        name = module_of(item)
+        modules.setdefault(name if name in _EARLY else "browser", []).append(item)
+    with_browser = modules.pop("browser", [])
+    dealt = [[item for module in list(modules.values())[worker::workers] for item in module] for worker in range(workers)]
+    dealt[-1] += with_browser
+    return dealt
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -79,8 +118,13 @@ def checkout() -> Path:
 
 @pytest.fixture(autouse=True)
 def _own_log() -> None:
-    """Give each test the log as it is before anybody configures it: a suite that silences the bot shares this process."""
+    """Give each test the log as it is before anybody configures it: a suite that silences the bot shares this process.
+
+    Only tracebacks are plain: those that rich draws, with every variable of every frame, took a second each.
+    """
     structlog.reset_defaults()
+    *processors, _ = structlog.get_config()["processors"]
+    structlog.configure(processors=[*processors, _LINES])
 
 
 @pytest.fixture

@@ -9,15 +9,13 @@ import signal
 import subprocess
 import zipfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.timeout(200)
 SECONDS = 90
+MEMORY = Path("/dev/shm")  # noqa: S108 -- where the suite's own run keeps its files
 MAIN = "import ledger, os, sys; print('|'.join([ledger.__file__, os.getcwd(), *sys.argv[1:]]))\nif '75' in sys.argv: sys.exit(75)\n"
 
 
@@ -57,6 +55,22 @@ def set_up(checkout: Path, environment: dict[str, str], tmp_path_factory: pytest
 @pytest.fixture
 def place(set_up: SetUp) -> Path:
     return set_up.place
+
+
+@pytest.fixture(scope="module")
+def quick_python(set_up: SetUp, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This Python, but that a new environment is a copy of the one that `set_up` had made: making one takes seconds."""
+    folder = tmp_path_factory.mktemp("quick")
+    made = folder / "made"
+    shutil.copytree(set_up.place / ".venv", made, symlinks=True)
+    for ours in (made / "place", *made.glob("*.done"), *made.rglob("quotebot-checkout.pth")):
+        ours.unlink()
+    python = folder / "python3"
+    python.write_text(
+        f'#!/bin/sh\n[ "$1 $2" != "-m venv" ] || exec cp -a "{made}/." "$3"\nexec "{(made / "bin/python").resolve()}" "$@"\n'
+    )
+    python.chmod(0o755)
+    return python
 
 
 def start(place: Path, environment: dict[str, str], *arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
@@ -128,15 +142,21 @@ def test_a_killed_set_up_is_done_again_from_the_start(checkout: Path, environmen
     assert "making .venv" in err
 
 
-def test_a_moved_checkout_makes_its_environment_anew(place: Path, environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_moved_checkout_makes_its_environment_anew(
+    place: Path, environment: dict[str, str], quick_python: Path, tmp_path: Path
+) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(place, moved, symlinks=True)
-    status, out, err = run(moved, environment, "x")
+    (moved / ".venv/of the old place").touch()
+    status, out, err = run(moved, {**environment, "PYTHON": str(quick_python)}, "x")
+    assert not (moved / ".venv/of the old place").exists()
     assert (status, out) == (0, f"{moved}/ledger/__init__.py|{moved}|x")
     assert "making .venv" in err
 
 
-def test_packages_that_cannot_be_had_stop_it_with_69_and_the_next_run_tries_again(place: Path, environment: dict[str, str]) -> None:
+def test_packages_that_cannot_be_had_stop_it_with_69_and_the_next_run_tries_again(
+    place: Path, environment: dict[str, str], quick_python: Path
+) -> None:
     lock = place / "requirements.lock"
     lock.write_text("no-such-package==1 --hash=sha256:" + "0" * 64 + "\n")
     status, out, err = run(place, environment, "x")
@@ -144,7 +164,7 @@ def test_packages_that_cannot_be_had_stop_it_with_69_and_the_next_run_tries_agai
     assert "nothing outside .venv changed" in err
 
     lock.write_text("# nothing\n")
-    assert run(place, environment, "x")[0] == 0
+    assert run(place, {**environment, "PYTHON": str(quick_python)}, "x")[0] == 0
 
 
 def test_what_uv_cannot_install_is_left_to_pip(place: Path, environment: dict[str, str], tmp_path: Path) -> None:
@@ -179,6 +199,29 @@ def test_a_python_that_is_too_old_stops_it_with_78_and_says_what_it_found(
 
 def test_the_status_of_the_command_is_the_status_of_run(place: Path, environment: dict[str, str]) -> None:
     assert run(place, environment, "x", "75")[0] == 75
+
+
+def test_the_suite_keeps_its_files_in_memory_and_takes_away_those_of_a_run_that_is_over(
+    place: Path, environment: dict[str, str]
+) -> None:
+    if not MEMORY.is_dir() or (room := os.statvfs(MEMORY)).f_flag & os.ST_NOEXEC or room.f_bavail * room.f_frsize < 4 << 30:
+        pytest.skip("no file system in memory with room for the suite")
+    (place / "pytest.py").write_text("import os; print(os.environ['TMPDIR'])\n")
+    over = start(place, environment, "python", "-c", "")
+    finish(over)
+    (left := MEMORY / f"quotebot-tests.{over.pid}").mkdir()
+    (running := MEMORY / f"quotebot-tests.{os.getpid()}").mkdir()
+    plain = {name: value for name, value in environment.items() if name != "TMPDIR"}
+    status, folder, _ = run(place, plain, "test")
+    assert (status, Path(folder).parent, Path(folder).is_dir()) == (0, MEMORY, True)
+    assert (left.exists(), running.exists()) == (False, True)
+    for made in (running, Path(folder)):
+        made.rmdir()
+
+
+def test_the_suite_keeps_its_files_where_it_is_told(place: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    (place / "pytest.py").write_text("import os; print(os.environ['TMPDIR'])\n")
+    assert run(place, {**environment, "TMPDIR": str(tmp_path)}, "test")[:2] == (0, str(tmp_path))
 
 
 def test_an_unknown_benchmark_is_named_with_those_there_are(place: Path, environment: dict[str, str]) -> None:

@@ -78,7 +78,7 @@ LOGO = base64.b64decode(  # 2 x 1 pixels
 )
 
 
-together = pytest.mark.asyncio(loop_scope="module")  # tests that leave the child as it was share one
+together = pytest.mark.asyncio(loop_scope="module")  # tests that leave the renderer able to work share one
 
 
 @pytest_asyncio.fixture
@@ -334,32 +334,34 @@ async def test_control_characters_surrogates_and_direction_overrides_are_dropped
     assert render_key(replace(DOCUMENT, account=account)) == render_key(replace(DOCUMENT, account="Northwind 00.1 Ltd"))
 
 
-async def test_renders_asked_for_at_once_share_one_child(renderer: PdfRenderer) -> None:
-    rendered = await asyncio.gather(*(renderer.render(replace(DOCUMENT, account=f"Account {n}")) for n in range(4)))
+@together
+async def test_renders_asked_for_at_once_share_one_child(shared: PdfRenderer) -> None:
+    rendered = await asyncio.gather(*(shared.render(replace(DOCUMENT, account=f"Account {n}")) for n in range(4)))
 
     assert len({one.sha256 for one in rendered}) == 4
     for number, one in enumerate(rendered):
         assert f"Account {number}" in "".join(pages_of(one))
 
 
-async def test_a_hung_child_is_a_transient_timeout_and_is_replaced() -> None:
-    renderer = PdfRenderer(timeout_seconds=20)
+@together
+async def test_a_hung_child_is_a_transient_timeout_and_is_replaced(shared: PdfRenderer) -> None:
+    patience = shared._timeout_seconds
     try:
-        await renderer.render(DOCUMENT)
-        hung = renderer.child_pid
+        await shared.render(DOCUMENT)
+        hung = shared.child_pid
         assert hung is not None
-        renderer._timeout_seconds = 0.3
+        shared._timeout_seconds = 0.3
         os.kill(hung, signal.SIGSTOP)
         with pytest.raises(AdapterError) as caught:
-            await renderer.render(DOCUMENT)
-        renderer._timeout_seconds = 20
+            await shared.render(DOCUMENT)
+        shared._timeout_seconds = patience
 
         assert (caught.value.failure, caught.value.code, caught.value.possibly_applied) == (Failure.TRANSIENT, "timeout", False)
         assert not alive(hung)
-        assert (await renderer.render(DOCUMENT)).pages == 1
-        assert renderer.child_pid != hung
+        assert (await shared.render(DOCUMENT)).pages == 1
+        assert shared.child_pid != hung
     finally:
-        await renderer.close()
+        shared._timeout_seconds = patience
 
 
 async def test_a_child_is_replaced_after_so_many_documents_and_the_bytes_stay_the_same() -> None:
@@ -375,12 +377,13 @@ async def test_a_child_is_replaced_after_so_many_documents_and_the_bytes_stay_th
     assert len(contents) == 1
 
 
-async def test_a_child_killed_while_rendering_is_transient_and_is_replaced(renderer: PdfRenderer) -> None:
-    await renderer.render(DOCUMENT)
-    doomed = renderer.child_pid
+@together
+async def test_a_child_killed_while_rendering_is_transient_and_is_replaced(shared: PdfRenderer) -> None:
+    await shared.render(DOCUMENT)
+    doomed = shared.child_pid
     assert doomed is not None
     os.kill(doomed, signal.SIGSTOP)
-    render = asyncio.create_task(renderer.render(DOCUMENT))
+    render = asyncio.create_task(shared.render(DOCUMENT))
     await asyncio.sleep(0)
     os.kill(doomed, signal.SIGKILL)
 
@@ -388,31 +391,33 @@ async def test_a_child_killed_while_rendering_is_transient_and_is_replaced(rende
         await render
 
     assert (caught.value.failure, caught.value.code, caught.value.possibly_applied) == (Failure.TRANSIENT, "renderer_died", False)
-    assert (await renderer.render(DOCUMENT)).pages == 1
+    assert (await shared.render(DOCUMENT)).pages == 1
 
 
-async def test_a_child_that_died_while_idle_is_replaced_by_the_next_render_or_the_one_after(renderer: PdfRenderer) -> None:
-    await renderer.render(DOCUMENT)
-    doomed = renderer.child_pid
+@together
+async def test_a_child_that_died_while_idle_is_replaced_by_the_next_render_or_the_one_after(shared: PdfRenderer) -> None:
+    await shared.render(DOCUMENT)
+    doomed = shared.child_pid
     assert doomed is not None
     os.kill(doomed, signal.SIGKILL)
 
     with suppress(AdapterError):  # its death may not have been noticed yet
-        await renderer.render(DOCUMENT)
+        await shared.render(DOCUMENT)
 
-    assert (await renderer.render(DOCUMENT)).pages == 1
-    assert renderer.child_pid != doomed
+    assert (await shared.render(DOCUMENT)).pages == 1
+    assert shared.child_pid != doomed
 
 
-async def test_a_cancelled_render_leaves_no_answer_behind_for_the_next(renderer: PdfRenderer) -> None:
-    await renderer.render(DOCUMENT)
-    render = asyncio.create_task(renderer.render(SIXTY))
+@together
+async def test_a_cancelled_render_leaves_no_answer_behind_for_the_next(shared: PdfRenderer) -> None:
+    await shared.render(DOCUMENT)
+    render = asyncio.create_task(shared.render(SIXTY))
     await asyncio.sleep(0)
     render.cancel()
     with pytest.raises(asyncio.CancelledError):
         await render
 
-    assert (await renderer.render(DOCUMENT)).pages == 1
+    assert (await shared.render(DOCUMENT)).pages == 1
 
 
 @together

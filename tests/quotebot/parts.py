@@ -109,7 +109,7 @@ async def bench_at(path: Path) -> AsyncIterator[Bench]:
     migrations, _ = schema_and_statements()
     lay(path, tuple(migrations), clock.now_ms())
     audit = Audit(DOMAIN_EVENTS, load_keyring(path.parent))
-    database = await open_database(path, audit, clock, bot=True)
+    database = await open_database(path, audit, clock, bot=True, keeps_room=False)
     try:
         epoch = await recovery.begin_epoch(database, clock.now_ms(), role="bot", build="test")
         yield Bench(Ledger(database, clock, audit, epoch=epoch, pin=store.head_version), clock, path)
