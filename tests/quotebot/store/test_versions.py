@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,7 +28,7 @@ LATER = MORNING + 86_400_000
 
 async def inserted(bench: Bench, quote: Quote, number: int = 1) -> None:
     def work(tx: Tx) -> None:
-        keys = {"operation_key": f"{number}" * 64, "root_effect_key": "2" * 64, "asked_hash": "3" * 64}
+        keys: dict[str, Any] = {"operation_key": f"{number}" * 64, "root_effect_key": "2" * 64, "asked_hash": "3" * 64}
         store.insert(tx, quote, **keys, recorded_at=MORNING)
 
     await bench.ledger.database.write("test", work)
