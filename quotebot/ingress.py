@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from quotebot.slack.socket import SocketReceiver
 
 BEAT_SECONDS: Final = 0.25  # how often it looks at itself
-SILENT_SECONDS: Final = 10.0  # so long without a sign of life is a silence...
+SILENT_SECONDS: Final = 7.0  # so long without a sign of life is a silence...
 SILENCES: Final = 2  # ...and after so many it hangs
 TEND_SECONDS: Final = 60.0
 SWITCH_SECONDS: Final = 0.0005  # between the loop's thread and the ledger's: an acknowledgement changes over four times
@@ -72,6 +72,7 @@ class Ingress:
         self._wire: Wire | None = None
         self._listening: asyncio.Task[None] | None = None
         self._alive = False
+        self._heard = 0  # how many words
 
     async def open(self, identity: Identity, *, reserved: Callable[[], object], observer: Observer) -> None:
         """Let it connect. `reserved` is told of every new command, `observer` of what there is to count."""
@@ -112,19 +113,28 @@ class Ingress:
         await asyncio.to_thread(_reap, self._pid)
 
     async def _listen(self, wire: Wire, words: dict[str, Callable[[Any], object]]) -> None:
-        """Do what is said, until it ends or says nothing for too long: one that hangs must not leave the bot deaf."""
-        silences = 0  # one alone may be ours: who is stopped and goes on finds the time over and the words waiting
-        while silences < SILENCES:
-            try:
-                async with asyncio.timeout(self._silent_seconds):
-                    heard = await wire.hear()
-            except TimeoutError:
-                silences += 1
-                continue
-            if heard is None:
-                return
-            silences, (word, value) = 0, heard
+        """Do what is said until it ends; for one that hangs, which must not leave the bot deaf, that is soon."""
+        hearing, watching = asyncio.create_task(self._hear(wire, words)), asyncio.create_task(self._watch())
+        try:
+            await asyncio.wait({hearing, watching}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watching.cancel()
+            hearing.cancel()
+        if hearing.done():
+            hearing.result()
+
+    async def _hear(self, wire: Wire, words: dict[str, Callable[[Any], object]]) -> None:
+        while (heard := await wire.hear()) is not None:
+            self._heard += 1
+            word, value = heard
             words[word](value)
+
+    async def _watch(self) -> None:
+        """Kill it when nothing was said for too long."""
+        heard, silences = self._heard, 0  # one alone may be ours: who is stopped and goes on finds the time over, the words waiting
+        while silences < SILENCES:
+            await asyncio.sleep(self._silent_seconds)
+            heard, silences = self._heard, 0 if self._heard != heard else silences + 1
         self._kill()
 
     def _kill(self) -> None:
