@@ -7,17 +7,26 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from adapters.policies import POLICIES
+from faults.lab.setting import ram
+from faults.playing import left_at, play, play_on, prepared
 from faults.stories import STORIES
+from faults.windows import windows_of
 from quotebot import effects
 from quotebot.commands import REGISTRY
 
+if TYPE_CHECKING:
+    from faults.lab.cell import Cell
+
 ROOT: Final = Path(__file__).parents[1]
+SAME: Final = ("end", "violations", "reached", "kinds", "classes")  # of two plays of one window
 SHARDS: Final = 5
 
 # Writes of the product that no story passes, and where they are tried instead.
@@ -57,6 +66,29 @@ def test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had
 def test_a_sigkill_leaves_what_was_expected_of_it_and_ends_as_a_death_in_the_laboratorys_process_does() -> None:
     done = windows("--only", "finalize", "--apart")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+
+
+def test_a_death_that_was_kept_on_the_way_ends_as_one_that_was_gone_to() -> None:
+    story = next(story for story in STORIES if story.name == "finalize")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram())))
+        cell = stack.enter_context(prepared(story, folder))
+
+        def twin() -> Cell:
+            made = cell.twin()
+            stack.callback(made.end)
+            return made
+
+        stack.callback(cell.end)
+        golden = play(twin(), story, folder / "golden", None)
+        deaths = [window for window in windows_of(golden["passages"], golden["states"], every=False) if window.deed == "kill"]
+        kept = left_at(twin(), story, folder / "kept", deaths)
+        assert len(kept) >= 3
+        for window, left in kept.items():
+            stack.callback(left.cell.end)
+            gone_to = play(twin(), story, folder / f"gone-{window.index}", window)
+            gone_on = play_on(left, story)
+            assert {name: gone_on[name] for name in SAME} == {name: gone_to[name] for name in SAME}, window
 
 
 MEMBERS: Final = {

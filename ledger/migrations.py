@@ -35,7 +35,12 @@ class Migration:
     @property
     def sha256(self) -> str:
         """The checksum kept beside the name: an applied file must never change."""
-        return hashlib.sha256(self.sql.encode()).hexdigest()
+        return _sha256(self.sql)
+
+
+@functools.cache
+def _sha256(sql: str) -> str:
+    return hashlib.sha256(sql.encode()).hexdigest()
 
 
 def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
