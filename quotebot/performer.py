@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from quotebot.documents import Seller
     from quotebot.domain.people import Delegation
     from quotebot.domain.quotes import Quote
+    from quotebot.domain.rulesets import Ruleset
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import OwedEffect
 
@@ -200,9 +201,14 @@ class QuotePerformer:
 
     async def status(self, quote_id: str) -> Card | None:
         """Render a quote's card as it would be now, or None when there is no such quote."""
+        found = await self._look(quote_id)
+        return None if found is None else self._drawn(*found)
+
+    async def _look(self, quote_id: str) -> tuple[_CardState, Ruleset] | None:
         state, ruleset = await self._ledger.database.read(lambda tx: (self._card_state(tx, quote_id), self._active.read(tx)))
-        if state is None:
-            return None
+        return None if state is None else (state, ruleset)
+
+    def _drawn(self, state: _CardState, ruleset: Ruleset) -> Card:
         quote, owed, away, summary, pending = state
         approvers = () if quote.approval is None else self._rules.who_may_decide(quote.approval, quote.makers, away)
         decision = evaluate(quote.pricing, self._rules.policy)
@@ -227,11 +233,12 @@ class QuotePerformer:
         return quote, owed_lines(rows, gates), away, readings.summary_of(tx, quote_id, quote.version), pending_lines(tx, quote_id)
 
     async def _post(self, effect: Effect) -> Settlement:
-        quote = await self._quote(effect)
+        seen = await self._seen(effect) if effect.payload["what"] == "root" else None
+        quote = await self._quote(effect) if seen is None else seen[0][0]
         if (later := self._pacer.put_off(quote.channel, effect.id)) is not None:
             return later
-        if effect.payload["what"] == "root":
-            card = await self._card(effect)
+        if seen is not None:
+            card = self._drawn(*seen)
             text, blocks, thread_ts = card.text, card.blocks, None
         else:
             text, blocks, thread_ts = effect.payload["text"], [], quote.thread_ts
@@ -251,8 +258,8 @@ class QuotePerformer:
         return Delivered(posted.ts, {"channel": posted.channel, "ts": posted.ts})
 
     async def _update_card(self, effect: Effect) -> Settlement:
-        quote = await self._quote(effect)
-        card = await self._card(effect)
+        seen = await self._seen(effect)
+        quote, card = seen[0][0], self._drawn(*seen)
         assert quote.thread_ts is not None  # noqa: S101 -- the effect waits for the root
         try:
             await self._adapters.slack.update(
@@ -349,10 +356,12 @@ class QuotePerformer:
             raise AdapterError(Failure.INTERNAL, "unknown_quote", f"There is no quote {effect.aggregate_id}.")
         return quote
 
-    async def _card(self, effect: Effect) -> Card:
-        card = await self.status(effect.aggregate_id)
-        assert card is not None  # noqa: S101 -- its quote was just loaded
-        return card
+    async def _seen(self, effect: Effect) -> tuple[_CardState, Ruleset]:
+        """Read all that a card shows, in one look."""
+        seen = await self._look(effect.aggregate_id)
+        if seen is None:
+            raise AdapterError(Failure.INTERNAL, "unknown_quote", f"There is no quote {effect.aggregate_id}.")
+        return seen
 
 
 def _filename(quote: Quote) -> str:

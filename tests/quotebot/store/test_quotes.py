@@ -27,8 +27,7 @@ OPERATION, ROOT, ASKED = "1" * 64, "2" * 64, "3" * 64
 
 async def inserted(bench: Bench, quote: Quote, operation_key: str = OPERATION, *, recorded_at: int = MORNING) -> None:
     def work(tx: Tx) -> None:
-        keys: dict[str, Any] = {"operation_key": operation_key, "root_effect_key": ROOT, "asked_hash": ASKED}
-        store.insert(tx, quote, **keys, recorded_at=recorded_at)
+        store.insert(tx, quote, operation_key=operation_key, root_effect_key=ROOT, asked_hash=ASKED, recorded_at=recorded_at)
 
     await bench.ledger.database.write("test", work)
 

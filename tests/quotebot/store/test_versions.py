@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -28,8 +28,8 @@ LATER = MORNING + 86_400_000
 
 async def inserted(bench: Bench, quote: Quote, number: int = 1) -> None:
     def work(tx: Tx) -> None:
-        keys: dict[str, Any] = {"operation_key": f"{number}" * 64, "root_effect_key": "2" * 64, "asked_hash": "3" * 64}
-        store.insert(tx, quote, **keys, recorded_at=MORNING)
+        key = f"{number}" * 64
+        store.insert(tx, quote, operation_key=key, root_effect_key="2" * 64, asked_hash="3" * 64, recorded_at=MORNING)
 
     await bench.ledger.database.write("test", work)
 
