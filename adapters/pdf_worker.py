@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import ctypes
+import ctypes.util
 import gc
 import json
 import logging
@@ -24,7 +25,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _LENGTH = struct.Struct(">I")
 _PR_SET_PDEATHSIG = 1
@@ -220,7 +221,8 @@ def _load_weasyprint() -> Any:
     # Our fonts, then the machine's: fontconfig reads this when it is first loaded, so nothing is copied to a temporary folder.
     os.environ["FONTCONFIG_FILE"] = str(files("adapters") / "templates" / "fonts" / "quote-fonts.conf")
     try:
-        import weasyprint  # noqa: PLC0415 -- needs native libraries; where they are missing it also prints a banner
+        with _libraries_by_name():
+            import weasyprint  # noqa: PLC0415 -- needs native libraries; where they are missing it also prints a banner
         import weasyprint.text.fonts  # noqa: PLC0415 -- only the child pays for it
         import weasyprint.urls  # noqa: PLC0415 -- only the child pays for it
     except OSError as error:
@@ -228,6 +230,23 @@ def _load_weasyprint() -> Any:
     except (ImportError, MemoryError) as error:
         raise RefusedError("render_error", f"WeasyPrint cannot be loaded: {_where(error)}.", alive=False) from error
     return weasyprint
+
+
+@contextlib.contextmanager
+def _libraries_by_name() -> Iterator[None]:
+    """Let the loader alone find native libraries, on Linux by the names in their own headers.
+
+    WeasyPrint tries names of other systems first, and for each of them ldconfig, gcc and ld would be asked: fifty processes.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    looked_for = ctypes.util.find_library
+    ctypes.util.find_library = lambda name: None  # noqa: ARG005 -- what cffi asks
+    try:
+        yield
+    finally:
+        ctypes.util.find_library = looked_for
 
 
 def _where(error: BaseException) -> str:

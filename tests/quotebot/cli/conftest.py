@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import pytest
 from quotebot.app import Ports
 from quotebot.cli import root
 from quotebot.sandbox.world import World
+from tests import forked
 from tests.rig import bot_in
 
 if TYPE_CHECKING:
@@ -51,19 +51,11 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 @pytest.fixture
 def quotebot(tmp_path: Path, checkout: Path) -> Run:
-    """Run `python -m quotebot` in an empty folder."""
+    """Run `quotebot` as a process of its own in an empty folder."""
 
     def run(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "quotebot", *arguments],
-            cwd=tmp_path,
-            env=clean_environment(tmp_path, PYTHONPATH=str(checkout), **(environment or {})),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        everything = clean_environment(tmp_path, PYTHONPATH=str(checkout), **(environment or {}))
+        return forked.run(arguments, cwd=tmp_path, environment=everything, seconds=SECONDS)
 
     return run
 

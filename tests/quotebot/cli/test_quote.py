@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from quotebot.app import Ports
 from quotebot.sandbox.world import World
-from tests.quotebot.cli.conftest import clean_environment
 from tests.rig import bot_in, read_ledger
 
 if TYPE_CHECKING:
@@ -167,18 +165,11 @@ def test_four_processes_at_once_have_one_effect(quotebot: Run, quote: str, dead:
     assert [row["outcome"] for row in read_ledger(dead, OPERATIONS) if row["source_request_id"] == "U0REP:r1"] == ["applied"]
 
 
-async def test_beside_a_running_bot_the_bot_executes_and_delivers(tmp_path: Path, checkout: Path) -> None:
-    async def quotebot(*arguments: str) -> dict[str, Any]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "quotebot", "quote", *arguments, "--json"),
-            cwd=tmp_path,
-            env=clean_environment(tmp_path, PYTHONPATH=str(checkout)),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        printed, _ = await asyncio.wait_for(process.communicate(), 60)
-        found: dict[str, Any] = json.loads(printed)
-        return {**found, "status": process.returncode}
+async def test_beside_a_running_bot_the_bot_executes_and_delivers(quotebot: Run, tmp_path: Path) -> None:
+    async def beside(*arguments: str) -> dict[str, Any]:
+        run = await asyncio.to_thread(quotebot, "quote", *arguments, "--json")
+        found: dict[str, Any] = json.loads(run.stdout)
+        return {**found, "status": run.returncode}
 
     async with (
         World(tmp_path / "world").serve() as world,
@@ -186,8 +177,8 @@ async def test_beside_a_running_bot_the_bot_executes_and_delivers(tmp_path: Path
     ):
         await deal.approved_deal()
         quote = (await deal.rows("SELECT quote_id FROM quotes"))[0]["quote_id"]
-        assert (await quotebot("finalize", quote, *AS_REP))["status"] == 0
-        assert (await quotebot("finalize", quote, *AS_REP))["status"] == 3
+        assert (await beside("finalize", quote, *AS_REP))["status"] == 0
+        assert (await beside("finalize", quote, *AS_REP))["status"] == 3
         await deal.settled()
         assert "Finalized" in await deal.card_text()
         assert any("was finalized by <@U0REP>" in reply["text"] for reply in await deal.replies())

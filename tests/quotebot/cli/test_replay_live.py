@@ -18,20 +18,15 @@ from tests.rig import bot_in
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.quotebot.cli.conftest import Run
+
 SECONDS = 30.0
 
 
-async def test_a_replay_delivers_and_a_second_one_finds_it_already_there(tmp_path: Path, checkout: Path) -> None:
-    async def quotebot(*arguments: str) -> tuple[int | None, str]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "quotebot", *arguments),
-            cwd=tmp_path,
-            env=clean_environment(tmp_path, PYTHONPATH=str(checkout)),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        printed, _ = await asyncio.wait_for(process.communicate(), SECONDS)
-        return process.returncode, printed.decode()
+async def test_a_replay_delivers_and_a_second_one_finds_it_already_there(quotebot: Run, tmp_path: Path) -> None:
+    async def beside(*arguments: str) -> tuple[int, str]:
+        run = await asyncio.to_thread(quotebot, *arguments)
+        return run.returncode, run.stdout
 
     async with (
         World(tmp_path / "world").serve() as world,
@@ -42,16 +37,16 @@ async def test_a_replay_delivers_and_a_second_one_finds_it_already_there(tmp_pat
         ((letter),) = await deal.rows("SELECT id, effect_key FROM effects WHERE state = 'failed'")
         reference = str(letter["id"])
 
-        status, printed = await quotebot("replay", reference, "--wait", "--json")  # Salesforce is still down
+        status, printed = await beside("replay", reference, "--wait", "--json")  # Salesforce is still down
         assert (status, json.loads(printed)["results"][0]["outcome"]) == (3, "failed again")
 
         await deal.clear_faults()
-        status, printed = await quotebot("replay", reference, "--wait")
+        status, printed = await beside("replay", reference, "--wait")
         (quote,) = await deal.crm()
         assert status == 0
         assert printed.split(maxsplit=2) == [reference, "crm.create", f"redone: delivered now (at {quote['Id']})\n"]
 
-        status, printed = await quotebot("replay", reference)
+        status, printed = await beside("replay", reference)
         assert status == 0
         assert "already there" in printed
         assert quote["Id"] in printed

@@ -1,0 +1,46 @@
+"""A `quotebot` command as a fork of the zygote (faults/zygote.py): where its caller says, each stream in a file of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from faults.zygote import Order, shared_zygote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def run(arguments: Sequence[str], *, cwd: Path, environment: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run one command as a process of its own. Raises TimeoutError."""
+    with TemporaryDirectory(prefix="quotebot-forked-") as folder:
+        streams = [Path(folder, "stdout"), Path(folder, "stderr")]
+        order = Order((str(cwd), *map(str, streams), *arguments), environment, str(streams[1]), "tests.forked:main")
+        status = asyncio.run(_ended(order, seconds))
+        printed, said = (stream.read_text("utf-8") for stream in streams)
+    return subprocess.CompletedProcess(arguments, status, printed, said)
+
+
+async def _ended(order: Order, seconds: float) -> int:
+    async with shared_zygote() as mother:
+        spawned = await mother.spawn(order)
+        return await asyncio.wait_for(spawned.wait(), seconds)
+
+
+def main() -> None:
+    """Become the command."""
+    folder, printed, said, *arguments = sys.argv[1:]
+    os.chdir(folder)
+    for path, end in ((printed, 1), (said, 2)):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, end)
+        os.close(file)
+    sys.argv = ["quotebot", *arguments]
+    from quotebot.__main__ import main as command  # noqa: PLC0415 -- of the fork alone
+
+    command()
