@@ -55,6 +55,30 @@ class OpportunityMapping:
 
 
 @dataclass(frozen=True, slots=True)
+class ChoiceMapping:
+    """The opportunities that people made, one of which may be chosen for a quote: `link` is the quote's field that names it.
+
+    `amount` follows the quote; None: it is never written. `currency` is None for an org that has only one.
+    """
+
+    sobject: str
+    name: str
+    account: str
+    closed: str
+    stage: str
+    closes: str
+    link: str
+    amount: str | None
+    currency: str | None
+
+    @property
+    def account_relationship(self) -> str:
+        """The name by which a query reaches the account: Account for AccountId, Customer__r for Customer__c."""
+        custom = self.account.endswith("__c")
+        return f"{self.account.removesuffix('__c')}__r" if custom else self.account.removesuffix("Id")
+
+
+@dataclass(frozen=True, slots=True)
 class CrmMapping:
     """The whole table. `quote_fields` and `line_fields` map the org's field to our attribute, in the order they are written."""
 
@@ -72,6 +96,7 @@ class CrmMapping:
     lookup: str
     lookup_name: str
     opportunity: OpportunityMapping | None = None
+    choice: ChoiceMapping | None = None
 
     def field_of(self, attribute: str) -> str:
         """Return the quote's field that holds one of NEEDED."""
@@ -103,7 +128,7 @@ class _Reader:
     def read(self) -> CrmMapping:
         if self._content.get("schema") != SCHEMA:
             raise MappingFileError(f"schema must be {SCHEMA}")
-        known = {"schema", "quote", "line", "status", "document", "lookup", "opportunity"}
+        known = {"schema", "quote", "line", "status", "document", "lookup", "opportunity", "opportunity_choice"}
         self._wrong += [f"{name}: there is no such part" for name in self._content if name not in known]
         mapping = CrmMapping(
             quote=self._name("quote", "object"),
@@ -120,12 +145,15 @@ class _Reader:
             lookup=self._name("lookup", "object"),
             lookup_name=self._name("lookup", "name"),
             opportunity=self._opportunity() if "opportunity" in self._content else None,
+            choice=self._choice() if "opportunity_choice" in self._content else None,
         )
         for part, field in (("quote.fields", mapping.quote_key), ("quote.fields", mapping.status.field)):
             if field in mapping.quote_fields:
                 self._wrong.append(f"{part}: {field} is written already, as the key or the status")
         if mapping.opportunity is not None and mapping.opportunity.link in mapping.quote_fields:
             self._wrong.append(f"quote.fields: {mapping.opportunity.link} is written already, as the opportunity")
+        if mapping.choice is not None and mapping.choice.link in mapping.quote_fields:
+            self._wrong.append(f"quote.fields: {mapping.choice.link} is written already, as the chosen opportunity")
         if mapping.line_key in mapping.line_fields or mapping.line_parent in mapping.line_fields:
             self._wrong.append("line.fields: the key and the parent are written already")
         if self._wrong:
@@ -175,6 +203,21 @@ class _Reader:
         written = [found.key, found.amount, *found.fields, *found.given]
         self._wrong += [f"{part}: {name} is written twice" for name in dict.fromkeys(written) if written.count(name) > 1]
         return found
+
+    def _choice(self) -> ChoiceMapping:
+        part = "opportunity_choice"
+        may_lack = {name: self._name(part, name) if name in self._part(part) else None for name in ("amount", "currency")}
+        return ChoiceMapping(
+            sobject=self._name(part, "object"),
+            name=self._name(part, "name"),
+            account=self._name(part, "account"),
+            closed=self._name(part, "closed"),
+            stage=self._name(part, "stage"),
+            closes=self._name(part, "closes"),
+            link=self._name(part, "link"),
+            amount=may_lack["amount"],
+            currency=may_lack["currency"],
+        )
 
     def _status(self) -> StatusMapping:
         part = self._part("status")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from adapters.failures import AdapterError, Failure
-from quotebot.crm_lookup import AccountLookup
+from quotebot.crm_lookup import AccountLookup, OpportunityLookup
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.slack.desk import FrontDesk
 from quotebot.slack.envelopes import Ack, Envelopes, bolt_app, send_ack
@@ -117,6 +117,7 @@ def surface_of(front: Front, settings: Settings, arrivals: Mapping[str, float] =
         active=ActiveRuleset(front.rules.ruleset),
         status=front.performer.status,
         lookup=_account_lookup(front, settings),
+        opportunities=_opportunity_lookup(front, settings),
     )
 
 
@@ -140,3 +141,11 @@ def _account_lookup(front: Front, settings: Settings) -> AccountLookup | None:
     if salesforce is None or not settings.crm_account_lookup:
         return None
     return AccountLookup(salesforce.find_accounts, front.ledger.clock)
+
+
+def _opportunity_lookup(front: Front, settings: Settings) -> OpportunityLookup | None:
+    """Return what looks opportunities up, where that is wanted and the mapping says what one is."""
+    salesforce = front.outside.adapters.salesforce
+    if salesforce is None or not settings.crm_opportunity_lookup or salesforce.mapping.choice is None:
+        return None
+    return OpportunityLookup(salesforce.opportunities.find_open, front.ledger.clock)

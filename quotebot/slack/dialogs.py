@@ -89,6 +89,16 @@ class Dialogs:
             return False
         return True
 
+    async def redraw(self, view: Mapping[str, Any], anew: Body) -> bool:
+        """Draw an open form anew, if nobody did meanwhile; what was typed into fields that stay is kept. False: Slack did not."""
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                await self.slack.update_view(view_id=view["id"], view_hash=view["hash"], view=anew)
+        except (AdapterError, TimeoutError) as error:
+            log.warning("form.not_redrawn", code=_code(error))
+            return False
+        return True
+
     async def whisper(self, body: Body, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
         """Tell one person something that changes nothing: under their message or, on a Home tab, in a window of its own.
 

@@ -13,6 +13,9 @@ VALUES (
   :quote_id, :version, :state, :account, :requester, :requester_name, :team_id, :channel, :created_at, :valid_until, :created_by_operation,
   :asked_hash, :recorded_at, :root_effect_key, :created_at);
 
+-- name: record_opportunity
+INSERT INTO quote_opportunities (quote_id, record_id, account_id) VALUES (:quote_id, :record_id, :account_id);
+
 -- name: find_twin
 -- No look at unfinished operations is needed: of two equal creations the one that is executed second finds the quote of the first.
 SELECT quote_id, version, recorded_at FROM quotes
@@ -38,26 +41,30 @@ VALUES (:quote_id, :version, :ruleset, :pricing, :pricing_hash, :created_at);
 
 -- name: load_quote
 SELECT q.*, v.pricing, v.pricing_hash, p.superseded_by AS revised_by, p.superseded_at AS revised_at,
-  s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, c.reason AS closing_reason, c.closed_by, c.closed_at, 0 AS superseded
+  s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, c.reason AS closing_reason, c.closed_by, c.closed_at,
+  y.record_id AS opportunity_id, y.account_id AS opportunity_account_id, 0 AS superseded
 FROM quotes AS q
 JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
 LEFT JOIN superseded_versions AS p ON p.quote_id = q.quote_id AND p.version = q.version - 1
 LEFT JOIN quote_sendings AS s ON s.quote_id = q.quote_id AND s.version = q.version
 LEFT JOIN quote_freezings AS f ON f.quote_id = q.quote_id AND f.version = q.version
 LEFT JOIN quote_closings AS c ON c.quote_id = q.quote_id
+LEFT JOIN quote_opportunities AS y ON y.quote_id = q.quote_id
 WHERE q.quote_id = :quote_id;
 
 -- name: load_superseded
 -- One version that is no longer the head, as it was when the next one was made.
 SELECT q.quote_id, v.version, o.state, q.account, q.requester, q.requester_name, q.team_id, q.channel, q.created_at, o.valid_until,
   q.thread_ts, v.pricing, v.pricing_hash, p.superseded_by AS revised_by, p.superseded_at AS revised_at,
-  s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, NULL AS closing_reason, NULL AS closed_by, NULL AS closed_at, 1 AS superseded
+  s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, NULL AS closing_reason, NULL AS closed_by, NULL AS closed_at,
+  y.record_id AS opportunity_id, y.account_id AS opportunity_account_id, 1 AS superseded
 FROM superseded_versions AS o
 JOIN quotes AS q ON q.quote_id = o.quote_id
 JOIN quote_versions AS v ON v.quote_id = o.quote_id AND v.version = o.version
 LEFT JOIN superseded_versions AS p ON p.quote_id = o.quote_id AND p.version = o.version - 1
 LEFT JOIN quote_sendings AS s ON s.quote_id = o.quote_id AND s.version = o.version
 LEFT JOIN quote_freezings AS f ON f.quote_id = o.quote_id AND f.version = o.version
+LEFT JOIN quote_opportunities AS y ON y.quote_id = o.quote_id
 WHERE o.quote_id = :quote_id AND o.version = :version;
 
 -- name: supersede_version

@@ -199,6 +199,8 @@ _OBJECTS = (
         Field("StageName", "picklist", 255, nillable=False, picklist=_STAGES),
         Field("CloseDate", "date", nillable=False),
         _money("Amount"),
+        Field("IsClosed", "boolean", createable=False, updateable=False),
+        Field("IsWon", "boolean", createable=False, updateable=False),
         _reference("Pricebook2Id", "Pricebook2"),
         _reference("SyncedQuoteId", "Quote"),
         Field("Description", "textarea", 32_000),
