@@ -21,6 +21,7 @@ from adapters.salesforce_errors import Refusal, Target, lost, refused
 from adapters.salesforce_graph import SalesforceLine, SalesforceQuote, checked_key, exact_json, graph_body, read_graph
 from adapters.salesforce_login import ClientCredentials, Credentials
 from adapters.salesforce_mapping import CrmMapping, default_mapping
+from adapters.salesforce_mirror import Mirrors
 from adapters.salesforce_opportunities import Opportunities
 from adapters.salesforce_query import soql_beginning, soql_moment
 from adapters.salesforce_transport import make_session
@@ -139,6 +140,7 @@ class Salesforce:
             watch=watch,
         )
         self.opportunities = Opportunities(self._calls, self.mapping)
+        self.mirrors = Mirrors(self._calls)
 
     @property
     def usage(self) -> ApiUsage | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ from adapters.salesforce_calls import RestRequest, Trip
 from adapters.salesforce_errors import Target, lost
 from adapters.salesforce_graph import checked_key, exact_json
 from adapters.salesforce_query import soql_containing, soql_text
+from adapters.salesforce_records import HeldOpportunity, OpenOpportunity
 
 if TYPE_CHECKING:
     from adapters.salesforce_calls import SalesforceCalls
@@ -19,29 +19,6 @@ if TYPE_CHECKING:
 
 OFFERED_MAX: Final = 20
 _GONE: Final = frozenset({"NOT_FOUND", "ENTITY_IS_DELETED"})
-
-
-@dataclass(frozen=True, slots=True)
-class OpenOpportunity:
-    """One that may be chosen. `closes` is a date (YYYY-MM-DD); `currency` is ISO 4217, empty where the org has only one."""
-
-    record_id: str
-    account_id: str
-    name: str
-    stage: str
-    closes: str
-    currency: str
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOpportunity:
-    """What Salesforce holds of one now. None is what it does not say."""
-
-    record_id: str
-    account_id: str | None
-    closed: bool
-    currency: str | None
-    amount: Decimal | None
 
 
 class Opportunities:

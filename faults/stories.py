@@ -54,6 +54,7 @@ MODEL: Final = {
     "llm_model": "sandbox-rules-1",
 }
 LOOKUPS: Final = {"crm_account_lookup": True, "crm_opportunity_lookup": True}
+READS: Final = {"crm_sync_minutes": 15, "crm_mirror": ("accounts", "opportunities")}
 UNDER_A_DEAL: Final = {
     "lines": "150 pro, 150 sso, 1 support",
     "discount": "15",
@@ -258,7 +259,11 @@ STORIES: Final = (
     ),
     Story("cancel on the card", lambda: [Clicks("owed.cancel", REP), Settles()], _held_for_crm),
     Story("send again", lambda: [Stops(), Operates("resolve_send_again"), Starts(), Settles()], _dead_crm),
-    Story("read what changed in Salesforce", _day, lambda: [Configures({"crm_sync_minutes": 15}), *_sent(), Stops(), Waits(3600)]),
+    Story(
+        "read what changed in Salesforce",
+        _day,
+        lambda: [Configures(READS), *_sent(), MakesOpportunity("Acme"), Stops(), Waits(3600)],
+    ),
     Story(
         "settle a difference with Salesforce",
         lambda: [Stops(), Operates("reconcile"), Starts(), Settles()],

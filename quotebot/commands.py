@@ -320,6 +320,11 @@ def _propose_2_from_1(stored: Stored) -> Stored:
     return {**stored, "v": 2, "quote": quote, "remarks": []}
 
 
+def _sync_2_from_1(stored: Stored) -> Stored:
+    """2 names the objects that are mirrored, of which 1 knew nothing."""
+    return {**stored, "v": 2, "mirrors": []}
+
+
 UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
     ("quote.create", 1): _create_2_from_1,
     ("quote.create", 2): _create_3_from_2,
@@ -329,6 +334,7 @@ UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
     ("approval.decide", 1): _decide_2_from_1,
     ("approval.delegate", 1): _delegate_2_from_1,
     ("quote.propose", 1): _propose_2_from_1,
+    ("crm.sync", 1): _sync_2_from_1,
 }
 
 

@@ -16,7 +16,7 @@ import structlog
 from adapters.failures import AdapterError
 
 if TYPE_CHECKING:
-    from adapters.salesforce_opportunities import OpenOpportunity
+    from adapters.salesforce_records import OpenOpportunity
     from ledger.clock import Clock
 
 LOOK_SECONDS: Final = 1.5

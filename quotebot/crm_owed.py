@@ -126,6 +126,9 @@ def after_update(tx: Tx, effect: Effect, now: int) -> FollowUps:
 def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:
     """Remember how far was read, and what was found; nothing when another reading was first."""
     result = effect.result or {}
+    if effect.payload["what"] == "mirror":
+        more = effect.state == "delivered" and result.get("more")
+        return FollowUps((effects.read_mirror(effect.aggregate_id, result["kind"]),)) if more else FollowUps()
     if effect.state != "delivered" or not result.get("read"):
         return FollowUps()
     if not store.move_cursor(tx, result["object"], result["came_from"], result["modstamp"], now):
@@ -133,8 +136,8 @@ def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:
     for quote_id, version in result["agreed"]:
         store.over(tx, quote_id, version, result["field"], now)
     told = _told(tx, [Difference(**each) for each in result["found"]], now)
-    more = (effects.read_crm(effect.aggregate_id),) if result["more"] else ()
-    return FollowUps((*told.effects, *more), told.events)
+    rest = (effects.read_crm(effect.aggregate_id),) if result["more"] else ()
+    return FollowUps((*told.effects, *rest), told.events)
 
 
 def _told(tx: Tx, differences: Iterable[Difference], now: int) -> FollowUps:

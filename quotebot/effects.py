@@ -148,6 +148,11 @@ def document_in_crm(quote_id: str, version: int, sha256: str) -> EffectIntent:
     return _intent(UPDATE, quote_id, quote_id, content)
 
 
+def read_mirror(aggregate_id: str, kind: str) -> EffectIntent:
+    """Read what changed of one kind since it was read last, and keep it. A newer one makes this one needless."""
+    return _intent(READ_CRM, aggregate_id, aggregate_id, {"what": "mirror", "kind": kind}, supersede_key=f"crm-read:{kind}")
+
+
 def read_crm(aggregate_id: str) -> EffectIntent:
     """Read what changed in Salesforce since it was read last. A newer one makes this one needless."""
     return _intent(READ_CRM, aggregate_id, aggregate_id, {"what": "changes"}, supersede_key="crm-read")

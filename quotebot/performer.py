@@ -17,6 +17,7 @@ from ledger.gates import Gate
 from ledger.records import Delivered, Effect, FollowUps, Settlement
 from quotebot import effects, figures, roots, words
 from quotebot.crm_amounts import OpportunityAmounts, newest_of_record, opportunity_kind
+from quotebot.crm_mirroring import MirrorReader
 from quotebot.crm_owed import AMOUNT
 from quotebot.crm_updates import CrmReader, CrmUpdates
 from quotebot.document_effects import DocumentEffects
@@ -109,6 +110,8 @@ class QuotePerformer:
                 return await self._ask_model(effect)
             case effects.UPDATE:
                 return await self._update_crm(effect)
+            case effects.READ_CRM if effect.payload["what"] == "mirror":
+                return await MirrorReader(self._ledger, self._adapters.salesforce).perform(effect)
             case effects.READ_CRM:
                 return await CrmReader(self._ledger, self._adapters.salesforce).perform(effect)
             case unknown:

@@ -11,6 +11,7 @@ import structlog
 
 from adapters.failures import AdapterError, Failure
 from quotebot.crm_lookup import AccountLookup, OpportunityLookup
+from quotebot.crm_mirroring import MirrorLookup
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.slack.desk import FrontDesk
 from quotebot.slack.envelopes import Ack, Envelopes, bolt_app, send_ack
@@ -140,7 +141,8 @@ def _account_lookup(front: Front, settings: Settings) -> AccountLookup | None:
     salesforce = front.outside.adapters.salesforce
     if salesforce is None or not settings.crm_account_lookup:
         return None
-    return AccountLookup(salesforce.find_accounts, front.ledger.clock)
+    instead = MirrorLookup(front.ledger.database).accounts if "accounts" in settings.crm_mirror else None
+    return AccountLookup(salesforce.find_accounts, front.ledger.clock, instead)
 
 
 def _opportunity_lookup(front: Front, settings: Settings) -> OpportunityLookup | None:
@@ -148,4 +150,6 @@ def _opportunity_lookup(front: Front, settings: Settings) -> OpportunityLookup |
     salesforce = front.outside.adapters.salesforce
     if salesforce is None or not settings.crm_opportunity_lookup or salesforce.mapping.choice is None:
         return None
-    return OpportunityLookup(salesforce.opportunities.find_open, front.ledger.clock)
+    kept = {"accounts", "opportunities"} <= set(settings.crm_mirror)
+    instead = MirrorLookup(front.ledger.database).opportunities if kept else None
+    return OpportunityLookup(salesforce.opportunities.find_open, front.ledger.clock, instead)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from quotebot.cli import exits, letters, opened
+from quotebot.cli import crm_mirror, exits, letters, opened
 from quotebot.cli.config import assignments
 from quotebot.cli.tables import print_table
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from quotebot.domain.crm_conflicts import Conflict
 
 app = App(name="crm", help="See whether Salesforce takes what is written to it.")
+
+
+app.command(crm_mirror.status)
+app.command(crm_mirror.sync)
 
 
 @app.command

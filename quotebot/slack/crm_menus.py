@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from slack_bolt.async_app import AsyncApp
 
-    from adapters.salesforce_opportunities import OpenOpportunity
+    from adapters.salesforce_records import OpenOpportunity
     from quotebot.slack.listeners import Surface
 
 FOUND: Final = "quote.account_found"  # block_id and action_id of the menu of accounts

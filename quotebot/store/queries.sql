@@ -542,3 +542,50 @@ RETURNING quote_id;
 DELETE FROM crm_conflicts WHERE id IN (
   SELECT id FROM crm_conflicts WHERE state <> 'open' AND decided_at < :before ORDER BY decided_at LIMIT :limit)
 RETURNING id;
+
+-- ---------------------------------------------------------------------------------------------------------- the mirror
+
+-- name: mirror_cursor
+SELECT * FROM crm_mirror_cursors WHERE kind = :kind;
+
+-- name: mirror_cursors
+SELECT c.*, (SELECT count(*) FROM crm_mirror AS m WHERE m.kind = c.kind) AS records FROM crm_mirror_cursors AS c ORDER BY c.kind;
+
+-- name: move_mirror_cursor
+-- Only from the page that was read before: what somebody else read meanwhile is not gone over with something older.
+INSERT INTO crm_mirror_cursors (kind, read_as, modstamp, record_id, more, pages, read_at, whole_at)
+SELECT :kind, :read_as, :modstamp, :record_id, :more, 1, :now, :whole_at
+WHERE coalesce((SELECT pages FROM crm_mirror_cursors WHERE kind = :kind), 0) = :pages
+ON CONFLICT (kind) DO UPDATE SET read_as = excluded.read_as, modstamp = excluded.modstamp, record_id = excluded.record_id,
+  more = excluded.more, pages = pages + 1, read_at = excluded.read_at, whole_at = excluded.whole_at
+RETURNING pages;
+
+-- name: mirror_record
+INSERT INTO crm_mirror (kind, record_id, name, name_key, account_id, facts)
+VALUES (:kind, :record_id, :name, :name_key, :account_id, :facts)
+ON CONFLICT (kind, record_id) DO UPDATE SET name = excluded.name, name_key = excluded.name_key, account_id = excluded.account_id,
+  facts = excluded.facts;
+
+-- name: unmirror_record
+DELETE FROM crm_mirror WHERE kind = :kind AND record_id = :record_id;
+
+-- name: unmirror_kind
+DELETE FROM crm_mirror WHERE kind = :kind;
+
+-- name: mirrored_kinds
+SELECT kind FROM crm_mirror_cursors;
+
+-- name: forget_mirror_cursor
+DELETE FROM crm_mirror_cursors WHERE kind = :kind;
+
+-- name: mirrored_names
+-- Names that begin so; `past` is the first text behind all of them.
+SELECT DISTINCT name FROM crm_mirror WHERE kind = :kind AND name_key >= :beginning AND name_key < :past
+ORDER BY name_key LIMIT :limit;
+
+-- name: mirrored_opportunities
+SELECT o.record_id, o.account_id, o.name, o.facts FROM crm_mirror AS a
+JOIN crm_mirror AS o ON o.kind = 'opportunities' AND o.account_id = a.record_id
+WHERE a.kind = 'accounts' AND a.name_key = :account_key AND NOT json_extract(o.facts, '$.closed')
+  AND (:typed = '' OR instr(o.name_key, :typed) > 0)
+ORDER BY json_extract(o.facts, '$.closes'), o.name_key LIMIT :limit;

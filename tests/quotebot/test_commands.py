@@ -234,6 +234,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "afbf9d0f3560b0fd7795e81c42a0a79ee6b6fc67e064f77826aee642cad28d91",
         "920dd4406ce58709a5f18fdb65709bdc381a86897d3706fdafad23f4821d1802",
     ),
+    ("crm.sync", 2): (
+        '{"mirrors":[],"v":2}',
+        "c06cc54a22cb998373f3e436ecb56ebd1aa2cb893e258c82dfa6a0ea086394b9",
+        "adaebc8332c31521ff62d0bfd2ce3a8bf3376c048708e84cfd71dc8bdca44273",
+    ),
     ("crm.reconcile", 1): (
         '{"conflict":7,"reason":"asked the owner","take":"ours","theirs":"In Review","v":1}',
         "f019eb0384e737b39afde3d77eb0ee98ee77005d57666e9386b1e531df8b7fb8",
@@ -367,6 +372,11 @@ def test_a_creation_for_an_opportunity_comes_back_as_it_was_asked() -> None:
     command = replace(create_command(), opportunity=chosen)
     assert parse_stored("quote.create", json.loads(json.dumps(command.canonical()))) == command
     assert keys.digest(json.loads(json.dumps(command.canonical()))) != VECTORS[("quote.create", 5)][1]
+
+
+def test_a_sync_of_mirrors_comes_back_as_it_was_asked() -> None:
+    command = SyncCrm(("accounts", "opportunities"))
+    assert parse_stored("crm.sync", json.loads(json.dumps(command.canonical()))) == command
 
 
 def test_a_revision_with_a_whole_request_comes_back_as_it_was_asked() -> None:

@@ -192,6 +192,18 @@ _OBJECTS = (
         _KEY,
     ),
     _sobject(
+        "Contact",
+        "003",
+        Field("FirstName", "string", 40),
+        Field("LastName", "string", 80, nillable=False),
+        Field("Name", "string", 121, createable=False, updateable=False),
+        _reference("AccountId", "Account"),
+        Field("Email", "string", 80),
+        Field("Phone", "string", 40),
+        _OWNER,
+        _KEY,
+    ),
+    _sobject(
         "Opportunity",
         "006",
         Field("Name", "string", 120, nillable=False),

@@ -11,7 +11,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.block_kit import view_problems
 from adapters.failures import AdapterError, Failure
-from adapters.salesforce_opportunities import OpenOpportunity
+from adapters.salesforce_records import OpenOpportunity
 from adapters.slack import Identity
 from quotebot.commands import CreateByForm
 from quotebot.crm_lookup import AWAY_SECONDS, AccountLookup, Found, OpportunityLookup
