@@ -80,6 +80,11 @@ class MirrorLookup:
         """Return the open opportunities of an account."""
         return await self._found(("accounts", "opportunities"), lambda tx: store.open_opportunities(tx, account, typed))
 
+    async def contacts(self, account: str, typed: str) -> Found[str]:
+        """Return the contacts of an account whose name holds what was typed; none where no copy of them is kept."""
+        piece = " ".join(typed.split()).casefold()
+        return await self._found(("accounts", "contacts"), lambda tx: store.contacts(tx, account, piece)) or Found()
+
     async def _found(self, kinds: tuple[str, ...], read: Callable[[Tx], tuple[Any, ...]]) -> Found[Any] | None:
         def look(tx: Tx) -> Found[Any] | None:
             whole = [store.cursor(tx, kind).whole_at for kind in kinds]

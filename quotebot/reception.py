@@ -119,6 +119,7 @@ def surface_of(front: Front, settings: Settings, arrivals: Mapping[str, float] =
         status=front.performer.status,
         lookup=_account_lookup(front, settings),
         opportunities=_opportunity_lookup(front, settings),
+        contacts=MirrorLookup(front.ledger.database).contacts if {"accounts", "contacts"} <= set(settings.crm_mirror) else None,
     )
 
 

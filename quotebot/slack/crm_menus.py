@@ -15,7 +15,8 @@ from quotebot.domain.opportunities import RECORD_ID, ChosenOpportunity
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import utc_text
 from quotebot.slack.parts import Json, option, plain
-from quotebot.slack.values import read, written
+from quotebot.slack.values import parse_button_value, read, written
+from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 
 FOUND: Final = "quote.account_found"  # block_id and action_id of the menu of accounts
 OPPORTUNITY: Final = "quote.opportunity"  # and a mark of the account it is about: another account's menu starts empty
+CONTACT: Final = "quote.contact_found"  # block_id and action_id of the menu of contacts
 OFFERED: Final = re.compile(r"^quote\.opportunity\.")
 ACCOUNT_CHARACTERS_MAX: Final = 100
 OPTION_CHARACTERS_MAX: Final = 75
+VALUE_CHARACTERS_MAX: Final = 150
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _KEPT: Final = ("type", "callback_id", "private_metadata", "title", "submit", "close", "blocks")  # of a view, when it is drawn anew
 
@@ -73,12 +76,25 @@ class CrmMenus:
                 await self.surface.dialogs.redraw(body["view"], view)
         await ack()
 
+    async def on_contacts(self, ack: Any, body: Body) -> None:
+        """Answer which contacts the customer of the form's quote has, as the copy says; none where there is no copy."""
+        value, lookup = parse_button_value(body["view"].get("private_metadata") or ""), self.surface.contacts
+        quote = None if value is None else await self.surface.ledger.database.read(lambda tx: store.load(tx, value.quote_id))
+        team_id = body["user"].get("team_id") or body["team"]["id"]
+        if lookup is None or quote is None or quote.team_id != team_id:
+            await ack(options=[])
+            return
+        found = await lookup(quote.account, str(body.get("value") or ""))
+        options = [option(clipped(each, OPTION_CHARACTERS_MAX), each) for each in found.rows if len(each) <= VALUE_CHARACTERS_MAX]
+        await ack(**_answer(options, found.as_of, why=""))
+
 
 def register_crm_menus(app: AsyncApp, surface: Surface) -> None:
     """Route the menus; before the listener of all other buttons."""
     menus = CrmMenus(surface)
     app.options(FOUND)(menus.on_accounts)
     app.options(OFFERED)(menus.on_opportunities)
+    app.options(CONTACT)(menus.on_contacts)
     app.action(FOUND)(menus.on_account)
     app.action(OFFERED)(_noted)
 
@@ -93,6 +109,17 @@ def account_input(*, with_more: bool) -> Json:
     element = {"type": "external_select", "action_id": FOUND, "min_query_length": 2, "placeholder": plain("Type the beginning")}
     block = {"type": "input", "block_id": FOUND, "label": plain("Account in Salesforce"), "optional": True, "element": element}
     return {**block, "dispatch_action": True} if with_more else block
+
+
+def contact_input() -> Json:
+    """Return the menu of the customer's contacts."""
+    element = {
+        "type": "external_select",
+        "action_id": CONTACT,
+        "min_query_length": 0,
+        "placeholder": plain("Its contacts in Salesforce"),
+    }
+    return {"type": "input", "block_id": CONTACT, "label": plain("To which contact?"), "optional": True, "element": element}
 
 
 def account_options(names: Sequence[str]) -> list[Json]:
@@ -169,9 +196,9 @@ def _opportunity_input(account: str) -> Json:
     return {**block, "hint": hint}
 
 
-def _answer(options: list[Json], as_of: int | None) -> Json:
+def _answer(options: list[Json], as_of: int | None, why: str = "; Salesforce does not answer") -> Json:
     """Return the arguments of an acknowledgement; options that were not read just now say so in their heading."""
     if as_of is None or not options:
         return {"options": options}
-    label = clipped(f"As of {utc_text(as_of)}; Salesforce does not answer", OPTION_CHARACTERS_MAX)
+    label = clipped(f"As of {utc_text(as_of)}{why}", OPTION_CHARACTERS_MAX)
     return {"option_groups": [{"label": plain(label), "options": options}]}

@@ -14,7 +14,7 @@ from quotebot.domain.price_requests import PriceRequest, dated
 from quotebot.domain.pricing import Pricing, price
 from quotebot.lifecycle_commands import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
 from quotebot.slack import forms, grammar
-from quotebot.slack.crm_menus import ACCOUNT_CHARACTERS_MAX, FOUND, block_of, read_choice, remembered
+from quotebot.slack.crm_menus import ACCOUNT_CHARACTERS_MAX, CONTACT, FOUND, block_of, read_choice, remembered
 from quotebot.slack.values import parse_button_value, read
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _sending(form: Form) -> Filled | Errors:
     value = parse_button_value(form.view.get("private_metadata") or "")
     if value is None:
         return {forms.RECIPIENT: words.unreadable_form()}
-    recipient = form.typed(forms.RECIPIENT)
+    recipient = form.typed(forms.RECIPIENT) or form.typed(CONTACT)
     if not recipient:
         return {forms.RECIPIENT: "Say to whom it was sent: a name or an address."}
     if len(recipient) > RECIPIENT_CHARACTERS_MAX:

@@ -16,7 +16,7 @@ from quotebot.domain.quotes import title
 from quotebot.lifecycle_commands import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
 from quotebot.slack import grammar
 from quotebot.slack.buttons import button_value
-from quotebot.slack.crm_menus import ACCOUNT_CHARACTERS_MAX, account_input
+from quotebot.slack.crm_menus import ACCOUNT_CHARACTERS_MAX, account_input, contact_input
 from quotebot.slack.parts import Json, modal, option, plain, section, text_input
 from quotebot.slack.values import written
 
@@ -179,16 +179,21 @@ def discount_form(quote: Quote) -> Json:
     return modal(REVISE_FORM, "Change discount", "Make new version", _remembered(quote, [], with_term=False), blocks)
 
 
-def send_form(quote: Quote) -> Json:
-    """Return the form that asks to whom a finalized quote was sent. The bot mails nobody."""
+def send_form(quote: Quote, *, contacts: bool = False) -> Json:
+    """Return the form that asks to whom a finalized quote was sent. The bot mails nobody.
+
+    With `contacts` one of the customer's in Salesforce may be chosen instead of typed.
+    """
     field = text_input(
         RECIPIENT,
-        "To whom did you send it?",
+        "Or to somebody else" if contacts else "To whom did you send it?",
         length_max=RECIPIENT_CHARACTERS_MAX,
         hint="A name or an address, for the record. Quotebot mails nobody.",
         example="buyer@acme.example",
+        optional=contacts,
     )
-    return modal(SEND_FORM, "Mark as sent", "Mark as sent", button_value(quote), [section(_about(quote)), field])
+    menu = [contact_input()] if contacts else []
+    return modal(SEND_FORM, "Mark as sent", "Mark as sent", button_value(quote), [section(_about(quote)), *menu, field])
 
 
 def lose_form(quote: Quote) -> Json:

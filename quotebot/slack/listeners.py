@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from adapters.slack import SlackApi
     from ledger.ledger import Ledger
     from quotebot.commands import Command
-    from quotebot.crm_lookup import AccountLookup, OpportunityLookup
+    from quotebot.crm_lookup import AccountLookup, Found, OpportunityLookup
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import Card
     from quotebot.slack.desk import FrontDesk
@@ -88,11 +88,12 @@ class Surface:
     looked: Looked = field(default_factory=Looked)
     lookup: AccountLookup | None = None  # names of accounts in the CRM, where that is wanted
     opportunities: OpportunityLookup | None = None  # and their open opportunities
+    contacts: Callable[[str, str], Awaitable[Found[str]]] | None = None  # of a customer, as far as a copy of them is kept
 
     @property
     def dialogs(self) -> Dialogs:
         """Return what opens forms and whispers."""
-        return Dialogs(self.ledger, self.slack, self.rules)
+        return Dialogs(self.ledger, self.slack, self.rules, contacts=self.contacts is not None)
 
     async def on_command(self, ack: Any, body: Body, context: Any) -> None:
         """Handle /quote: read-only verbs are answered inside the ack, mutating ones are recorded first."""

@@ -111,6 +111,15 @@ def open_opportunities(tx: Tx, account: str, typed: str) -> tuple[OpenOpportunit
     return tuple(_opportunity(row) for row in rows)
 
 
+def contacts(tx: Tx, account: str, typed: str) -> tuple[str, ...]:
+    """Return contacts of accounts of that name whose own name holds `typed` (case-folded), at most 20.
+
+    With their address: Jo Lee <jo@acme.example>.
+    """
+    rows = tx.all("mirrored_contacts", account_key=account.casefold(), typed=typed, limit=OFFERED_MAX)
+    return tuple(f"{row['name']} <{row['email']}>" if row["email"] else str(row["name"]) for row in rows)
+
+
 def _opportunity(row: Row) -> OpenOpportunity:
     facts = json.loads(row["facts"])
     told = [str(facts.get(name, "")) for name in ("stage", "closes", "currency")]

@@ -583,6 +583,12 @@ DELETE FROM crm_mirror_cursors WHERE kind = :kind;
 SELECT DISTINCT name FROM crm_mirror WHERE kind = :kind AND name_key >= :beginning AND name_key < :past
 ORDER BY name_key LIMIT :limit;
 
+-- name: mirrored_contacts
+SELECT DISTINCT c.name, json_extract(c.facts, '$.email') AS email, c.name_key FROM crm_mirror AS a
+JOIN crm_mirror AS c ON c.kind = 'contacts' AND c.account_id = a.record_id
+WHERE a.kind = 'accounts' AND a.name_key = :account_key AND (:typed = '' OR instr(c.name_key, :typed) > 0)
+ORDER BY c.name_key LIMIT :limit;
+
 -- name: mirrored_opportunities
 SELECT o.record_id, o.account_id, o.name, o.facts FROM crm_mirror AS a
 JOIN crm_mirror AS o ON o.kind = 'opportunities' AND o.account_id = a.record_id

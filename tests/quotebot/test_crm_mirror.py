@@ -148,6 +148,21 @@ async def test_menus_are_answered_from_it_while_the_org_is_away(crm: Crm, bench:
     assert [each.name for each in (await opportunities("Acme Corp", "eat")).rows] == ["Seats"]
 
 
+async def test_the_contacts_of_a_customer_are_offered_by_name_and_address(crm: Crm, bench: Bench) -> None:
+    acme, other = account(crm, "Acme"), account(crm, "Acme Corp")
+    for owner, first, last, email in (
+        (acme, "Jo", "Lee", "jo@acme.example"),
+        (acme, None, "Abbot", None),
+        (other, "Kim", "Lee", "kim@other.example"),
+    ):
+        crm.service._org.create(SCHEMA["contact"], {"FirstName": first, "LastName": last, "AccountId": owner, "Email": email})
+    mirror = MirrorLookup(bench.ledger.database)
+    assert await mirror.contacts("acme", "") == Found()
+    await sync(crm, "accounts", "contacts")
+    assert (await mirror.contacts("acme", "")).rows == ("Abbot", "Jo Lee <jo@acme.example>")
+    assert (await mirror.contacts("acme", " LEE")).rows == ("Jo Lee <jo@acme.example>",)
+
+
 async def test_what_was_offered_from_it_is_what_salesforce_itself_offers(crm: Crm, bench: Bench) -> None:
     acme = account(crm, "Acme Corp")
     for number in range(25):
