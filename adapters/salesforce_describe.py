@@ -14,7 +14,7 @@ from adapters.salesforce_graph import STATUS_AT_FIRST
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from adapters.salesforce_mapping import ChoiceMapping, CrmMapping, OpportunityMapping
+    from adapters.salesforce_mapping import ChoiceMapping, CrmMapping, MirrorMapping, OpportunityMapping
 
 _TEXT: Final = frozenset({"string", "textarea", "picklist", "email", "url", "encryptedstring", "combobox"})
 _NUMBER: Final = frozenset({"double", "currency", "int", "percent", "long"})
@@ -103,7 +103,8 @@ def read_described(answer: object) -> Described:
 def objects_of(mapping: CrmMapping) -> tuple[str, ...]:
     """Return the objects the mapping names, each once, in the order they are written."""
     opportunity = tuple(part.sobject for part in (mapping.opportunity, mapping.choice) if part is not None)
-    return tuple(dict.fromkeys((mapping.quote, mapping.line, mapping.document, mapping.lookup, *opportunity)))
+    mirrored = [part.sobject for part in mapping.mirrors.values()]
+    return tuple(dict.fromkeys((mapping.quote, mapping.line, mapping.document, mapping.lookup, *opportunity, *mirrored)))
 
 
 def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> tuple[Finding, ...]:
@@ -121,14 +122,22 @@ def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> 
             _lines(looker, mapping)
         if name == mapping.document:
             _document(looker, mapping)
-        if name == mapping.lookup:
-            looker.there(mapping.lookup_name)
-        if mapping.opportunity is not None and name == mapping.opportunity.sobject:
-            _opportunity(looker, mapping.opportunity)
-        if mapping.choice is not None and name == mapping.choice.sobject:
-            _choice(looker, mapping.choice)
+        _theirs(looker, name, mapping)
         found += looker.found
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
+
+
+def _theirs(looker: _Looker, name: str, mapping: CrmMapping) -> None:
+    """Look at what is not ours: what is looked up, chosen or kept of it, and the opportunity that a quote may have."""
+    if name == mapping.lookup:
+        looker.there(mapping.lookup_name)
+    if mapping.opportunity is not None and name == mapping.opportunity.sobject:
+        _opportunity(looker, mapping.opportunity)
+    if mapping.choice is not None and name == mapping.choice.sobject:
+        _choice(looker, mapping.choice)
+    for part in mapping.mirrors.values():
+        if name == part.sobject:
+            _mirror(looker, part)
 
 
 def _quote(looker: _Looker, mapping: CrmMapping) -> None:
@@ -174,6 +183,12 @@ def _choice(looker: _Looker, wanted: ChoiceMapping) -> None:
             looker.there(field)
     if wanted.amount is not None:
         looker.changed(wanted.amount, "total")
+
+
+def _mirror(looker: _Looker, wanted: MirrorMapping) -> None:
+    for path in (wanted.name, wanted.account, *wanted.facts.values()):
+        if path is not None and "." not in path:  # a parent's field is that object's matter
+            looker.there(path)
 
 
 def _document(looker: _Looker, mapping: CrmMapping) -> None:

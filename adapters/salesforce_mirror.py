@@ -53,6 +53,8 @@ class Mirrors:
         where = ""
         if after.modstamp and again:
             where = f" WHERE {_STAMP} >= {soql_moment(after.modstamp, back_seconds=OVERLAP_SECONDS)}"
+        elif after.modstamp and not after.record_id:
+            where = f" WHERE {_STAMP} >= {soql_moment(after.modstamp)}"
         elif after.modstamp:
             at = soql_moment(after.modstamp)
             where = f" WHERE {_STAMP} > {at} OR ({_STAMP} = {at} AND Id > {soql_text(after.record_id)})"

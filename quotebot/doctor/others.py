@@ -151,7 +151,8 @@ async def crm_findings(settings: Settings) -> tuple[Finding, ...] | None:
         if salesforce is None:
             return None
         whole = salesforce.mapping
-        used = whole if settings.crm_opportunity_lookup else replace(whole, choice=None)
+        mirrors = {kind: part for kind, part in whole.mirrors.items() if kind in settings.crm_mirror}
+        used = replace(whole, choice=whole.choice if settings.crm_opportunity_lookup else None, mirrors=mirrors)
         names = objects_of(used)
         described = await asyncio.gather(*(salesforce.describe(name) for name in names))
         return findings(used, dict(zip(names, described, strict=True)))
