@@ -151,7 +151,7 @@ async def crm_findings(settings: Settings) -> tuple[Finding, ...] | None:
         if salesforce is None:
             return None
         whole = salesforce.mapping
-        mirrors = {kind: part for kind, part in whole.mirrors.items() if kind in settings.crm_mirror}
+        mirrors = {str(kind): part for kind, part in whole.mirrors.items() if kind in settings.crm_mirror}
         used = replace(whole, choice=whole.choice if settings.crm_opportunity_lookup else None, mirrors=mirrors)
         names = objects_of(used)
         described = await asyncio.gather(*(salesforce.describe(name) for name in names))
