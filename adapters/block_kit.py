@@ -23,7 +23,16 @@ ATTACHMENTS_MAX: Final = 100
 OPTION_VALUE_MAX: Final = 150
 BLOCKS: Final = frozenset({"header", "section", "context", "actions", "divider", "input", "image", "markdown"})  # those we draw
 ELEMENTS: Final = frozenset(
-    {"button", "overflow", "static_select", "conversations_select", "plain_text_input", "checkboxes", "radio_buttons"}
+    {
+        "button",
+        "overflow",
+        "static_select",
+        "external_select",
+        "conversations_select",
+        "plain_text_input",
+        "checkboxes",
+        "radio_buttons",
+    }
 )
 PLAIN_ONLY: Final = frozenset({"title", "submit", "close", "label", "hint", "placeholder", "confirm", "deny", "description"})
 

@@ -21,6 +21,8 @@ from adapters.salesforce_errors import Refusal, Target, lost, refused
 from adapters.salesforce_graph import SalesforceLine, SalesforceQuote, checked_key, exact_json, graph_body, read_graph
 from adapters.salesforce_login import ClientCredentials, Credentials
 from adapters.salesforce_mapping import CrmMapping, default_mapping
+from adapters.salesforce_mirror import Mirrors
+from adapters.salesforce_opportunities import Opportunities
 from adapters.salesforce_query import soql_beginning, soql_moment
 from adapters.salesforce_transport import make_session
 
@@ -137,6 +139,8 @@ class Salesforce:
             executor=executor,
             watch=watch,
         )
+        self.opportunities = Opportunities(self._calls, self.mapping)
+        self.mirrors = Mirrors(self._calls)
 
     @property
     def usage(self) -> ApiUsage | None:
@@ -147,7 +151,7 @@ class Salesforce:
         """Write the quote and its lines, all or nothing. Repeating it under the same key and hash finds what is there.
 
         Raises AdapterError: VALIDATION before anything is sent for a bad key or more than 499 lines, CONFLICT when the key holds
-        another content, otherwise what Salesforce answered.
+        another content or the chosen opportunity cannot take it, otherwise what Salesforce answered.
         """
         body = graph_body(quote, self._api_version, self.mapping)
         trip = Trip(correlation_id, Target("write the quote", self.mapping.quote, quote.key, writes=True))
@@ -156,12 +160,25 @@ class Salesforce:
     async def _with_opportunity(self, quote: SalesforceQuote, body: bytes, trip: Trip) -> bytes:
         """Return the request again for a quote whose opportunity is there already: all versions share one."""
         wanted = self.mapping.opportunity
-        if wanted is None:
+        if wanted is None or quote.opportunity_id:
             return body
         found = await self._read(wanted.sobject, wanted.key, checked_key(quote.opportunity_key), (), trip)
         if found is None:
             return body
         return graph_body(quote, self._api_version, self.mapping, opportunity_id=found["Id"])
+
+    async def _refused_for(self, quote: SalesforceQuote, trip: Trip) -> SalesforceRecord | None:
+        """Look at the chosen opportunity. Where it is in the way: the record that was written before that, or AdapterError."""
+        try:
+            await self.opportunities.check(quote, trip)
+        except AdapterError as error:
+            if error.failure is not Failure.CONFLICT:
+                raise
+            found = await self._find(quote.key, quote.content_hash, trip)
+            if found is None:
+                raise
+            return found
+        return None
 
     async def find_quote(self, key: str, content_hash: str, *, correlation_id: str) -> SalesforceRecord | None:
         """Look for the quote of that key; None when it is absent. Raises AdapterError, CONFLICT when it holds another content."""
@@ -332,6 +349,8 @@ class Salesforce:
         return found
 
     async def _create(self, quote: SalesforceQuote, body: bytes, trip: Trip) -> SalesforceRecord:
+        if quote.opportunity_id and (there := await self._refused_for(quote, trip)) is not None:
+            return there
         content = await self._with_opportunity(quote, body, trip)
         request = RestRequest("POST", "composite/graph", trip.target, content)
         answer = await self._calls.authorised(request, trip)

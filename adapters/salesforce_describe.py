@@ -14,7 +14,7 @@ from adapters.salesforce_graph import STATUS_AT_FIRST
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from adapters.salesforce_mapping import CrmMapping, OpportunityMapping
+    from adapters.salesforce_mapping import ChoiceMapping, CrmMapping, MirrorMapping, OpportunityMapping
 
 _TEXT: Final = frozenset({"string", "textarea", "picklist", "email", "url", "encryptedstring", "combobox"})
 _NUMBER: Final = frozenset({"double", "currency", "int", "percent", "long"})
@@ -102,8 +102,9 @@ def read_described(answer: object) -> Described:
 
 def objects_of(mapping: CrmMapping) -> tuple[str, ...]:
     """Return the objects the mapping names, each once, in the order they are written."""
-    opportunity = () if mapping.opportunity is None else (mapping.opportunity.sobject,)
-    return tuple(dict.fromkeys((mapping.quote, mapping.line, mapping.document, mapping.lookup, *opportunity)))
+    opportunity = tuple(part.sobject for part in (mapping.opportunity, mapping.choice) if part is not None)
+    mirrored = [part.sobject for part in mapping.mirrors.values()]
+    return tuple(dict.fromkeys((mapping.quote, mapping.line, mapping.document, mapping.lookup, *opportunity, *mirrored)))
 
 
 def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> tuple[Finding, ...]:
@@ -121,12 +122,22 @@ def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> 
             _lines(looker, mapping)
         if name == mapping.document:
             _document(looker, mapping)
-        if name == mapping.lookup:
-            looker.there(mapping.lookup_name)
-        if mapping.opportunity is not None and name == mapping.opportunity.sobject:
-            _opportunity(looker, mapping.opportunity)
+        _theirs(looker, name, mapping)
         found += looker.found
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
+
+
+def _theirs(looker: _Looker, name: str, mapping: CrmMapping) -> None:
+    """Look at what is not ours: what is looked up, chosen or kept of it, and the opportunity that a quote may have."""
+    if name == mapping.lookup:
+        looker.there(mapping.lookup_name)
+    if mapping.opportunity is not None and name == mapping.opportunity.sobject:
+        _opportunity(looker, mapping.opportunity)
+    if mapping.choice is not None and name == mapping.choice.sobject:
+        _choice(looker, mapping.choice)
+    for part in mapping.mirrors.values():
+        if name == part.sobject:
+            _mirror(looker, part)
 
 
 def _quote(looker: _Looker, mapping: CrmMapping) -> None:
@@ -138,10 +149,11 @@ def _quote(looker: _Looker, mapping: CrmMapping) -> None:
     looker.written(status.field, "status", later=status.owner != "immutable_after_bind")
     words = status.words.values() if status.owner != "immutable_after_bind" else (status.words[STATUS_AT_FIRST],)
     looker.holds(status.field, dict.fromkeys(words))
-    link = () if mapping.opportunity is None else (mapping.opportunity.link,)
+    link = dict.fromkeys(part.link for part in (mapping.opportunity, mapping.choice) if part is not None)
     for field in link:
         looker.written(field, "parent")
-    looker.nothing_else_needed({mapping.quote_key, status.field, *mapping.quote_fields, *link})
+    always = () if mapping.opportunity is None else (mapping.opportunity.link,)
+    looker.nothing_else_needed({mapping.quote_key, status.field, *mapping.quote_fields, *always})
 
 
 def _lines(looker: _Looker, mapping: CrmMapping) -> None:
@@ -163,6 +175,20 @@ def _opportunity(looker: _Looker, wanted: OpportunityMapping) -> None:
         if looker.there(field) is not None:
             looker.holds(field, {word: None})
     looker.nothing_else_needed({wanted.key, wanted.amount, *wanted.fields, *wanted.given})
+
+
+def _choice(looker: _Looker, wanted: ChoiceMapping) -> None:
+    for field in (wanted.name, wanted.account, wanted.closed, wanted.stage, wanted.closes, wanted.currency):
+        if field is not None:
+            looker.there(field)
+    if wanted.amount is not None:
+        looker.changed(wanted.amount, "total")
+
+
+def _mirror(looker: _Looker, wanted: MirrorMapping) -> None:
+    for path in (wanted.name, wanted.account, *wanted.facts.values()):
+        if path is not None and "." not in path:  # a parent's field is that object's matter
+            looker.there(path)
 
 
 def _document(looker: _Looker, mapping: CrmMapping) -> None:
@@ -220,6 +246,13 @@ class _Looker:
         elif field.type in _TEXT and field.values is None and 0 < field.length < wanted.length:
             why = f"our {held.replace('_', ' ')} may be longer (STRING_TOO_LONG)"
             self._say(name, f"it takes {field.length} characters", why, f"make it {wanted.called}")
+
+    def changed(self, name: str, held: str) -> None:
+        """The field of a record that is not ours takes what we write."""
+        field = self.there(name)
+        if field is not None and not field.updateable:
+            fix = "give the integration user's permission set edit access to it (field-level security)"
+            self._say(name, "our login may not write it", f"our {held} is refused (INVALID_FIELD_FOR_INSERT_UPDATE)", fix)
 
     def holds(self, name: str, words: Mapping[str, None]) -> None:
         """A restricted picklist has the values we write."""

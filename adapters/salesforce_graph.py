@@ -46,7 +46,8 @@ class SalesforceQuote:
 
     `content_hash` covers our snapshot: the same key with another hash is a conflict. `currency` is ISO 4217, `expires_on` a date
     (YYYY-MM-DD). `opportunity_key` is the identity of the opportunity that all versions share, where the mapping wants one; an
-    older version (not `is_head`) never changes its amount.
+    older version (not `is_head`) never changes its amount. `opportunity_id` names one that somebody chose instead, of
+    the account `opportunity_account_id`.
     """
 
     key: str
@@ -61,6 +62,8 @@ class SalesforceQuote:
     opportunity_key: str = ""
     opportunity_name: str = ""
     is_head: bool = True
+    opportunity_id: str = ""
+    opportunity_account_id: str = ""
 
 
 def checked_key(key: str) -> str:
@@ -91,8 +94,7 @@ def graph_body(
         size = f"Quote {quote.key} has {len(quote.lines)} lines; Salesforce takes {most} at once."
         raise AdapterError(Failure.VALIDATION, "too_many_lines", f"{size} Nothing was sent. Split the quote.")
     body = _quote_body(quote, mapping)
-    if mapping.opportunity is not None:
-        body[mapping.opportunity.link] = opportunity_id or f"@{{{_OPPORTUNITY_NODE}.id}}"
+    body |= _linked(quote, mapping, opportunity_id)
     nodes.append({"method": "POST", "url": f"{root}/{mapping.quote}/", "referenceId": _QUOTE_NODE, "body": body})
     for line in quote.lines:
         body = {
@@ -109,7 +111,7 @@ def _opportunity_nodes(
 ) -> list[dict[str, object]]:
     """Return the node that makes the opportunity, or gives the one that is there the amount of the newest version; or none."""
     wanted = mapping.opportunity
-    if wanted is None:
+    if wanted is None or quote.opportunity_id:
         return []
     node: dict[str, object] = {"referenceId": _OPPORTUNITY_NODE}
     if opportunity_id is None:
@@ -118,6 +120,15 @@ def _opportunity_nodes(
     if not quote.is_head:
         return []
     return [{"method": "PATCH", "url": f"{root}/{wanted.sobject}/{opportunity_id}", **node, "body": {wanted.amount: quote.total}}]
+
+
+def _linked(quote: SalesforceQuote, mapping: CrmMapping, opportunity_id: str | None) -> dict[str, object]:
+    """Return the field that names the quote's opportunity: the chosen one, else the one of our own, where the mapping wants it."""
+    if quote.opportunity_id and mapping.choice is not None:
+        return {mapping.choice.link: quote.opportunity_id}
+    if mapping.opportunity is None:
+        return {}
+    return {mapping.opportunity.link: opportunity_id or f"@{{{_OPPORTUNITY_NODE}.id}}"}
 
 
 def _opportunity_body(quote: SalesforceQuote, wanted: OpportunityMapping) -> dict[str, object]:

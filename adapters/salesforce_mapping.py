@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -19,6 +19,15 @@ STATUSES: Final = ("approved", "sent", "accepted", "lost", "cancelled", "expired
 QUOTE_ATTRIBUTES: Final = ("content_hash", "name", "account", "version", "currency", "total", "expires_on")
 OPPORTUNITY_ATTRIBUTES: Final = ("opportunity_name", "account", "currency", "expires_on")
 LINE_ATTRIBUTES: Final = ("sku", "name", "quantity", "months", "unit_price", "discount_percent", "net_amount", "position")
+MIRROR_FACTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "accounts": (),
+        "contacts": ("email",),
+        "opportunities": ("closed", "stage", "closes", "currency", "amount"),
+        "prices": ("sku", "book", "price", "currency", "active"),
+    }
+)
+MIRRORS: Final = tuple(MIRROR_FACTS)
 NEEDED: Final = ("content_hash", "name", "version")  # without them a repeated write, or a stale one, could not be told
 SCHEMA: Final = 1
 # Names end up in URLs and in queries, so only what Salesforce itself allows in an API name is one.
@@ -55,6 +64,40 @@ class OpportunityMapping:
 
 
 @dataclass(frozen=True, slots=True)
+class ChoiceMapping:
+    """The opportunities that people made, one of which may be chosen for a quote: `link` is the quote's field that names it.
+
+    `amount` follows the quote; None: it is never written. `currency` is None for an org that has only one.
+    """
+
+    sobject: str
+    name: str
+    account: str
+    closed: str
+    stage: str
+    closes: str
+    link: str
+    amount: str | None
+    currency: str | None
+
+    @property
+    def account_relationship(self) -> str:
+        """The name by which a query reaches the account: Account for AccountId, Customer__r for Customer__c."""
+        custom = self.account.endswith("__c")
+        return f"{self.account.removesuffix('__c')}__r" if custom else self.account.removesuffix("Id")
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorMapping:
+    """An object that may be read and kept: paths of fields, from the record on. `facts` maps our name to the path."""
+
+    sobject: str
+    name: str
+    account: str | None
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class CrmMapping:
     """The whole table. `quote_fields` and `line_fields` map the org's field to our attribute, in the order they are written."""
 
@@ -72,6 +115,8 @@ class CrmMapping:
     lookup: str
     lookup_name: str
     opportunity: OpportunityMapping | None = None
+    choice: ChoiceMapping | None = None
+    mirrors: Mapping[str, MirrorMapping] = field(default_factory=dict)
 
     def field_of(self, attribute: str) -> str:
         """Return the quote's field that holds one of NEEDED."""
@@ -103,7 +148,7 @@ class _Reader:
     def read(self) -> CrmMapping:
         if self._content.get("schema") != SCHEMA:
             raise MappingFileError(f"schema must be {SCHEMA}")
-        known = {"schema", "quote", "line", "status", "document", "lookup", "opportunity"}
+        known = {"schema", "quote", "line", "status", "document", "lookup", "opportunity", "opportunity_choice", "mirror"}
         self._wrong += [f"{name}: there is no such part" for name in self._content if name not in known]
         mapping = CrmMapping(
             quote=self._name("quote", "object"),
@@ -120,12 +165,16 @@ class _Reader:
             lookup=self._name("lookup", "object"),
             lookup_name=self._name("lookup", "name"),
             opportunity=self._opportunity() if "opportunity" in self._content else None,
+            choice=self._choice() if "opportunity_choice" in self._content else None,
+            mirrors=self._mirrors(),
         )
-        for part, field in (("quote.fields", mapping.quote_key), ("quote.fields", mapping.status.field)):
-            if field in mapping.quote_fields:
-                self._wrong.append(f"{part}: {field} is written already, as the key or the status")
+        for part, name in (("quote.fields", mapping.quote_key), ("quote.fields", mapping.status.field)):
+            if name in mapping.quote_fields:
+                self._wrong.append(f"{part}: {name} is written already, as the key or the status")
         if mapping.opportunity is not None and mapping.opportunity.link in mapping.quote_fields:
             self._wrong.append(f"quote.fields: {mapping.opportunity.link} is written already, as the opportunity")
+        if mapping.choice is not None and mapping.choice.link in mapping.quote_fields:
+            self._wrong.append(f"quote.fields: {mapping.choice.link} is written already, as the chosen opportunity")
         if mapping.line_key in mapping.line_fields or mapping.line_parent in mapping.line_fields:
             self._wrong.append("line.fields: the key and the parent are written already")
         if self._wrong:
@@ -176,6 +225,47 @@ class _Reader:
         self._wrong += [f"{part}: {name} is written twice" for name in dict.fromkeys(written) if written.count(name) > 1]
         return found
 
+    def _choice(self) -> ChoiceMapping:
+        part = "opportunity_choice"
+        may_lack = {name: self._name(part, name) if name in self._part(part) else None for name in ("amount", "currency")}
+        return ChoiceMapping(
+            sobject=self._name(part, "object"),
+            name=self._name(part, "name"),
+            account=self._name(part, "account"),
+            closed=self._name(part, "closed"),
+            stage=self._name(part, "stage"),
+            closes=self._name(part, "closes"),
+            link=self._name(part, "link"),
+            amount=may_lack["amount"],
+            currency=may_lack["currency"],
+        )
+
+    def _mirrors(self) -> Mapping[str, MirrorMapping]:
+        parts = self._content.get("mirror", {})
+        if not isinstance(parts, dict):
+            self._wrong.append("mirror holds parts, such as [mirror.accounts]")
+            return {}
+        self._wrong += [
+            f"mirror.{kind}: there is no such part; there is {', '.join(MIRRORS)}" for kind in parts if kind not in MIRRORS
+        ]
+        return MappingProxyType({kind: self._mirror(kind, part) for kind, part in parts.items() if kind in MIRRORS})
+
+    def _mirror(self, kind: str, part: object) -> MirrorMapping:
+        given = part if isinstance(part, dict) else {}
+        facts = given.get("facts", {})
+        known = MIRROR_FACTS[kind]
+        usable = isinstance(facts, dict) and all(name in known and _is_path(path) for name, path in facts.items())
+        if not usable:
+            self._wrong.append(f"mirror.{kind}.facts must hold paths of fields by these names: {', '.join(known) or 'none'}")
+        missing = [name for name in ("object", "name") if not _is_path(given.get(name))]
+        self._wrong += [f"mirror.{kind}.{name} must be an API name, such as Name" for name in missing]
+        account = given.get("account")
+        if account is not None and not _is_path(account):
+            self._wrong.append(f"mirror.{kind}.account must be an API name, such as AccountId")
+        return MirrorMapping(
+            str(given.get("object")), str(given.get("name")), account, MappingProxyType(dict(facts) if usable else {})
+        )
+
     def _status(self) -> StatusMapping:
         part = self._part("status")
         owner = part.get("owner")
@@ -186,6 +276,10 @@ class _Reader:
         return StatusMapping(
             self._name("status", "field"), cast("Owner", owner), MappingProxyType({name: str(word) for name, word in words.items()})
         )
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and all(_NAME.fullmatch(name) for name in value.split("."))
 
 
 def _is_word(value: object) -> bool:

@@ -20,6 +20,11 @@ def soql_beginning(text: str) -> str:
     return "'" + escaped.replace("%", "\\%").replace("_", "\\_") + "%'"
 
 
+def soql_containing(text: str) -> str:
+    """Return a LIKE literal for what holds the text anywhere: its own % and _ are plain characters."""
+    return f"'%{soql_beginning(text)[1:]}"
+
+
 def soql_moment(modstamp: str, *, back_seconds: float = 0.0) -> str:
     """Return a moment as Salesforce answers it (2026-11-21T10:31:00.000+0000) as a literal, `back_seconds` earlier, in UTC.
 

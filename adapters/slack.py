@@ -209,6 +209,11 @@ class SlackApi:
         _accept("form", view_problems(view))
         await self._call("views.open", body={"trigger_id": trigger_id, "view": view})
 
+    async def update_view(self, *, view_id: str, view_hash: str, view: Json) -> None:
+        """Replace an open modal, if it still is as it was under this hash."""
+        _accept("form", view_problems(view))
+        await self._call("views.update", body={"view_id": view_id, "hash": view_hash, "view": view})
+
     async def publish_home(self, *, user: str, view: Json, correlation_id: str) -> None:
         """Replace one person's App Home."""
         _accept("Home tab", view_problems(view))

@@ -16,10 +16,12 @@ from faults.lab.steps import (
     MANAGER,
     REP,
     ChangesCrm,
+    ChoosesAccount,
     Clicks,
     Configures,
     Dies,
     Fills,
+    MakesOpportunity,
     OpensHome,
     Operates,
     PutsClock,
@@ -34,6 +36,8 @@ from faults.lab.steps import (
     Weather,
     Writes,
 )
+from quotebot.sandbox.salesforce.ids import record_id
+from quotebot.slack.crm_menus import block_of
 
 Steps = Callable[[], Sequence[Step]]
 DAYS_20: Final = 20 * 86_400.0  # a quote that nobody touched is stale, and valid for ten days more
@@ -48,6 +52,13 @@ MODEL: Final = {
     "llm_base_url": "http://127.0.0.1:1/v1",
     "llm_api_key": SecretStr("sk-sandbox"),
     "llm_model": "sandbox-rules-1",
+}
+LOOKUPS: Final = {"crm_account_lookup": True, "crm_opportunity_lookup": True}
+READS: Final = {"crm_sync_minutes": 15, "crm_mirror": ("accounts", "opportunities")}
+UNDER_A_DEAL: Final = {
+    "lines": "150 pro, 150 sso, 1 support",
+    "discount": "15",
+    block_of("Acme"): f"{record_id('006', 1)} {record_id('001', 1)} USD",
 }
 MENU, REFRESH = "quote.more", "Refresh this card"
 QUOTE: Final = "Q-2027-0001"  # the first one of the laboratory's year
@@ -102,6 +113,18 @@ def _announced() -> list[Step]:
     return [Configures({"ops_channel": OPS, "operators": (OPERATOR,)}), *_dead_crm(), Waits(10), Settles()]
 
 
+def _for_a_deal() -> list[Step]:
+    """A form for a new quote in which an account was chosen, and its opportunities are offered."""
+    return [Configures(LOOKUPS), Starts(), MakesOpportunity("Acme"), Types("new"), Settles(), ChoosesAccount("Acme")]
+
+
+def _under_a_deal() -> list[Step]:
+    """An approved quote for a chosen opportunity, of which nothing is owed any more but the write to Salesforce."""
+    asked: list[Step] = [*_for_a_deal(), Fills(REP, UNDER_A_DEAL), Settles(), Clicks("quote.submit", REP), Settles()]
+    held: list[Step] = [Stops(), Operates("pause"), Starts(), Clicks("approval.approve", MANAGER), Settles()]
+    return [*asked, *held, Stops(), Operates("resume")]
+
+
 def _approved() -> list[Step]:
     return [*_submitted(), Clicks("approval.approve", MANAGER), Settles()]
 
@@ -137,9 +160,10 @@ STORIES: Final = (
     ),
     Story(
         "create by a form, refresh the card",
-        lambda: [Fills(REP, {"account": "Acme", "lines": "5 pro"}), Settles(), Clicks(MENU, REP, value=REFRESH), Settles()],
-        lambda: [Starts(), Types("new"), Settles()],
+        lambda: [Fills(REP, UNDER_A_DEAL), Settles(), Clicks(MENU, REP, value=REFRESH), Settles()],
+        _for_a_deal,
     ),
+    Story("write under a chosen opportunity, then its amount", lambda: [Starts(), Settles()], _under_a_deal),
     Story("open the Home tab", lambda: [OpensHome(MANAGER), Settles()], _submitted),
     Story(
         "propose, confirm",
@@ -235,7 +259,11 @@ STORIES: Final = (
     ),
     Story("cancel on the card", lambda: [Clicks("owed.cancel", REP), Settles()], _held_for_crm),
     Story("send again", lambda: [Stops(), Operates("resolve_send_again"), Starts(), Settles()], _dead_crm),
-    Story("read what changed in Salesforce", _day, lambda: [Configures({"crm_sync_minutes": 15}), *_sent(), Stops(), Waits(3600)]),
+    Story(
+        "read what changed in Salesforce",
+        _day,
+        lambda: [Configures(READS), *_sent(), MakesOpportunity("Acme"), Stops(), Waits(3600)],
+    ),
     Story(
         "settle a difference with Salesforce",
         lambda: [Stops(), Operates("reconcile"), Starts(), Settles()],

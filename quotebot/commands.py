@@ -23,6 +23,7 @@ from quotebot.approval_commands import (
 )
 from quotebot.crm_commands import CrmPayload, ReconcileCrm, SyncCrm
 from quotebot.domain.changes import Changes, LineChange
+from quotebot.domain.opportunities import ChosenOpportunity
 from quotebot.domain.price_requests import canonical_request, parse_request
 from quotebot.domain.remarks import Remark
 from quotebot.lifecycle_commands import (
@@ -50,27 +51,33 @@ Stored = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CreateQuote:
-    """Create, price and show a quote in `channel`."""
+    """Create, price and show a quote in `channel`, for an opportunity in Salesforce when one was chosen."""
 
     kind: ClassVar[str] = "quote.create"
-    schema: ClassVar[int] = 4
+    schema: ClassVar[int] = 5
     account: str
     request: PriceRequest
     channel: str
+    opportunity: ChosenOpportunity | None = None
 
     def canonical(self) -> dict[str, object]:
         """Return the JSON-ready form that is stored and hashed."""
+        chosen = self.opportunity
+        more = {} if chosen is None else {"opportunity": {"id": chosen.record_id, "account_id": chosen.account_id}}
         return {
             "v": self.schema,
             "account": self.account,
             **canonical_request(self.request),
             "channel": self.channel,
+            **more,
         }
 
     @classmethod
     def parse(cls, stored: Stored) -> CreateQuote:
         """Rebuild from the canonical form of this schema version."""
-        return cls(account=str(stored["account"]), request=parse_request(stored), channel=str(stored["channel"]))
+        named = stored.get("opportunity")
+        chosen = None if named is None else ChosenOpportunity(str(named["id"]), str(named["account_id"]))
+        return cls(str(stored["account"]), parse_request(stored), str(stored["channel"]), chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +288,11 @@ def _create_4_from_3(stored: Stored) -> Stored:
     return {**stored, "v": 4}
 
 
+def _create_5_from_4(stored: Stored) -> Stored:
+    """5 may name an opportunity in Salesforce, which a build that only reads 4 would leave out."""
+    return {**stored, "v": 5}
+
+
 def _revise_2_from_1(stored: Stored) -> Stored:
     """2 may change more: currency, region, tax and special terms."""
     changes = stored["changes"]
@@ -301,21 +313,28 @@ def _delegate_2_from_1(stored: Stored) -> Stored:
 
 
 def _propose_2_from_1(stored: Stored) -> Stored:
-    """2 says what was inferred from free text, of which 1 knew nothing; it was begun when creations had reached 4."""
+    """2 says what was inferred from free text, of which 1 knew nothing; the creation in it becomes one of today's."""
     quote = stored["quote"]
-    while quote["v"] < 4:  # noqa: PLR2004 -- a schema's number
+    while quote["v"] < CreateQuote.schema:
         quote = UPCASTERS[(CreateQuote.kind, quote["v"])](quote)
     return {**stored, "v": 2, "quote": quote, "remarks": []}
+
+
+def _sync_2_from_1(stored: Stored) -> Stored:
+    """2 names the objects that are mirrored, of which 1 knew nothing."""
+    return {**stored, "v": 2, "mirrors": []}
 
 
 UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
     ("quote.create", 1): _create_2_from_1,
     ("quote.create", 2): _create_3_from_2,
     ("quote.create", 3): _create_4_from_3,
+    ("quote.create", 4): _create_5_from_4,
     ("quote.revise", 1): _revise_2_from_1,
     ("approval.decide", 1): _decide_2_from_1,
     ("approval.delegate", 1): _delegate_2_from_1,
     ("quote.propose", 1): _propose_2_from_1,
+    ("crm.sync", 1): _sync_2_from_1,
 }
 
 

@@ -16,20 +16,23 @@ REASON_CHARACTERS_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class SyncCrm:
-    """Read what changed in Salesforce since it was read last. The scheduler asks for it."""
+    """Read what changed in Salesforce since it was read last. The scheduler asks for it, and operators.
+
+    `mirrors` are the kinds that this installation keeps a copy of; any other copy is forgotten.
+    """
 
     kind: ClassVar[str] = "crm.sync"
-    schema: ClassVar[int] = 1
+    schema: ClassVar[int] = 2
+    mirrors: tuple[str, ...] = ()
 
     def canonical(self) -> dict[str, object]:
         """Return the JSON-ready form that is stored and hashed."""
-        return {"v": self.schema}
+        return {"v": self.schema, "mirrors": list(self.mirrors)}
 
     @classmethod
     def parse(cls, stored: Stored) -> SyncCrm:
         """Rebuild from the canonical form of this schema version."""
-        del stored
-        return cls()
+        return cls(tuple(str(kind) for kind in stored["mirrors"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from ledger.records import AuditEvent, Effect, FollowUps
 from quotebot import crm_words, effects
 from quotebot.domain.crm_conflicts import Difference
 from quotebot.domain.crm_fields import FieldVerdict, status_of
+from quotebot.domain.quotes import QuoteState
 from quotebot.store import crm as store
 from quotebot.store import quotes
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 STATUS: Final = "status"
 DOCUMENT: Final = "document"
+AMOUNT: Final = "amount"
+CHOSEN, OWN = "chosen", "own"  # whose opportunity a record hangs on, in the result of what made it
+_LABELS: Final = {STATUS: "The status", DOCUMENT: "The PDF", AMOUNT: "The opportunity's amount"}
 
 
 def told_before(earlier: Iterable[Effect], version: int) -> set[str]:
@@ -41,7 +45,9 @@ def status_owed(tx: Tx, before: Quote, after: Quote) -> tuple[EffectIntent, ...]
     if before.version != after.version:
         return _status(tx, before.quote_id, before.version, "superseded")
     old, new = status_of(before), status_of(after)
-    return () if old == new else _status(tx, after.quote_id, after.version, new)
+    told = () if old == new else _status(tx, after.quote_id, after.version, new)
+    finalized = after.state is QuoteState.FINALIZED and before.state is not QuoteState.FINALIZED
+    return (*told, *(_amount(tx, after.quote_id, after.version) if finalized else ()))
 
 
 def document_owed(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
@@ -56,6 +62,8 @@ def after_creation(tx: Tx, effect: Effect, version: Quote) -> tuple[EffectIntent
     """Owe what came before the record: the PDF that was rendered meanwhile, and how far its version is by now."""
     status = status_of(version)
     told = () if status == "approved" else (effects.status_in_crm(effect.aggregate_id, version.version, status),)
+    if (effect.result or {}).get("opportunity") == CHOSEN:  # our own got it with the record
+        told = (*told, effects.amount_in_crm(effect.aggregate_id, version.version))
     for earlier in reversed(effects_of(tx, effect.aggregate_id)):
         rendered = earlier.effect_class == effects.RENDER and earlier.payload["version"] == version.version
         if rendered and earlier.state == "delivered" and earlier.result is not None:
@@ -66,6 +74,20 @@ def after_creation(tx: Tx, effect: Effect, version: Quote) -> tuple[EffectIntent
 def _status(tx: Tx, quote_id: str, version: int, status: str) -> tuple[EffectIntent, ...]:
     there = creation_of(tx, quote_id, version) is not None
     return (effects.status_in_crm(quote_id, version, status),) if there else ()
+
+
+def _amount(tx: Tx, quote_id: str, version: int) -> tuple[EffectIntent, ...]:
+    made = creation_of(tx, quote_id, version)
+    hangs = made is not None and "opportunity" in (made.result or {})
+    return (effects.amount_in_crm(quote_id, version),) if hangs else ()
+
+
+def newest_recorded(tx: Tx, quote_id: str) -> int:
+    """Return the newest version that has a record. Raises LookupError when none has."""
+    made = [each for each in effects_of(tx, quote_id) if each.effect_class == effects.CRM and each.state == "delivered"]
+    if not made:
+        raise LookupError(f"{quote_id} has no record")
+    return max(int(each.payload["version"]) for each in made)
 
 
 def creation_of(tx: Tx, quote_id: str, version: int) -> Effect | None:
@@ -85,7 +107,7 @@ def effects_of(tx: Tx, quote_id: str) -> list[Effect]:
 
 def label_of(effect: Effect) -> str:
     """Return what people call it."""
-    return "The PDF in Salesforce" if effect.payload["what"] == DOCUMENT else "The status in Salesforce"
+    return f"{_LABELS[effect.payload['what']]} in Salesforce"
 
 
 def after_update(tx: Tx, effect: Effect, now: int) -> FollowUps:
@@ -104,6 +126,9 @@ def after_update(tx: Tx, effect: Effect, now: int) -> FollowUps:
 def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:
     """Remember how far was read, and what was found; nothing when another reading was first."""
     result = effect.result or {}
+    if effect.payload["what"] == "mirror":
+        more = effect.state == "delivered" and result.get("more")
+        return FollowUps((effects.read_mirror(effect.aggregate_id, result["kind"]),)) if more else FollowUps()
     if effect.state != "delivered" or not result.get("read"):
         return FollowUps()
     if not store.move_cursor(tx, result["object"], result["came_from"], result["modstamp"], now):
@@ -111,8 +136,8 @@ def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:
     for quote_id, version in result["agreed"]:
         store.over(tx, quote_id, version, result["field"], now)
     told = _told(tx, [Difference(**each) for each in result["found"]], now)
-    more = (effects.read_crm(effect.aggregate_id),) if result["more"] else ()
-    return FollowUps((*told.effects, *more), told.events)
+    rest = (effects.read_crm(effect.aggregate_id),) if result["more"] else ()
+    return FollowUps((*told.effects, *rest), told.events)
 
 
 def _told(tx: Tx, differences: Iterable[Difference], now: int) -> FollowUps:

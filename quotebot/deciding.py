@@ -38,7 +38,7 @@ from quotebot.reading_work import ReadingWork
 from quotebot.steering_work import Steering
 from quotebot.store import approvals as approval_store
 from quotebot.store import crm as crm_store
-from quotebot.store import generations, people, readings, schedule, versions
+from quotebot.store import crm_mirror, generations, people, readings, schedule, versions
 from quotebot.store import letters as letter_store
 from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset
@@ -233,7 +233,8 @@ class Decider:
                 owed = effects.home(payload.user, team_id, now + payload.after_ms if payload.after_ms else None)
                 return Outcome("applied", {"code": "home", "text": words.home_follows()}, (owed,), retain_until=keep_until)
             case SyncCrm():
-                return replace(_outcome(crm.sync()), retain_until=keep_until)
+                crm_mirror.keep_only(tx, payload.mirrors)
+                return replace(_outcome(crm.sync(payload)), retain_until=keep_until)
             case ReconcileCrm():
                 return replace(_outcome(_reconciled(tx, asked, payload, now)), retain_until=keep_until)
             case _:

@@ -136,10 +136,21 @@ def status_in_crm(quote_id: str, version: int, status: str, *, instead_of: tuple
     return _intent(UPDATE, quote_id, quote_id, content, supersede_key=f"crm-status:{quote_id}:v{version}")
 
 
+def amount_in_crm(quote_id: str, version: int) -> EffectIntent:
+    """Give the quote's opportunity the total of the newest version Salesforce has then. A newer one makes this one needless."""
+    content = {"quote_id": quote_id, "version": version, "what": "amount"}
+    return _intent(UPDATE, quote_id, quote_id, content, supersede_key=f"crm-amount:{quote_id}")
+
+
 def document_in_crm(quote_id: str, version: int, sha256: str) -> EffectIntent:
     """Attach a rendered PDF to the record of its version."""
     content = {"quote_id": quote_id, "version": version, "what": "document", "sha256": sha256}
     return _intent(UPDATE, quote_id, quote_id, content)
+
+
+def read_mirror(aggregate_id: str, kind: str) -> EffectIntent:
+    """Read what changed of one kind since it was read last, and keep it. A newer one makes this one needless."""
+    return _intent(READ_CRM, aggregate_id, aggregate_id, {"what": "mirror", "kind": kind}, supersede_key=f"crm-read:{kind}")
 
 
 def read_crm(aggregate_id: str) -> EffectIntent:

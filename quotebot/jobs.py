@@ -39,7 +39,7 @@ def jobs(settings: Settings) -> tuple[ScheduledJob, ...]:
         approval_reminder(),
         reading_answer(),
         stale_draft(settings.stale_draft_days, zone_named(settings.time_zone)),
-        *(() if settings.crm_sync_minutes is None else (crm_inbound_sync(settings.crm_sync_minutes),)),
+        *(() if settings.crm_sync_minutes is None else (crm_inbound_sync(settings.crm_sync_minutes, settings.crm_mirror),)),
     )
 
 
@@ -113,7 +113,7 @@ def reading_answer() -> ScheduledJob:
     return ScheduledJob("reading_answer", Order.ANSWER, Once(), find, payload, Misfire.COALESCE)
 
 
-def crm_inbound_sync(minutes: int) -> ScheduledJob:
+def crm_inbound_sync(minutes: int, mirrors: tuple[str, ...] = ()) -> ScheduledJob:
     """Read what changed in Salesforce. Of what was missed one reading stands for all: it begins where the last one ended."""
     org = Candidate(CRM_AGGREGATE, 0, CRM_AGGREGATE, "")
 
@@ -123,7 +123,7 @@ def crm_inbound_sync(minutes: int) -> ScheduledJob:
 
     def payload(candidate: Candidate, slot: int) -> SyncCrm:
         del candidate, slot
-        return SyncCrm()
+        return SyncCrm(mirrors)
 
     return ScheduledJob("crm_inbound_sync", Order.NOTICE, Every(minutes * MINUTE_MS), find, payload, Misfire.COALESCE)
 

@@ -16,6 +16,9 @@ from ledger import keys
 from ledger.gates import Gate
 from ledger.records import Delivered, Effect, FollowUps, Settlement
 from quotebot import effects, figures, roots, words
+from quotebot.crm_amounts import OpportunityAmounts, newest_of_record, opportunity_kind
+from quotebot.crm_mirroring import MirrorReader
+from quotebot.crm_owed import AMOUNT
 from quotebot.crm_updates import CrmReader, CrmUpdates
 from quotebot.document_effects import DocumentEffects
 from quotebot.documents import file_title
@@ -108,6 +111,8 @@ class QuotePerformer:
                 return await self._ask_model(effect)
             case effects.UPDATE:
                 return await self._update_crm(effect)
+            case effects.READ_CRM if effect.payload["what"] == "mirror":
+                return await MirrorReader(self._ledger, self._adapters.salesforce).perform(effect)
             case effects.READ_CRM:
                 return await CrmReader(self._ledger, self._adapters.salesforce).perform(effect)
             case unknown:
@@ -331,12 +336,20 @@ class QuotePerformer:
             )
         quote = await self._quote(effect)
         ledger_id = await self._ledger.database.read(_ledger_id)
-        record = await self._adapters.salesforce.create_quote(_crm_quote(quote, ledger_id), correlation_id=effect.correlation_id)
-        return Delivered(record.record_id, {"record_id": record.record_id}, already_there=not record.created)
+        salesforce, wanted = self._adapters.salesforce, _crm_quote(quote, ledger_id)
+        record = await salesforce.create_quote(wanted, correlation_id=effect.correlation_id)
+        hangs_on = opportunity_kind(wanted, salesforce.mapping)
+        result = {"record_id": record.record_id} | ({} if hangs_on is None else {"opportunity": hangs_on})
+        return Delivered(record.record_id, result, already_there=not record.created)
 
     async def _update_crm(self, effect: Effect) -> Delivered:
         quote = await self._quote(effect)
-        record = _crm_quote(quote, await self._ledger.database.read(_ledger_id))
+        ledger_id = await self._ledger.database.read(_ledger_id)
+        if effect.payload["what"] == AMOUNT:
+            newest = await self._ledger.database.read(lambda tx: newest_of_record(tx, effect.aggregate_id))
+            amounts = OpportunityAmounts(self._adapters.salesforce)
+            return await amounts.perform(effect, _crm_quote(newest, ledger_id))
+        record = _crm_quote(quote, ledger_id)
         updates = CrmUpdates(self._ledger, self._adapters.salesforce, self._content_of)
         return await updates.perform(effect, quote, record.key, record.content_hash)
 
@@ -412,4 +425,6 @@ def _crm_quote(quote: Quote, ledger_id: str) -> SalesforceQuote:
         opportunity_key=f"{ledger_id}_{quote.quote_id}",
         opportunity_name=f"{quote.quote_id} {quote.account}"[:OPPORTUNITY_NAME_MAX],
         is_head=not quote.superseded,
+        opportunity_id="" if quote.opportunity is None else quote.opportunity.record_id,
+        opportunity_account_id="" if quote.opportunity is None else quote.opportunity.account_id,
     )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from adapters.failures import AdapterError, Failure
-from quotebot.crm_lookup import AccountLookup
+from quotebot.crm_lookup import AccountLookup, OpportunityLookup
+from quotebot.crm_mirroring import MirrorLookup
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.slack.desk import FrontDesk
 from quotebot.slack.envelopes import Ack, Envelopes, bolt_app, send_ack
@@ -117,6 +118,8 @@ def surface_of(front: Front, settings: Settings, arrivals: Mapping[str, float] =
         active=ActiveRuleset(front.rules.ruleset),
         status=front.performer.status,
         lookup=_account_lookup(front, settings),
+        opportunities=_opportunity_lookup(front, settings),
+        contacts=MirrorLookup(front.ledger.database).contacts if {"accounts", "contacts"} <= set(settings.crm_mirror) else None,
     )
 
 
@@ -139,4 +142,15 @@ def _account_lookup(front: Front, settings: Settings) -> AccountLookup | None:
     salesforce = front.outside.adapters.salesforce
     if salesforce is None or not settings.crm_account_lookup:
         return None
-    return AccountLookup(salesforce.find_accounts, front.ledger.clock)
+    instead = MirrorLookup(front.ledger.database).accounts if "accounts" in settings.crm_mirror else None
+    return AccountLookup(salesforce.find_accounts, front.ledger.clock, instead)
+
+
+def _opportunity_lookup(front: Front, settings: Settings) -> OpportunityLookup | None:
+    """Return what looks opportunities up, where that is wanted and the mapping says what one is."""
+    salesforce = front.outside.adapters.salesforce
+    if salesforce is None or not settings.crm_opportunity_lookup or salesforce.mapping.choice is None:
+        return None
+    kept = {"accounts", "opportunities"} <= set(settings.crm_mirror)
+    instead = MirrorLookup(front.ledger.database).opportunities if kept else None
+    return OpportunityLookup(salesforce.opportunities.find_open, front.ledger.clock, instead)

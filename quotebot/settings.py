@@ -179,6 +179,17 @@ class Settings(BaseSettings):
         False,  # noqa: FBT003 -- the default of a field
         description="Whether the form for a new quote offers the names of accounts in Salesforce while somebody types",
     )
+    crm_opportunity_lookup: bool = Field(
+        False,  # noqa: FBT003 -- as above
+        description="Whether that form then offers the account's open opportunities too, to put the quote's record under one",
+    )
+    crm_mirror: Annotated[tuple[Literal["accounts", "contacts", "opportunities", "prices"], ...], BeforeValidator(_from_text)] = (
+        Field(
+            (),
+            description="What of Salesforce to read as often as crm_sync_minutes says, and to keep for when it does not answer: "
+            '["accounts", "opportunities"], also "contacts" and "prices"',
+        )
+    )
     salesforce_mapping: Annotated[Path, AfterValidator(_usable_mapping)] | None = Field(
         None, description="TOML file with your org's own objects and fields; docs/salesforce.md has the one that is built in"
     )

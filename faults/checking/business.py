@@ -33,6 +33,7 @@ def adds_up(facts: Facts) -> Iterator[str]:
         if sorted(priced) != list(range(1, quote["version"] + 1)):
             yield f"{quote['quote_id']} is at version {quote['version']}; priced are {sorted(priced)}"
     yield from _sums_in_salesforce(facts, totals)
+    yield from _opportunities(facts, totals)
     yield from rulesets.kept(facts)
 
 
@@ -69,3 +70,31 @@ def _sums_in_salesforce(facts: Facts, totals: dict[tuple[str, int], Decimal]) ->
                 yield f"Salesforce has {nets[effect['external_ref']]} for {effect['aggregate_id']}; it costs {wanted}"
         elif effect["state"] == "delivered" and "resolved_by" not in loaded(effect["result"]):
             yield f"Salesforce has no lines of {effect['aggregate_id']}"
+
+
+def _opportunities(facts: Facts, totals: dict[tuple[str, int], Decimal]) -> Iterator[str]:
+    """A quote's records hang on the opportunity that was chosen for it, which in the end has the amount of the newest of them."""
+    amounts = {row["Id"]: row["Amount"] for row in facts.outside.crm.get("Opportunity", ()) if not row["IsClosed"]}
+    if not amounts:
+        return
+    hangs_on = {row["Id"]: row["OpportunityId"] for row in facts.outside.crm["Quote"]}
+    created = {event["aggregate_id"]: loaded(event["after"]) for event in facts.events if event["event_type"] == "quote.created"}
+    newest: dict[str, int] = {}
+    for effect in facts.crm_effects.values():
+        quote_id, kind = effect["aggregate_id"], loaded(effect["result"]).get("opportunity")
+        if effect["state"] != "delivered" or kind is None:
+            continue
+        chosen = created[quote_id].get("opportunity")
+        if chosen is not None and hangs_on.get(effect["external_ref"]) != chosen:
+            yield f"the record {effect['external_ref']} of {quote_id} does not hang on the opportunity {chosen}"
+        newest[quote_id] = max(newest.get(quote_id, 0), loaded(effect["payload"])["version"])
+    owed = {
+        effect["aggregate_id"]
+        for effect in facts.effects
+        if effect["class"] == "crm.update" and effect["state"] not in ("delivered", "superseded")
+    }
+    for quote_id, version in newest.items() if facts.at_rest else ():
+        chosen = created[quote_id].get("opportunity")
+        if chosen in amounts and quote_id not in owed and amounts[chosen] != totals[quote_id, version]:
+            costs = totals[quote_id, version]
+            yield f"the opportunity {chosen} has the amount {amounts[chosen]}; {quote_id} v{version} costs {costs}"

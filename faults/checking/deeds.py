@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from faults.checking.evidence import OPEN_EFFECTS, grouped, loaded
+from faults.checking.evidence import OPEN_EFFECTS, grouped, loaded, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 REPLIES_MAX: Final = 2  # what cannot be read back is repeated once
 UNAUTHORISED: Final = 401
+MIRRORED: Final = {"accounts": "Account", "opportunities": "Opportunity"}
 
 
 def done_once(facts: Facts) -> Iterator[str]:
@@ -127,10 +129,26 @@ def _records_once(facts: Facts) -> Iterator[str]:
             if effect["external_ref"] not in ids:
                 yield f"effect {effect['id']} is delivered as record {effect['external_ref']}; there is {ids or 'none'}"
     yield from _documents_once(facts)
+    yield from _copied(facts)
     hashes = grouped(facts.sightings.get("composite/graph", ()), "key")
     for key, seen in hashes.items():
         if len({sighting["request_hash"] for sighting in seen}) > 1:
             yield f"Salesforce was asked for different things under the key {key}"
+
+
+def _copied(facts: Facts) -> Iterator[str]:
+    """Of a kind that is mirrored everything is kept that changed before it was whole."""
+    cursors = rows(facts.ledger, "SELECT kind, whole_at FROM crm_mirror_cursors WHERE whole_at IS NOT NULL")
+    kept = (
+        {row["record_id"]: row["name"] for row in rows(facts.ledger, "SELECT record_id, name FROM crm_mirror")} if cursors else {}
+    )
+    for cursor in cursors:
+        for record in facts.outside.crm.get(MIRRORED.get(cursor["kind"], ""), ()):
+            changed_at = datetime.fromisoformat(record["SystemModstamp"]).timestamp() * 1000
+            name = kept.get(record["Id"])
+            if changed_at < cursor["whole_at"] and name != record["Name"]:
+                whole = f"{cursor['kind']} are whole as of {cursor['whole_at']}"
+                yield f"{whole}; {record['Id']} is kept as {name}, and is {record['Name']}"
 
 
 def _documents_once(facts: Facts) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from faults.lab.processes import DiedError
 from quotebot.sandbox.slack.directory import BOT_USER_ID
+from quotebot.slack.crm_menus import FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -292,6 +293,36 @@ class ChangesCrm:
 
     def again(self, cell: Cell) -> None:
         """It is changed."""
+
+
+@dataclass(slots=True)
+class MakesOpportunity:
+    """A person in Salesforce makes an account with an open opportunity: the first ones of the org."""
+
+    account: str
+
+    def do(self, cell: Cell) -> None:
+        """Make them."""
+        org = cell.world.salesforce._org  # noqa: SLF001 -- the stand-in has no hands of its own
+        account = org.create(org.sobject("Account"), {"Name": self.account})
+        deal = {"Name": "Renewal", "AccountId": account, "StageName": "Prospecting", "CloseDate": "2027-12-31"}
+        org.create(org.sobject("Opportunity"), deal)
+
+    def again(self, cell: Cell) -> None:
+        """They are made."""
+
+
+@dataclass(slots=True)
+class ChoosesAccount(Gesture):
+    """Somebody chooses an account in the newest form they have open."""
+
+    account: str
+    user: str = REP
+
+    def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
+        """Choose it."""
+        view = _forms(world, self.user)[-1]
+        return world.gestures.click_view(self.user, view, FOUND, block_id=None, value=self.account, values={})
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from quotebot.cli import exits, letters, opened
+from quotebot.cli import crm_mirror, exits, letters, opened
 from quotebot.cli.config import assignments
 from quotebot.cli.tables import print_table
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from quotebot.domain.crm_conflicts import Conflict
 
 app = App(name="crm", help="See whether Salesforce takes what is written to it.")
+
+
+app.command(crm_mirror.status)
+app.command(crm_mirror.sync)
 
 
 @app.command
@@ -197,8 +201,26 @@ def _rows(mapping: CrmMapping) -> list[tuple[str, str, str, str]]:
         (wanted.sobject, wanted.amount, "total", "with the record of each version"),
         (mapping.quote, wanted.link, "its opportunity", once),
     ]  # fmt: skip
+    choice = mapping.choice
+    chosen = [] if choice is None else [
+        (mapping.quote, choice.link, "the opportunity that was chosen", once),
+        *(
+            (choice.sobject, field, held, "never: it is read")
+            for field, held in (
+                (choice.name, "its name"),
+                (choice.account, "its account"),
+                (choice.closed, "whether it is closed"),
+                (choice.stage, "its stage"),
+                (choice.closes, "its day"),
+                (choice.currency, "its currency"),
+            )
+            if field is not None
+        ),
+        *([] if choice.amount is None else [(choice.sobject, choice.amount, "total", "of the newest approved version")]),
+    ]  # fmt: skip
     return [
         *opportunity,
+        *chosen,
         (mapping.quote, mapping.quote_key, "our key", once),
         *((mapping.quote, field, held, once) for field, held in mapping.quote_fields.items()),
         (mapping.quote, status.field, f"status ({words})", f"as the quote goes on ({status.owner})"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -149,9 +150,12 @@ async def crm_findings(settings: Settings) -> tuple[Finding, ...] | None:
         salesforce = connect_salesforce(stack, settings)
         if salesforce is None:
             return None
-        names = objects_of(salesforce.mapping)
+        whole = salesforce.mapping
+        mirrors = {str(kind): part for kind, part in whole.mirrors.items() if kind in settings.crm_mirror}
+        used = replace(whole, choice=whole.choice if settings.crm_opportunity_lookup else None, mirrors=mirrors)
+        names = objects_of(used)
         described = await asyncio.gather(*(salesforce.describe(name) for name in names))
-        return findings(salesforce.mapping, dict(zip(names, described, strict=True)))
+        return findings(used, dict(zip(names, described, strict=True)))
 
 
 async def model(site: Site) -> Seen:

@@ -18,9 +18,11 @@ from ledger.sqlite_file import APPLICATION_ID, PRAGMAS
 from ledger.sqlite_tx import SqliteTx
 from ledger.verification import verify_within
 from quotebot.backups import folder_of
+from quotebot.crm_mirroring import is_stale
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
+from quotebot.domain.quotes import utc_text
 from quotebot.opening import schema_and_statements
-from quotebot.store import artefacts
+from quotebot.store import artefacts, crm_mirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -123,6 +125,28 @@ async def documents(site: Site) -> Seen:
         lost = [each for each in known if each.sha256 not in stored]
         named = ", ".join(f"{each.quote_id} v{each.version} ({each.sha256[:12]})" for each in lost[:NAMED])
         return bad(f"{len(lost)} of {len(known)} files are gone: {named}") if lost else fine(f"{len(known)} documents, all there")
+
+    return await _read(site, look)
+
+
+async def mirror(site: Site) -> Seen:
+    """Look for kinds of Salesforce's records that are to be kept and were not read for a while."""
+    wanted, minutes = site.settings.crm_mirror, site.settings.crm_sync_minutes
+    if not wanted:
+        return nothing("no copy of Salesforce's records is wanted")
+    if minutes is None:
+        return bad(f"crm_mirror wants {', '.join(wanted)}, and without crm_sync_minutes nobody reads them")
+
+    def look(tx: Tx) -> Seen:
+        now = round(site.now_seconds() * 1000)
+        found = {each.kind: each.cursor for each in crm_mirror.standings(tx)}
+        since = {kind: found[kind].whole_at if kind in found else None for kind in wanted}
+        late = [
+            f"{kind} are as of {utc_text(at)}" if at is not None else f"{kind} were never read whole"
+            for kind, at in since.items()
+            if is_stale(at, minutes, now)
+        ]
+        return bad("; ".join(late)) if late else fine(f"{', '.join(wanted)} were read of late")
 
     return await _read(site, look)
 

@@ -295,6 +295,16 @@ CHECKS: Final = (
         online=True,
     ),
     Check(
+        "crm.mirror",
+        "What is kept of Salesforce's records follows them",
+        "While Salesforce does not answer, forms offer what was read last, however old that is.",
+        "quotebot crm status, then quotebot dead list and quotebot status: is the class crm paused, or a reading (crm.read) a dead "
+        "letter? Set crm_sync_minutes, or take kinds out of crm_mirror.",
+        State.WARNING,
+        REFUSED,
+        records.mirror,
+    ),
+    Check(
         "llm.reachable",
         "The language model's server knows us",
         "Without it fixed rules read every message, and approvers get no summary; its effects wait or become dead letters.",

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from quotebot.domain.opportunities import ChosenOpportunity
     from quotebot.domain.pricing import Pricing
     from quotebot.domain.slots import Slot
 
@@ -115,6 +116,7 @@ class Quote:
     sent: Sending | None = None  # likewise
     closing: Closing | None = None
     superseded: bool = False  # there is a newer version; `state` is the one this version ended in
+    opportunity: ChosenOpportunity | None = None  # in the CRM; of all versions
 
     @property
     def makers(self) -> tuple[str, ...]:

@@ -10,14 +10,15 @@ from quotebot.crm_commands import CRM_AGGREGATE, REASON_CHARACTERS_MAX
 from quotebot.handlers.quotes import Decision
 
 if TYPE_CHECKING:
-    from quotebot.crm_commands import ReconcileCrm
+    from quotebot.crm_commands import ReconcileCrm, SyncCrm
     from quotebot.domain.crm_conflicts import Conflict
     from quotebot.handlers.quotes import Asked
 
 
-def sync() -> Decision:
-    """Owe one look at what changed."""
-    return Decision("applied", {"code": "syncing", "text": crm_words.sync_follows()}, None, (effects.read_crm(CRM_AGGREGATE),))
+def sync(command: SyncCrm) -> Decision:
+    """Owe one look at what changed of our records, and one at each kind that is mirrored."""
+    owed = (effects.read_crm(CRM_AGGREGATE), *(effects.read_mirror(CRM_AGGREGATE, kind) for kind in command.mirrors))
+    return Decision("applied", {"code": "syncing", "text": crm_words.sync_follows()}, None, owed)
 
 
 def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None) -> Decision:

@@ -202,9 +202,11 @@ def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rule
         created_at=asked.received_at,
         valid_until=asked.received_at + rules.valid_days * DAY_MS,
         pricing=priced,
+        opportunity=command.opportunity,
     )
     response = {"code": "created", "quote_id": quote_id, "text": words.created(quote)}
-    event = AuditEvent("quote.created", quote_id, after=facts(quote))
+    chosen = {} if command.opportunity is None else {"opportunity": command.opportunity.record_id}
+    event = AuditEvent("quote.created", quote_id, after={**facts(quote), **chosen})
     return Decision("applied", response, quote, (effects.root(quote_id),), (event,))
 
 

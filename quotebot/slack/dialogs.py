@@ -44,6 +44,7 @@ class Dialogs:
     ledger: Ledger
     slack: SlackApi
     rules: Rules
+    contacts: bool = False  # whether a customer's contacts are offered where something was sent
 
     async def open_about(self, body: Body, asked: str, value: ButtonValue) -> None:
         """Open the form of a button, if the quote is still what the card showed and its state allows it; else say why not."""
@@ -69,6 +70,8 @@ class Dialogs:
         if asked in _REASONS:
             return self._reason_form(asked, quote, who, away)
         verb, legal, form = _ABOUT_QUOTE[asked]
+        if asked == SEND and self.contacts and legal(quote.state):
+            return forms.send_form(quote, contacts=True)
         return form(quote) if legal(quote.state) else lifecycle_words.wrong_state(quote, verb)
 
     def _reason_form(self, asked: str, quote: Quote, who: Gesture, away: Sequence[Delegation]) -> Body | str:
@@ -86,6 +89,16 @@ class Dialogs:
                 await self.slack.open_view(trigger_id=body["trigger_id"], view=view)
         except (AdapterError, TimeoutError) as error:
             log.warning("form.not_opened", code=_code(error))
+            return False
+        return True
+
+    async def redraw(self, view: Mapping[str, Any], anew: Body) -> bool:
+        """Draw an open form anew, if nobody did meanwhile; what was typed into fields that stay is kept. False: Slack did not."""
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                await self.slack.update_view(view_id=view["id"], view_hash=view["hash"], view=anew)
+        except (AdapterError, TimeoutError) as error:
+            log.warning("form.not_redrawn", code=_code(error))
             return False
         return True
 

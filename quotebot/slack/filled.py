@@ -14,11 +14,13 @@ from quotebot.domain.price_requests import PriceRequest, dated
 from quotebot.domain.pricing import Pricing, price
 from quotebot.lifecycle_commands import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
 from quotebot.slack import forms, grammar
+from quotebot.slack.crm_menus import ACCOUNT_CHARACTERS_MAX, CONTACT, FOUND, block_of, read_choice, remembered
 from quotebot.slack.values import parse_button_value, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from quotebot.domain.opportunities import ChosenOpportunity
     from quotebot.domain.pricing import LineRequest
     from quotebot.domain.rulesets import Ruleset
 
@@ -87,22 +89,44 @@ def last_block(view: Mapping[str, Any]) -> str:
 
 def _creation(form: Form) -> Filled | Errors:
     carried = form.view.get("private_metadata") or ""
-    about = read(carried, {"c"}) or read(carried, {"c", "t"})
+    about = remembered(carried)
     if about is None:
         return {last_block(form.view): words.unreadable_form()}
     errors: Errors = {}
-    account, channel = form.typed(forms.ACCOUNT) or form.typed(forms.FOUND), about["c"] or form.typed(forms.CHANNEL)
+    account, channel = form.typed(forms.ACCOUNT) or form.typed(FOUND), about["c"] or form.typed(forms.CHANNEL)
     if not account:
         errors[forms.ACCOUNT] = "Say who the quote is for."
-    elif len(account) > forms.ACCOUNT_CHARACTERS_MAX:
-        errors[forms.ACCOUNT] = f"At most {forms.ACCOUNT_CHARACTERS_MAX} characters."
+    elif len(account) > ACCOUNT_CHARACTERS_MAX:
+        errors[forms.ACCOUNT] = f"At most {ACCOUNT_CHARACTERS_MAX} characters."
     if not channel:
         errors[forms.CHANNEL] = "Choose where its card is to be posted."
     request = _request(form, errors)
+    opportunity = _opportunity(form, about.get("a"), account, request, errors)
     if errors or request is None:
         return errors
     token = str(about.get("t") or form.view["root_view_id"])
-    return Filled(CreateByForm(token, CreateQuote(account, request, str(channel))))
+    return Filled(CreateByForm(token, CreateQuote(account, request, str(channel), opportunity)))
+
+
+def _opportunity(
+    form: Form, offered_for: object, account: str, request: PriceRequest | None, errors: Errors
+) -> ChosenOpportunity | None:
+    """Return the opportunity that was chosen, if one was; say in `errors` when it does not go with the rest of the form."""
+    block_id = block_of(offered_for) if isinstance(offered_for, str) else ""
+    chosen = form.typed(block_id)
+    if not chosen:
+        return None
+    choice = read_choice(chosen)
+    currency = None if request is None else request.currency
+    if choice is None:
+        errors[block_id] = "This opportunity was offered by another version of the bot. Choose it again, or leave it empty."
+        return None
+    if account.casefold() != words.one_line(str(offered_for)).casefold():
+        said = f"It is an opportunity of {offered_for}, and the quote is for {account}. Clear one of the two. Nothing was created."
+        errors[block_id] = said[:ERROR_CHARACTERS_MAX]
+    elif choice.currency and currency and choice.currency != currency:
+        errors[block_id] = f"It is in {choice.currency}, and the quote in {currency}. Choose one currency. Nothing was created."
+    return choice.opportunity
 
 
 def _request(form: Form, errors: Errors) -> PriceRequest | None:
@@ -197,7 +221,7 @@ def _sending(form: Form) -> Filled | Errors:
     value = parse_button_value(form.view.get("private_metadata") or "")
     if value is None:
         return {forms.RECIPIENT: words.unreadable_form()}
-    recipient = form.typed(forms.RECIPIENT)
+    recipient = form.typed(forms.RECIPIENT) or form.typed(CONTACT)
     if not recipient:
         return {forms.RECIPIENT: "Say to whom it was sent: a name or an address."}
     if len(recipient) > RECIPIENT_CHARACTERS_MAX:

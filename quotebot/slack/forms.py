@@ -16,12 +16,11 @@ from quotebot.domain.quotes import title
 from quotebot.lifecycle_commands import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
 from quotebot.slack import grammar
 from quotebot.slack.buttons import button_value
+from quotebot.slack.crm_menus import ACCOUNT_CHARACTERS_MAX, account_input, contact_input
 from quotebot.slack.parts import Json, modal, option, plain, section, text_input
 from quotebot.slack.values import written
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from quotebot.commands import CreateQuote
     from quotebot.domain.pricing import PricedLine
     from quotebot.domain.quotes import Quote
@@ -31,19 +30,16 @@ CREATE_FORM, REVISE_FORM, SEND_FORM, LOSE_FORM = "quote.create", "quote.revise",
 
 FROM_MESSAGE: Final = "quote.from_message"  # callback_id of the shortcut on messages
 
-FOUND = "quote.account_found"  # block_id and action_id of the menu of accounts
 ACCOUNT, LINES, TERM, DISCOUNT, CURRENCY, CHANNEL = "account", "lines", "term", "discount", "currency", "channel"  # block_ids
 CHANGES, RECIPIENT, REASON = "changes", "recipient", "reason"
 ROW = "row"  # and its number
 
-ACCOUNT_CHARACTERS_MAX: Final = 100
 LINES_CHARACTERS_MAX: Final = 2_900  # a field takes 3,000
 SHORT_CHARACTERS_MAX: Final = 20
 ROWS_MAX: Final = 20
 ROWS_CHARACTERS_MAX: Final = 2_400  # of what the form remembers about its rows
 CURRENCIES_MAX: Final = 100
 LABEL_CHARACTERS_MAX: Final = 80
-OPTION_CHARACTERS_MAX: Final = 75
 
 # how a message may begin that is a command in all but name
 _ADDRESSED = re.compile(r"(?:<@[UW][A-Z0-9]+(?:\|[^>]*)?> *)*(?:/quote )?(?:(?:new|start|create) )?", re.IGNORECASE)
@@ -98,15 +94,18 @@ def draft_of_message(text: str) -> Draft:
     return Draft(lines="\n".join(items))
 
 
-def create_form(channel: str | None, ruleset: Ruleset, draft: Draft = Draft(), *, lookup: bool = False) -> Json:
+def create_form(
+    channel: str | None, ruleset: Ruleset, draft: Draft = Draft(), *, lookup: bool = False, opportunities: bool = False
+) -> Json:
     """Return the form that makes a quote in `channel`; without one the form asks for it.
 
-    With `lookup` the customer may be chosen among Salesforce's accounts instead of typed.
+    With `lookup` the customer may be chosen among Salesforce's accounts instead of typed, with `opportunities` one of its
+    opportunities then.
     """
     sold_in = {code for book in ruleset.books for code in (book.currency, *book.converts_to)}
     options = [option(code, code) for code in (ruleset.currency, *sorted(sold_in - {ruleset.currency}))][:CURRENCIES_MAX]
     blocks = [
-        *([_found_input()] if lookup else []),
+        *([account_input(with_more=opportunities)] if lookup else []),
         text_input(
             ACCOUNT,
             "Or another customer" if lookup else "Customer",
@@ -142,16 +141,6 @@ def create_form(channel: str | None, ruleset: Ruleset, draft: Draft = Draft(), *
     ]
     once = {} if draft.token is None else {"t": draft.token}
     return modal(CREATE_FORM, "New quote", "Create", written({"c": channel, **once}), blocks)
-
-
-def account_options(names: Sequence[str]) -> list[Json]:
-    """Return what the menu of accounts offers; a name that no option can carry is left to be typed."""
-    return [option(clipped(name, OPTION_CHARACTERS_MAX), name) for name in names if len(name) <= ACCOUNT_CHARACTERS_MAX]
-
-
-def _found_input() -> Json:
-    element = {"type": "external_select", "action_id": FOUND, "min_query_length": 2, "placeholder": plain("Type the beginning")}
-    return {"type": "input", "block_id": FOUND, "label": plain("Account in Salesforce"), "optional": True, "element": element}
 
 
 def revise_form(quote: Quote) -> Json:
@@ -190,16 +179,21 @@ def discount_form(quote: Quote) -> Json:
     return modal(REVISE_FORM, "Change discount", "Make new version", _remembered(quote, [], with_term=False), blocks)
 
 
-def send_form(quote: Quote) -> Json:
-    """Return the form that asks to whom a finalized quote was sent. The bot mails nobody."""
+def send_form(quote: Quote, *, contacts: bool = False) -> Json:
+    """Return the form that asks to whom a finalized quote was sent. The bot mails nobody.
+
+    With `contacts` one of the customer's in Salesforce may be chosen instead of typed.
+    """
     field = text_input(
         RECIPIENT,
-        "To whom did you send it?",
+        "Or to somebody else" if contacts else "To whom did you send it?",
         length_max=RECIPIENT_CHARACTERS_MAX,
         hint="A name or an address, for the record. Quotebot mails nobody.",
         example="buyer@acme.example",
+        optional=contacts,
     )
-    return modal(SEND_FORM, "Mark as sent", "Mark as sent", button_value(quote), [section(_about(quote)), field])
+    menu = [contact_input()] if contacts else []
+    return modal(SEND_FORM, "Mark as sent", "Mark as sent", button_value(quote), [section(_about(quote)), *menu, field])
 
 
 def lose_form(quote: Quote) -> Json:

@@ -20,6 +20,7 @@ from quotebot.deciding import offered
 from quotebot.lifecycle_commands import CloneQuote
 from quotebot.slack import delegating, forms, grammar, intake, verbs
 from quotebot.slack.buttons import DISCOUNT, EXPLAIN, MORE
+from quotebot.slack.crm_menus import register_crm_menus
 from quotebot.slack.dialogs import FORMS, Dialogs
 from quotebot.slack.filled import Filled, Form, last_block, read_form
 from quotebot.slack.home import NEW_QUOTE
@@ -34,13 +35,14 @@ from quotebot.slack.values import parse_button_value
 from quotebot.store import approvals as approval_store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from slack_bolt.async_app import AsyncApp
 
     from adapters.slack import SlackApi
     from ledger.ledger import Ledger
     from quotebot.commands import Command
+    from quotebot.crm_lookup import AccountLookup, Found, OpportunityLookup
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import Card
     from quotebot.slack.desk import FrontDesk
@@ -84,12 +86,14 @@ class Surface:
     active: ActiveRuleset
     status: Callable[[str], Awaitable[Card | None]]
     looked: Looked = field(default_factory=Looked)
-    lookup: Callable[[str], Awaitable[Sequence[str]]] | None = None  # names of accounts in the CRM, where that is wanted
+    lookup: AccountLookup | None = None  # names of accounts in the CRM, where that is wanted
+    opportunities: OpportunityLookup | None = None  # and their open opportunities
+    contacts: Callable[[str, str], Awaitable[Found[str]]] | None = None  # of a customer, as far as a copy of them is kept
 
     @property
     def dialogs(self) -> Dialogs:
         """Return what opens forms and whispers."""
-        return Dialogs(self.ledger, self.slack, self.rules)
+        return Dialogs(self.ledger, self.slack, self.rules, contacts=self.contacts is not None)
 
     async def on_command(self, ack: Any, body: Body, context: Any) -> None:
         """Handle /quote: read-only verbs are answered inside the ack, mutating ones are recorded first."""
@@ -167,13 +171,15 @@ class Surface:
     async def _open_creation(self, body: Body, channel: str | None, draft: forms.Draft) -> bool:
         channel = None if intake.is_direct(channel) else channel  # the form asks for one
         return await self.dialogs.open(
-            body, forms.create_form(channel, (await self.rules_now()).ruleset, draft, lookup=self.lookup is not None)
+            body,
+            forms.create_form(
+                channel,
+                (await self.rules_now()).ruleset,
+                draft,
+                lookup=self.lookup is not None,
+                opportunities=self.lookup is not None and self.opportunities is not None,
+            ),
         )
-
-    async def on_account_options(self, ack: Any, body: Body) -> None:
-        """Answer which accounts begin with what was typed into the form; none when that is not known in time. Records nothing."""
-        names = () if self.lookup is None else await self.lookup(str(body.get("value") or ""))
-        await ack(options=forms.account_options(names))
 
     async def _record(self, ack: Any, context: Any, command: Command) -> None:
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
@@ -352,8 +358,8 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(NEW_QUOTE)(surface.on_new_quote)
     register_operating(app, surface)
     register_steering(app, surface)
+    register_crm_menus(app, surface)
     app.action(re.compile(r"^(quote|approval)\."))(surface.on_button)
-    app.options(forms.FOUND)(surface.on_account_options)
     app.view(REJECT_CALLBACK)(surface.on_rejection)
     app.view(CHANGES_CALLBACK)(surface.on_rejection)
     app.view(APPROVE_CALLBACK)(surface.on_rejection)

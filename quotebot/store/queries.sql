@@ -13,6 +13,9 @@ VALUES (
   :quote_id, :version, :state, :account, :requester, :requester_name, :team_id, :channel, :created_at, :valid_until, :created_by_operation,
   :asked_hash, :recorded_at, :root_effect_key, :created_at);
 
+-- name: record_opportunity
+INSERT INTO quote_opportunities (quote_id, record_id, account_id) VALUES (:quote_id, :record_id, :account_id);
+
 -- name: find_twin
 -- No look at unfinished operations is needed: of two equal creations the one that is executed second finds the quote of the first.
 SELECT quote_id, version, recorded_at FROM quotes
@@ -38,26 +41,30 @@ VALUES (:quote_id, :version, :ruleset, :pricing, :pricing_hash, :created_at);
 
 -- name: load_quote
 SELECT q.*, v.pricing, v.pricing_hash, p.superseded_by AS revised_by, p.superseded_at AS revised_at,
-  s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, c.reason AS closing_reason, c.closed_by, c.closed_at, 0 AS superseded
+  s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, c.reason AS closing_reason, c.closed_by, c.closed_at,
+  y.record_id AS opportunity_id, y.account_id AS opportunity_account_id, 0 AS superseded
 FROM quotes AS q
 JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
 LEFT JOIN superseded_versions AS p ON p.quote_id = q.quote_id AND p.version = q.version - 1
 LEFT JOIN quote_sendings AS s ON s.quote_id = q.quote_id AND s.version = q.version
 LEFT JOIN quote_freezings AS f ON f.quote_id = q.quote_id AND f.version = q.version
 LEFT JOIN quote_closings AS c ON c.quote_id = q.quote_id
+LEFT JOIN quote_opportunities AS y ON y.quote_id = q.quote_id
 WHERE q.quote_id = :quote_id;
 
 -- name: load_superseded
 -- One version that is no longer the head, as it was when the next one was made.
 SELECT q.quote_id, v.version, o.state, q.account, q.requester, q.requester_name, q.team_id, q.channel, q.created_at, o.valid_until,
   q.thread_ts, v.pricing, v.pricing_hash, p.superseded_by AS revised_by, p.superseded_at AS revised_at,
-  s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, NULL AS closing_reason, NULL AS closed_by, NULL AS closed_at, 1 AS superseded
+  s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, NULL AS closing_reason, NULL AS closed_by, NULL AS closed_at,
+  y.record_id AS opportunity_id, y.account_id AS opportunity_account_id, 1 AS superseded
 FROM superseded_versions AS o
 JOIN quotes AS q ON q.quote_id = o.quote_id
 JOIN quote_versions AS v ON v.quote_id = o.quote_id AND v.version = o.version
 LEFT JOIN superseded_versions AS p ON p.quote_id = o.quote_id AND p.version = o.version - 1
 LEFT JOIN quote_sendings AS s ON s.quote_id = o.quote_id AND s.version = o.version
 LEFT JOIN quote_freezings AS f ON f.quote_id = o.quote_id AND f.version = o.version
+LEFT JOIN quote_opportunities AS y ON y.quote_id = o.quote_id
 WHERE o.quote_id = :quote_id AND o.version = :version;
 
 -- name: supersede_version
@@ -545,3 +552,56 @@ RETURNING quote_id;
 DELETE FROM crm_conflicts WHERE id IN (
   SELECT id FROM crm_conflicts WHERE state <> 'open' AND decided_at < :before ORDER BY decided_at LIMIT :limit)
 RETURNING id;
+
+-- ---------------------------------------------------------------------------------------------------------- the mirror
+
+-- name: mirror_cursor
+SELECT * FROM crm_mirror_cursors WHERE kind = :kind;
+
+-- name: mirror_cursors
+SELECT c.*, (SELECT count(*) FROM crm_mirror AS m WHERE m.kind = c.kind) AS records FROM crm_mirror_cursors AS c ORDER BY c.kind;
+
+-- name: move_mirror_cursor
+-- Only from the page that was read before: what somebody else read meanwhile is not gone over with something older.
+INSERT INTO crm_mirror_cursors (kind, read_as, modstamp, record_id, more, pages, read_at, whole_at)
+SELECT :kind, :read_as, :modstamp, :record_id, :more, 1, :now, :whole_at
+WHERE coalesce((SELECT pages FROM crm_mirror_cursors WHERE kind = :kind), 0) = :pages
+ON CONFLICT (kind) DO UPDATE SET read_as = excluded.read_as, modstamp = excluded.modstamp, record_id = excluded.record_id,
+  more = excluded.more, pages = pages + 1, read_at = excluded.read_at, whole_at = excluded.whole_at
+RETURNING pages;
+
+-- name: mirror_record
+INSERT INTO crm_mirror (kind, record_id, name, name_key, account_id, facts)
+VALUES (:kind, :record_id, :name, :name_key, :account_id, :facts)
+ON CONFLICT (kind, record_id) DO UPDATE SET name = excluded.name, name_key = excluded.name_key, account_id = excluded.account_id,
+  facts = excluded.facts;
+
+-- name: unmirror_record
+DELETE FROM crm_mirror WHERE kind = :kind AND record_id = :record_id;
+
+-- name: unmirror_kind
+DELETE FROM crm_mirror WHERE kind = :kind;
+
+-- name: mirrored_kinds
+SELECT kind FROM crm_mirror_cursors;
+
+-- name: forget_mirror_cursor
+DELETE FROM crm_mirror_cursors WHERE kind = :kind;
+
+-- name: mirrored_names
+-- Names that begin so; `past` is the first text behind all of them.
+SELECT DISTINCT name FROM crm_mirror WHERE kind = :kind AND name_key >= :beginning AND name_key < :past
+ORDER BY name_key LIMIT :limit;
+
+-- name: mirrored_contacts
+SELECT DISTINCT c.name, json_extract(c.facts, '$.email') AS email, c.name_key FROM crm_mirror AS a
+JOIN crm_mirror AS c ON c.kind = 'contacts' AND c.account_id = a.record_id
+WHERE a.kind = 'accounts' AND a.name_key = :account_key AND (:typed = '' OR instr(c.name_key, :typed) > 0)
+ORDER BY c.name_key LIMIT :limit;
+
+-- name: mirrored_opportunities
+SELECT o.record_id, o.account_id, o.name, o.facts FROM crm_mirror AS a
+JOIN crm_mirror AS o ON o.kind = 'opportunities' AND o.account_id = a.record_id
+WHERE a.kind = 'accounts' AND a.name_key = :account_key AND NOT json_extract(o.facts, '$.closed')
+  AND (:typed = '' OR instr(o.name_key, :typed) > 0)
+ORDER BY json_extract(o.facts, '$.closes'), o.name_key LIMIT :limit;

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ledger import keys
 from quotebot.domain import pricing as pricing_rules
 from quotebot.domain.lifecycle import require
+from quotebot.domain.opportunities import ChosenOpportunity
 from quotebot.domain.quotes import Closing, Freezing, Quote, QuoteState, Sending, quote_id_for
 from quotebot.store import approvals
 
@@ -70,6 +71,9 @@ def insert(
         root_effect_key=root_effect_key,
     )
     _insert_version(tx, quote, written(quote.pricing) if snapshot is None else snapshot)
+    if quote.opportunity is not None:
+        chosen = quote.opportunity
+        tx.one("record_opportunity", quote_id=quote.quote_id, record_id=chosen.record_id, account_id=chosen.account_id)
     if quote.approval is not None:
         approvals.insert(tx, quote.approval)
 
@@ -231,7 +235,7 @@ def transport(tx: Tx, operation_id: int) -> dict[str, Any]:
 
 
 def _quote(tx: Tx, row: Row) -> Quote:
-    closed_by = row["closed_by"]
+    closed_by, opportunity_id = row["closed_by"], row["opportunity_id"]
     return Quote(
         quote_id=row["quote_id"],
         version=row["version"],
@@ -252,4 +256,5 @@ def _quote(tx: Tx, row: Row) -> Quote:
         sent=None if row["sent_by"] is None else Sending(row["recipient"], row["sent_by"], row["sent_at"]),
         closing=None if closed_by is None else Closing(row["closing_reason"], closed_by, row["closed_at"]),
         superseded=bool(row["superseded"]),
+        opportunity=None if opportunity_id is None else ChosenOpportunity(opportunity_id, row["opportunity_account_id"]),
     )

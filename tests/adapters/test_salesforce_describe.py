@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -139,3 +140,22 @@ def test_from_four_fifths_on_people_are_told_and_from_nine_tenths_on_the_rest_is
         (True, False),
         (True, True),
     ]
+
+
+@pytest.mark.parametrize("place", ["Contact.Email", "Opportunity.IsClosed", "PricebookEntry.UnitPrice", "Opportunity.Amount"])
+def test_what_is_read_or_chosen_is_looked_at_too_and_named_once(place: str) -> None:
+    described = org()
+    name, lacks = place.split(".")
+    described[name]["fields"] = [each for each in described[name]["fields"] if each["name"] != lacks]
+    assert looked(described) == [(place, "there is no such field, or our login may not see it")]
+
+
+def test_an_amount_that_may_not_be_changed_is_named() -> None:
+    described = org()
+    field(described, "Opportunity.Amount")["updateable"] = False
+    assert looked(described) == [("Opportunity.Amount", "our login may not write it")]
+
+
+def test_what_is_not_used_is_not_looked_at() -> None:
+    used = replace(default_mapping(), choice=None, mirrors={})
+    assert objects_of(used) == ("Quote", "QuoteLineItem", "ContentVersion", "Account")

@@ -16,6 +16,7 @@ from simple_salesforce.exceptions import SalesforceError, SalesforceResourceNotF
 
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce import Salesforce, SalesforceLine, SalesforceQuote
+from adapters.salesforce_records import Position
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET
 from quotebot.sandbox.weather import Weather
@@ -213,3 +214,44 @@ async def test_a_spent_token_is_refused_as_such(org: Side) -> None:
         assert (status, errors[0]["errorCode"]) == (401, "INVALID_SESSION_ID")
 
     await asyncio.to_thread(story)
+
+
+async def test_a_quote_is_put_under_an_opportunity_that_was_offered_and_its_amount_follows(org: Side) -> None:
+    plain = await asyncio.to_thread(org.plain)
+    made = await asyncio.to_thread(plain.Account.create, {"Name": org.key})
+    fields = {"Name": "Contract's 100 %", "AccountId": made["id"], "StageName": "Prospecting", "CloseDate": "2030-12-31"}
+    await asyncio.to_thread(plain.Opportunity.create, fields)
+    client = org.adapter()
+    try:
+        (offered,) = await client.opportunities.find_open(org.key, "contract's 100 %", 20.0)
+        quote = org.quote(opportunity_id=offered.record_id, opportunity_account_id=offered.account_id)
+        assert (await client.create_quote(quote, correlation_id="contract")).created
+        await client.opportunities.write_amount(quote, correlation_id="contract")
+        held = await client.opportunities.read(quote, correlation_id="contract")
+        assert held is not None
+        assert (held.account_id, held.closed, held.amount) == (made["id"], False, Decimal("928.05"))
+        await asyncio.to_thread(plain.Opportunity.delete, offered.record_id)
+        with pytest.raises(AdapterError) as gone:
+            await client.create_quote(replace(quote, key=f"{org.key}9"), correlation_id="contract")
+        assert gone.value.code == "opportunity_gone"
+    finally:
+        await client.close()
+        await asyncio.to_thread(plain.Account.delete, made["id"])
+
+
+async def test_what_changed_is_read_in_order_and_what_was_deleted_is_told(org: Side) -> None:
+    plain = await asyncio.to_thread(org.plain)
+    made = await asyncio.to_thread(plain.Account.create, {"Name": org.key})
+    stamp = (await asyncio.to_thread(plain.Account.get, made["id"]))["SystemModstamp"]
+    client = org.adapter()
+    try:
+        wanted, before = client.mapping.mirrors["accounts"], Position(stamp, "")
+        page = await client.mirrors.page(wanted, before, again=False, correlation_id="contract")
+        assert made["id"] in [each.record_id for each in page.kept]
+        await asyncio.to_thread(plain.Account.delete, made["id"])
+        after = await client.mirrors.page(wanted, before, again=False, correlation_id="contract")
+        again = await client.mirrors.page(wanted, after.position, again=True, correlation_id="contract")
+    finally:
+        await client.close()
+    assert made["id"] in after.deleted
+    assert made["id"] in again.deleted

@@ -30,6 +30,7 @@ from quotebot.commands import (
 )
 from quotebot.crm_commands import ReconcileCrm, SyncCrm
 from quotebot.domain.changes import Changes, LineChange
+from quotebot.domain.opportunities import ChosenOpportunity
 from quotebot.domain.pricing import LineRequest, PriceRequest
 from quotebot.lifecycle_commands import (
     AcceptQuote,
@@ -56,6 +57,7 @@ CREATE_1 = f'{{"account":"Acme","channel":"C0SALES","discount_percent":"15","lin
 CREATE_2 = f'{{"account":"Acme","channel":"C0SALES","lines":{LINES},"requested_discount_percent":"15","term_months":12,"v":2}}'
 CREATE_3 = CREATE_2.replace('"v":2', '"v":3')
 CREATE_4 = CREATE_2.replace('"v":2', '"v":4')
+CREATE_5 = CREATE_2.replace('"v":2', '"v":5')
 TOKEN = "ab" * 32
 
 LIFECYCLE: dict[str, Payload] = {
@@ -86,6 +88,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         CREATE_4,
         "57344a15e8fbdb2ed427624c5e6e003c713513de8adc7cbaa3459d90872e50ba",
         "886132d2ce4b5fc6f449d26a0965589a2ba466ed5ed8c8997ec26a8a50fe48ec",
+    ),
+    ("quote.create", 5): (
+        CREATE_5,
+        "813276af2d3befb866fb35720ff32a8653b868e830d2ca87a9caf89a800b702a",
+        "bc546d648066a3a6f977d324d0dc29076b3ac7f847d3889be02163e243b18af5",
     ),
     ("quote.create", 3): (
         CREATE_3,
@@ -188,9 +195,9 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "1d55e5f5ac204702c26e5ae3cbd4555a9564d6fb53c7adabe67fe7883dfdc796",
     ),
     ("quote.create_by_form", 1): (
-        f'{{"quote":{CREATE_4},"token":"V0FORM","v":1}}',
-        "cab37ecaf8f59034457b95c72bda0a497a673051e5a96ada4092622c7b3924ec",
-        "8b410e59b3c09531968d84493d8c2acb5acd857137e747c3e402df92dc4f1e9a",
+        f'{{"quote":{CREATE_5},"token":"V0FORM","v":1}}',
+        "9cdd6bb25985a28053a9d9fed60dadf581fa414318b6e2fbc031354b3b5c9706",
+        "256e823154e78ea7749ab97107bb659c8513d2fe18337d14c8880324d4c03eb9",
     ),
     ("quote.refresh", 1): (
         '{"v":1}',
@@ -227,6 +234,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "afbf9d0f3560b0fd7795e81c42a0a79ee6b6fc67e064f77826aee642cad28d91",
         "920dd4406ce58709a5f18fdb65709bdc381a86897d3706fdafad23f4821d1802",
     ),
+    ("crm.sync", 2): (
+        '{"mirrors":[],"v":2}',
+        "c06cc54a22cb998373f3e436ecb56ebd1aa2cb893e258c82dfa6a0ea086394b9",
+        "adaebc8332c31521ff62d0bfd2ce3a8bf3376c048708e84cfd71dc8bdca44273",
+    ),
     ("crm.reconcile", 1): (
         '{"conflict":7,"reason":"asked the owner","take":"ours","theirs":"In Review","v":1}',
         "f019eb0384e737b39afde3d77eb0ee98ee77005d57666e9386b1e531df8b7fb8",
@@ -238,9 +250,9 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "28fc6b46fe6ee94d53fa120358de4cf193335f92826f718bdb04bb3eb763a87f",
     ),
     ("quote.propose", 2): (
-        f'{{"quote":{CREATE_4},"remarks":[],"thread_ts":"1700000000.000100","v":2}}',
-        "8f6edc7a8be4efb8ce982834154e295e78077361d33db1ce327642d23950448a",
-        "1ce051e2c80f76bb7263bb71a49ced529cf44e831d3dc1097f7d5e1e7e190758",
+        f'{{"quote":{CREATE_5},"remarks":[],"thread_ts":"1700000000.000100","v":2}}',
+        "7f4b92171f538549c35c0cc73316a79833c018105b7f1bc0d775166f8d768fae",
+        "dc0e5db2bb4e84b86d63a9ac33c160ab706241bbbeb12b3c755504612f2372ae",
     ),
     ("message.read", 1): (
         '{"channel":"C0SALES","text":"10 pro for Acme","thread_ts":"1700000000.000100","v":1}',
@@ -331,7 +343,7 @@ def test_an_upcast_leaves_what_was_stored_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("kind", "payload", "version"),
     [
-        ("quote.create", {**json.loads(CREATE_4), "v": 5}, 5),
+        ("quote.create", {**json.loads(CREATE_5), "v": 6}, 6),
         ("quote.submit", {"v": 2}, 2),
         ("quote.submit", {}, None),
         ("quote.submit", {"v": "1"}, "1"),
@@ -353,6 +365,18 @@ def test_a_schema_that_no_upcaster_starts_from_is_refused() -> None:
 def test_a_creation_comes_back_as_it_was_asked(discount: str) -> None:
     command = CreateQuote("Ünï & Co", PriceRequest((LineRequest("pro", 1),), 36, Decimal(discount)), "C0SALES")
     assert parse_stored("quote.create", json.loads(json.dumps(command.canonical()))) == command
+
+
+def test_a_creation_for_an_opportunity_comes_back_as_it_was_asked() -> None:
+    chosen = ChosenOpportunity("006000000000001AAA", "001000000000001AAA")
+    command = replace(create_command(), opportunity=chosen)
+    assert parse_stored("quote.create", json.loads(json.dumps(command.canonical()))) == command
+    assert keys.digest(json.loads(json.dumps(command.canonical()))) != VECTORS[("quote.create", 5)][1]
+
+
+def test_a_sync_of_mirrors_comes_back_as_it_was_asked() -> None:
+    command = SyncCrm(("accounts", "opportunities"))
+    assert parse_stored("crm.sync", json.loads(json.dumps(command.canonical()))) == command
 
 
 def test_a_revision_with_a_whole_request_comes_back_as_it_was_asked() -> None:

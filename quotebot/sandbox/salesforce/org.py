@@ -350,6 +350,11 @@ class Org:
         view = {field.name: record.get(field.name) for field in sobject.fields.values()}
         if sobject.name == "ContentVersion":
             view["VersionData"] = f"/services/data/v65.0/sobjects/{sobject.name}/{record['Id']}/VersionData"
+        if sobject.name == "Contact":
+            view["Name"] = " ".join(str(name) for name in (record.get("FirstName"), record["LastName"]) if name)
+        if sobject.name == "Opportunity":
+            stage = str(record.get("StageName"))
+            view.update(IsClosed=stage.startswith("Closed"), IsWon=stage == "Closed Won")
         if sobject.name == "QuoteLineItem":
             view.update(_line_totals(record))
         if sobject.name == "Quote":

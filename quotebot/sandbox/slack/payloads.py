@@ -106,7 +106,8 @@ class Payloads:
         del payload["trigger_id"]
         asked = {"action_id": found.action_id, "block_id": found.block_id, "value": value}
         if isinstance(where, View):
-            return {**payload, **asked, "container": {"type": "view", "view_id": where.id}, "view": where.wire()}
+            untold = {**where.wire(), "state": {"values": {}}}  # what the other fields hold is not said here
+            return {**payload, **asked, "container": {"type": "view", "view_id": where.id}, "view": untold}
         channel = self._workspace.place(where.channel)
         container = {"type": "message", "message_ts": where.ts, "channel_id": channel.id, "is_ephemeral": False}
         place = {"id": channel.id, "name": _channel_name(channel)}

@@ -77,6 +77,13 @@ def sql(statement: str) -> Callable[[Site], None]:
     return lambda site: tampered(ledger(site), statement)
 
 
+def with_mirror(site: Site) -> Site:
+    """Return the site with contacts that were read long ago."""
+    with contextlib.closing(sqlite3.connect(ledger(site))) as connection, connection:
+        connection.execute("INSERT OR REPLACE INTO crm_mirror_cursors VALUES ('contacts', 'a', '', '', 0, 1, 0, 0)")
+    return site
+
+
 def quotebot(*arguments: str) -> Callable[[Site], None]:
     """Run the command that the fix says, as somebody would at a terminal."""
 
@@ -261,6 +268,20 @@ LOCAL = [
         lambda site: store_file(site, "a" * 64),
     ),
     Broken(
+        "crm.mirror",
+        State.WARNING,
+        "accounts were never read whole; contacts are as of 1 Jan 1970 00:00 UTC",
+        lambda site: with_(with_mirror(site), crm_mirror=("accounts", "contacts"), crm_sync_minutes=15),
+        lambda site: with_(site, crm_mirror=(), crm_sync_minutes=None),
+    ),
+    Broken(
+        "crm.mirror",
+        State.WARNING,
+        "without crm_sync_minutes nobody reads them",
+        lambda site: with_(site, crm_mirror=("accounts",)),
+        lambda site: with_(site, crm_mirror=()),
+    ),
+    Broken(
         "watchers.installed",
         State.WARNING,
         "SENTRY_DSN is",  # no address or, without the extra, of no use
@@ -366,7 +387,7 @@ async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:
     async with World(tmp_path / "world", scopes=SCOPES).serve() as world, bot_in(world, tmp_path / "bot"):
         results = await examine(Site(settings_for(world, tmp_path / "bot")), checks)
     states = {each.check.id: each.state for each in results}
-    without = {"secrets.private", "llm.reachable", "backup.age", "watchers.installed"}  # no such files, model, backup or watchers
+    without = {"secrets.private", "llm.reachable", "backup.age", "watchers.installed", "crm.mirror"}  # nothing of the kind is there
     assert {check_id for check_id, state in states.items() if state is not State.OK} == without, results
 
 

@@ -13,8 +13,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.failures import AdapterError, Failure
 from adapters.slack import Identity
-from quotebot.crm_lookup import LOOK_SECONDS, AccountLookup
-from quotebot.slack import forms
+from quotebot.crm_lookup import LOOK_SECONDS, AccountLookup, Found
+from quotebot.slack import crm_menus, forms
 from quotebot.slack.envelopes import Envelopes, bolt_app
 from quotebot.slack.filled import Filled, Form, read_form
 from quotebot.slack.listeners import Surface
@@ -47,13 +47,18 @@ class Org:
 async def test_what_was_found_is_remembered_for_a_minute_and_a_failure_is_not() -> None:
     org, clock = Org("Acme", "Acme Corp"), ManualClock()
     lookup = AccountLookup(org.find, clock)
-    assert [await lookup(typed) for typed in ("ac", " AC  ", "a", "")] == [("Acme", "Acme Corp"), ("Acme", "Acme Corp"), (), ()]
+    assert [(await lookup(typed)).rows for typed in ("ac", " AC  ", "a", "")] == [
+        ("Acme", "Acme Corp"),
+        ("Acme", "Acme Corp"),
+        (),
+        (),
+    ]
     assert org.asked == [("ac", LOOK_SECONDS)]
     clock.advance(60_000)
     org.away = True
-    assert await lookup("ac") == ()
+    assert await lookup("ac") == Found()
     org.away = False
-    assert await lookup("ac") == ("Acme", "Acme Corp")
+    assert await lookup("ac") == Found(("Acme", "Acme Corp"))
     assert len(org.asked) == 3
 
 
@@ -70,8 +75,8 @@ async def options_of(surface: Surface, typed: str) -> Any:
         "type": "block_suggestion",
         "team": {"id": "T0HOME"},
         "user": {"id": "U0REP"},
-        "action_id": forms.FOUND,
-        "block_id": forms.FOUND,
+        "action_id": crm_menus.FOUND,
+        "block_id": crm_menus.FOUND,
         "value": typed,
         "view": {"id": "V1", "callback_id": forms.CREATE_FORM},
     }
@@ -80,12 +85,14 @@ async def options_of(surface: Surface, typed: str) -> Any:
 
 
 async def test_the_menu_is_answered_in_the_ack_and_a_name_too_long_for_a_quote_is_left_out() -> None:
-    async def lookup(typed: str) -> tuple[str, ...]:
+    async def find(typed: str, seconds: float) -> tuple[str, ...]:
+        del seconds
         return (f"{typed} <Corp>", "b" * 90, "c" * 101)
 
+    lookup = AccountLookup(find, ManualClock())
     surface = Surface(NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lookup=lookup)
     answer = await options_of(surface, "Acme")
-    assert [option["value"] for option in answer["options"]] == ["Acme <Corp>", "b" * 90]
+    assert [option["value"] for option in answer["options"]] == ["acme <Corp>", "b" * 90]
     assert all(len(option["text"]["text"]) <= 75 for option in answer["options"])
     assert await options_of(replace(surface, lookup=None), "Acme") == {"options": []}
 
@@ -96,7 +103,7 @@ async def test_the_menu_is_answered_in_the_ack_and_a_name_too_long_for_a_quote_i
 def test_a_customer_is_chosen_or_typed_and_what_is_typed_counts(typed: str, chosen: str | None, account: str) -> None:
     view = {**forms.create_form("C0SALES", RULESET, lookup=True), "root_view_id": "V1"}
     values: dict[str, Any] = {
-        forms.FOUND: {forms.FOUND: {"selected_option": None if chosen is None else {"value": chosen}}},
+        crm_menus.FOUND: {crm_menus.FOUND: {"selected_option": None if chosen is None else {"value": chosen}}},
         forms.ACCOUNT: {forms.ACCOUNT: {"value": typed}},
         forms.LINES: {forms.LINES: {"value": "5 pro"}},
         forms.TERM: {forms.TERM: {"value": "12m"}},
@@ -109,7 +116,7 @@ def test_a_customer_is_chosen_or_typed_and_what_is_typed_counts(typed: str, chos
 
 
 def test_without_the_lookup_the_form_is_as_it_was() -> None:
-    assert forms.FOUND not in json.dumps(forms.create_form("C0SALES", RULESET))
+    assert crm_menus.FOUND not in json.dumps(forms.create_form("C0SALES", RULESET))
 
 
 async def test_what_is_typed_cannot_change_the_query(tmp_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""The copy of what Salesforce has: pages in, names out; inside an open ledger transaction."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from adapters.salesforce_records import OpenOpportunity, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from adapters.salesforce_records import MirrorPage
+    from ledger.database import Row, Tx
+
+OFFERED_MAX: Final = 20
+_LAST: Final = "\U0010ffff"  # no name goes on with it
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far one kind was read. `read_as` says which fields of which object; times are Unix milliseconds.
+
+    `whole_at`: everything that changed before it is here; None while that never was so.
+    """
+
+    position: Position = field(default_factory=Position)
+    read_as: str = ""
+    more: bool = False
+    pages: int = 0
+    read_at: int = 0
+    whole_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one kind stands, for operators."""
+
+    kind: str
+    records: int
+    cursor: Cursor
+
+
+def cursor(tx: Tx, kind: str) -> Cursor:
+    """Return how far a kind was read; a cursor of nothing before the first page."""
+    row = tx.one("mirror_cursor", kind=kind)
+    return Cursor() if row is None else _cursor(row)
+
+
+def apply(tx: Tx, kind: str, before: Cursor, page: MirrorPage, *, read_as: str, asked_at: int, now: int) -> bool:
+    """Keep one page and how far it goes; false, and nothing is kept, when another page was kept since `before`."""
+    anew = before.read_as != read_as
+    whole_at = asked_at if not page.more else None if anew else before.whole_at
+    moved = tx.one(
+        "move_mirror_cursor",
+        kind=kind,
+        read_as=read_as,
+        modstamp=page.position.modstamp,
+        record_id=page.position.record_id,
+        more=int(page.more),
+        pages=before.pages,
+        now=now,
+        whole_at=whole_at,
+    )
+    if moved is None:
+        return False
+    if anew:
+        tx.one("unmirror_kind", kind=kind)
+    records = [
+        {
+            "kind": kind,
+            "record_id": each.record_id,
+            "name": each.name,
+            "name_key": each.name.casefold(),
+            "account_id": each.account_id,
+            "facts": json.dumps(dict(each.facts), sort_keys=True),
+        }
+        for each in page.kept
+    ]
+    if records:
+        tx.many("mirror_record", records)
+    if page.deleted:
+        tx.many("unmirror_record", [{"kind": kind, "record_id": each} for each in page.deleted])
+    return True
+
+
+def keep_only(tx: Tx, kinds: Iterable[str]) -> None:
+    """Forget every kind but these."""
+    wanted = frozenset(kinds)
+    for row in tx.all("mirrored_kinds"):
+        if row["kind"] not in wanted:
+            tx.one("unmirror_kind", kind=row["kind"])
+            tx.one("forget_mirror_cursor", kind=row["kind"])
+
+
+def standings(tx: Tx) -> list[Standing]:
+    """Return how every kind stands that was ever read."""
+    return [Standing(row["kind"], row["records"], _cursor(row)) for row in tx.all("mirror_cursors")]
+
+
+def account_names(tx: Tx, beginning: str) -> tuple[str, ...]:
+    """Return names of accounts that begin so (case-folded), in order, at most 20."""
+    rows = tx.all("mirrored_names", kind="accounts", beginning=beginning, past=beginning + _LAST, limit=OFFERED_MAX)
+    return tuple(row["name"] for row in rows)
+
+
+def open_opportunities(tx: Tx, account: str, typed: str) -> tuple[OpenOpportunity, ...]:
+    """Return open opportunities of accounts of that name whose own name holds `typed` (case-folded), at most 20."""
+    rows = tx.all("mirrored_opportunities", account_key=account.casefold(), typed=typed, limit=OFFERED_MAX)
+    return tuple(_opportunity(row) for row in rows)
+
+
+def contacts(tx: Tx, account: str, typed: str) -> tuple[str, ...]:
+    """Return contacts of accounts of that name whose own name holds `typed` (case-folded), at most 20.
+
+    With their address: Jo Lee <jo@acme.example>.
+    """
+    rows = tx.all("mirrored_contacts", account_key=account.casefold(), typed=typed, limit=OFFERED_MAX)
+    return tuple(f"{row['name']} <{row['email']}>" if row["email"] else str(row["name"]) for row in rows)
+
+
+def _opportunity(row: Row) -> OpenOpportunity:
+    facts = json.loads(row["facts"])
+    told = [str(facts.get(name, "")) for name in ("stage", "closes", "currency")]
+    return OpenOpportunity(row["record_id"], row["account_id"], row["name"], *told)
+
+
+def _cursor(row: Row) -> Cursor:
+    at = Position(row["modstamp"], row["record_id"])
+    return Cursor(at, row["read_as"], bool(row["more"]), row["pages"], row["read_at"], row["whole_at"])

@@ -1,0 +1,213 @@
+"""The opportunity in the new quote's form: offered for the chosen account, read when the form is sent, refused for another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from adapters.block_kit import view_problems
+from adapters.failures import AdapterError, Failure
+from adapters.salesforce_records import OpenOpportunity
+from adapters.slack import Identity
+from quotebot.commands import CreateByForm
+from quotebot.crm_lookup import AWAY_SECONDS, AccountLookup, Found, OpportunityLookup
+from quotebot.domain.opportunities import ChosenOpportunity
+from quotebot.slack import crm_menus, forms
+from quotebot.slack.envelopes import Envelopes, bolt_app
+from quotebot.slack.filled import Filled, Form, read_form
+from quotebot.slack.listeners import Surface
+from tests.quotebot.parts import ManualClock
+from tests.quotebot.slack.quote_examples import MORNING, RULESET
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from slack_sdk.socket_mode.response import SocketModeResponse
+
+NOBODY: Any = cast("Any", None)
+DEAL, ACME = "006000000000001AAA", "001000000000001AAA"
+RENEWAL = OpenOpportunity(DEAL, ACME, "Renewal 2027", "Negotiation/Review", "2027-01-31", "USD")
+
+
+@dataclass
+class Org:
+    """Salesforce as the lookup knows it."""
+
+    found: tuple[OpenOpportunity, ...] = (RENEWAL,)
+    away: bool = False
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    async def find(self, account: str, typed: str, seconds: float) -> tuple[OpenOpportunity, ...]:
+        del seconds
+        self.asked.append((account, typed))
+        if self.away:
+            raise AdapterError(Failure.TRANSIENT, "timeout", "no answer")
+        return self.found
+
+
+@dataclass
+class Redrawn:
+    """What Slack was asked to draw anew."""
+
+    views: list[dict[str, Any]] = field(default_factory=list)
+
+    async def update_view(self, *, view_id: str, view_hash: str, view: dict[str, Any]) -> None:
+        assert (view_id, view_hash) == ("V1", "h1")
+        self.views.append(view)
+
+
+def surface(org: Org, slack: Redrawn | None = None) -> Surface:
+    clock = ManualClock()
+
+    async def accounts(typed: str, seconds: float) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    lookups = {"lookup": AccountLookup(accounts, clock), "opportunities": OpportunityLookup(org.find, clock)}
+    return Surface(NOBODY, NOBODY, cast("Any", slack), NOBODY, NOBODY, NOBODY, **cast("Any", lookups))
+
+
+async def answer(surface: Surface, payload: Mapping[str, Any]) -> Any:
+    """Send what Slack sends; return what is acknowledged."""
+    answered: list[SocketModeResponse] = []
+
+    class Client:
+        async def send_socket_mode_response(self, response: SocketModeResponse) -> None:
+            answered.append(response)
+
+    envelopes = Envelopes(bolt_app(AsyncWebClient(token="xoxb-1"), Identity("T0HOME", "U0BOT", "B0BOT"), surface))
+    body = {"team": {"id": "T0HOME"}, "user": {"id": "U0REP"}, **payload}
+    assert await envelopes.answer(Client(), SocketModeRequest("interactive", "e1", body))
+    return answered[0].payload
+
+
+def opened() -> dict[str, Any]:
+    form = forms.create_form("C0SALES", RULESET, lookup=True, opportunities=True)
+    return {**form, "id": "V1", "hash": "h1", "root_view_id": "V1", "state": {"values": {}}}
+
+
+def chosen(account: str | None) -> dict[str, Any]:
+    option = None if account is None else {"text": {"type": "plain_text", "text": account}, "value": account}
+    action = {"action_id": crm_menus.FOUND, "block_id": crm_menus.FOUND, "type": "external_select", "selected_option": option}
+    return {"type": "block_actions", "trigger_id": "1.1", "view": opened(), "actions": [action]}
+
+
+def test_slack_takes_the_forms_with_the_menus() -> None:
+    offered = crm_menus.with_opportunities(opened(), "Acme Corp")
+    assert offered is not None
+    assert view_problems(forms.create_form("C0SALES", RULESET, lookup=True)) == []
+    assert view_problems(forms.create_form(None, RULESET, lookup=True, opportunities=True)) == view_problems(offered) == []
+
+
+async def test_choosing_an_account_draws_the_form_anew_with_the_menu_of_its_opportunities() -> None:
+    slack = Redrawn()
+    await answer(surface(Org(), slack), chosen("Acme Corp"))
+    (view,) = slack.views
+    names = [block["block_id"] for block in view["blocks"]]
+    assert names[:3] == [crm_menus.FOUND, crm_menus.block_of("Acme Corp"), forms.ACCOUNT]
+    assert crm_menus.account_of(view) == "Acme Corp"
+    other = crm_menus.with_opportunities(view, "Bolt")
+    assert other is not None
+    assert [block["block_id"] for block in other["blocks"]][1:3] == [crm_menus.block_of("Bolt"), forms.ACCOUNT]
+    assert crm_menus.with_opportunities(other, None) == {
+        name: value for name, value in opened().items() if name not in ("id", "hash", "root_view_id", "state")
+    }
+
+
+async def test_the_menu_offers_what_is_open_with_its_day_and_stage() -> None:
+    org = Org((RENEWAL, OpenOpportunity(DEAL, ACME, "x" * 120, "", "", "")))
+    asked = {
+        "type": "block_suggestion",
+        "action_id": crm_menus.block_of("Acme Corp"),
+        "block_id": crm_menus.block_of("Acme Corp"),
+        "value": " Ren ",
+        "view": crm_menus.with_opportunities(opened(), "Acme Corp"),
+    }
+    first, second = (await answer(surface(org), asked))["options"]
+    assert (first["text"]["text"], first["value"]) == ("Renewal 2027 · 2027-01-31 · Negotiation/Review", f"{DEAL} {ACME} USD")
+    assert (len(second["text"]["text"]), second["value"]) == (75, f"{DEAL} {ACME}")
+    assert org.asked == [("Acme Corp", "ren")]
+
+
+def sent(account: str, opportunity: str, *, typed: str = "", currency: str = "USD") -> Filled | dict[str, str]:
+    """Return what a sent form comes to whose menu was offered for Acme Corp."""
+    view = crm_menus.with_opportunities(opened(), "Acme Corp")
+    assert view is not None
+    block = crm_menus.block_of("Acme Corp")
+    values: dict[str, Any] = {
+        crm_menus.FOUND: {crm_menus.FOUND: {"selected_option": {"value": account} if account else None}},
+        block: {block: {"selected_option": {"value": opportunity} if opportunity else None}},
+        forms.ACCOUNT: {forms.ACCOUNT: {"value": typed}},
+        forms.LINES: {forms.LINES: {"value": "5 pro"}},
+        forms.TERM: {forms.TERM: {"value": "12m"}},
+        forms.DISCOUNT: {forms.DISCOUNT: {"value": "0"}},
+        forms.CURRENCY: {forms.CURRENCY: {"selected_option": {"value": currency}}},
+    }
+    return read_form(Form({**view, "root_view_id": "V1", "state": {"values": values}}, RULESET, MORNING))
+
+
+@pytest.mark.parametrize(
+    ("opportunity", "expected"),
+    [(f"{DEAL} {ACME} USD", ChosenOpportunity(DEAL, ACME)), (f"{DEAL} {ACME}", ChosenOpportunity(DEAL, ACME)), ("", None)],
+)
+def test_the_chosen_opportunity_is_part_of_what_is_asked(opportunity: str, expected: ChosenOpportunity | None) -> None:
+    filled = sent("Acme Corp", opportunity)
+    assert isinstance(filled, Filled)
+    assert isinstance(filled.payload, CreateByForm)
+    assert filled.payload.quote.opportunity == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"account": "Bolt"},
+            "It is an opportunity of Acme Corp, and the quote is for Bolt. Clear one of the two. Nothing was created.",
+        ),
+        (
+            {"typed": "Bolt"},
+            "It is an opportunity of Acme Corp, and the quote is for Bolt. Clear one of the two. Nothing was created.",
+        ),
+        ({"opportunity": f"{DEAL} {ACME} EUR"}, "It is in EUR, and the quote in USD. Choose one currency. Nothing was created."),
+        (
+            {"opportunity": "x' OR Id != '"},
+            "This opportunity was offered by another version of the bot. Choose it again, or leave it empty.",
+        ),
+    ],
+)
+def test_an_opportunity_that_does_not_go_with_the_form_is_refused_at_its_menu(changes: dict[str, Any], words: str) -> None:
+    refused = sent(**{"account": "Acme Corp", "opportunity": f"{DEAL} {ACME} USD", **changes})
+    assert refused == {crm_menus.block_of("Acme Corp"): words}
+
+
+async def test_an_org_that_does_not_answer_is_replaced_by_what_was_read_before_and_not_waited_for_again_at_once() -> None:
+    org, clock = Org(away=True), ManualClock()
+
+    async def before(account: str, typed: str) -> Found[OpenOpportunity]:
+        del account, typed
+        return Found((RENEWAL,), MORNING)
+
+    lookup = OpportunityLookup(org.find, clock, before)
+    assert await lookup("Acme Corp", "a") == await lookup("Acme Corp", "ab") == Found((RENEWAL,), MORNING)
+    assert org.asked == [("Acme Corp", "a")]
+    org.away = False
+    clock.advance(round(AWAY_SECONDS * 1000))
+    assert await lookup("Acme Corp", "ab") == Found((RENEWAL,))
+
+
+async def test_what_was_read_before_says_so_in_the_menus_heading() -> None:
+    org, clock = Org(away=True), ManualClock()
+
+    async def before(account: str, typed: str) -> Found[OpenOpportunity]:
+        del account, typed
+        return Found((RENEWAL,), MORNING)
+
+    block = crm_menus.block_of("Acme Corp")
+    asked = {"type": "block_suggestion", "action_id": block, "block_id": block, "value": ""}
+    met = Surface(NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, opportunities=OpportunityLookup(org.find, clock, before))
+    (group,) = (await answer(met, {**asked, "view": crm_menus.with_opportunities(opened(), "Acme Corp")}))["option_groups"]
+    assert group["label"]["text"] == "As of 21 Nov 2026 10:31 UTC; Salesforce does not answer"
+    assert len(group["options"]) == 1
