@@ -32,7 +32,7 @@ async def test_they_are_offered_as_of_when_they_were_read_and_to_the_quotes_own_
     bench: Bench, team: str, offered: list[str]
 ) -> None:
     quote = replace(example_quote(), account="Acme", team_id="T0HOME", approval=None)
-    keys = {"operation_key": "1" * 64, "root_effect_key": "2" * 64, "asked_hash": "3" * 64}
+    keys: dict[str, Any] = {"operation_key": "1" * 64, "root_effect_key": "2" * 64, "asked_hash": "3" * 64}
     await bench.ledger.database.write("insert", lambda tx: store.insert(tx, quote, **keys, recorded_at=MORNING))
     surface = Surface(NOBODY, bench.ledger, NOBODY, NOBODY, NOBODY, NOBODY, contacts=contacts)
     asked = {"type": "block_suggestion", "action_id": crm_menus.CONTACT, "block_id": crm_menus.CONTACT, "value": "j"}
