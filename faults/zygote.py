@@ -54,6 +54,7 @@ WARM: Final = (
     "aiosqlite",
     "faults.bot",
 )
+SHORT: Final = "/tmp"  # noqa: S108 -- whatever TMPDIR says: the name of a socket may have a hundred characters. mkdtemp is private
 _PR_SET_PDEATHSIG: Final = 1
 _SECONDS_TO_FORK: Final = 30.0
 _LINE_BYTES_MAX: Final = 1 << 20
@@ -191,7 +192,7 @@ class _Running:
     """A zygote's process and the place of its socket. It ends when its stdin does, so with this process at the latest."""
 
     def __init__(self, said: IO[bytes] | None) -> None:
-        self._folder = tempfile.mkdtemp(prefix="zygote-")
+        self._folder = tempfile.mkdtemp(prefix="zygote-", dir=SHORT)
         self.place = str(Path(self._folder) / "calls")
         command = [sys.executable, "-m", "faults.zygote", self.place]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)  # noqa: S603 -- our own

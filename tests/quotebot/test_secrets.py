@@ -41,8 +41,9 @@ async def bad_weather(deal: Deal) -> None:
         await deal.arm("slack", effect, method="chat.postMessage", retry_after=1)
     await deal.arm("slack", "reset_before", method="chat.update")
     await deal.arm("slack", "5xx", method="response_url")
-    for effect in ("5xx", "reset_before", "auth_expired"):
+    for effect in ("5xx", "reset_before"):
         await deal.arm("salesforce", effect)
+    await deal.arm("salesforce", "auth_expired", method="sobjects/ContentVersion")  # of a session that was taken before
 
 
 @pytest.fixture

@@ -214,6 +214,8 @@ STORE = load_statements([files("quotebot.store").joinpath("queries.sql").read_te
 
 
 WALKS = {  # these go through a whole table because all of it is asked for
+    "mirror_cursors": "one row for each kind of record that is mirrored: four",
+    "mirrored_kinds": "the same four",
     "quote_numbers": "one row a year",
     "cards_of_open_quotes": "at a restore: every card is drawn again",
     "count_orphaned_letter_cards": "before `ledger prune`, when asked: as the next",
