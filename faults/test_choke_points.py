@@ -61,6 +61,7 @@ PLACES: Final = {
     "quotebot/doctor/others.py": ("outbound", "whether the others can be reached: what is checked"),
     "quotebot/doctor/records.py": ("database", "connections that cannot write, to look at the file and its pragmas"),
     "quotebot/supervision.py": ("outbound", "a socket of this machine: words for the service manager, which nothing depends on"),
+    "quotebot/precedence.py": ("clock", "the writer's thread lets a process in front by, for milliseconds; alone it never does"),
     "quotebot/ingress.py": ("process outbound", "the process that holds Slack's socket, and the pair of sockets the two have"),
     "quotebot/wire.py": ("outbound", "speaks over that pair"),
     "quotebot/cli/config.py": ("files", "quotebot.toml, written where an operator asked for it"),

@@ -48,6 +48,7 @@ class BatchRunner:
         self._finish = finish
         self._committing = False
         self.pressing: Callable[[], bool] = lambda: False  # whether somebody urgent waits for this batch to end
+        self.let_by: Callable[[], object] = lambda: None  # waits a moment while somebody of another process goes first
         self.broken: str | None = None
         self.full_since: int | None = None
         self.commits = 0
@@ -58,6 +59,8 @@ class BatchRunner:
     def run(self, batch: Sequence[Member]) -> Ran:
         """Run the batch in one transaction and commit it. Nobody may be told anything before this returns."""
         try:
+            if not batch[0].urgent:
+                self.let_by()
             with self._gate:
                 if self._gate.leads_elsewhere():
                     self.broken = "another file was put in the ledger's place (a restore): this process is of the old generation."

@@ -56,6 +56,7 @@ class SqliteDatabase:
         opening: Opening,
         statements: Mapping[str, str],
         pressing: Callable[[], bool],
+        let_by: Callable[[], object],
     ) -> None:
         self._writer = writer
         self._reader = reader
@@ -72,6 +73,7 @@ class SqliteDatabase:
         self._kicked = False
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
         runner.pressing = lambda: bool(self._urgent) or pressing()  # those of the running batch have left the queue
+        runner.let_by = let_by
 
     @classmethod
     async def open(
@@ -87,6 +89,7 @@ class SqliteDatabase:
         finish: Callable[[SqliteTx, Sequence[Any]], None] | None = None,
         before_migrating: Callable[[], None] | None = None,
         pressing: Callable[[], bool] = lambda: False,
+        let_by: Callable[[], object] = lambda: None,
     ) -> SqliteDatabase:
         """Open or create the ledger at `path` and bring its schema up to date.
 
@@ -94,7 +97,8 @@ class SqliteDatabase:
         running bot: a ledger older than this build is then refused instead of changed. `ballast_bytes` of room are kept for a full
         disk. `finish` is called once per commit, inside its transaction, with what its members emitted, if they did.
         `before_migrating` is called once before the schema of a ledger that was used is changed; what it raises prevents that.
-        `pressing` tells, on the writer's thread, whether somebody urgent of another process waits for a batch to end.
+        `pressing` tells, on the writer's thread, whether somebody urgent of another process waits for a batch to end; `let_by`
+        waits there, for a moment at most, until such a one has written.
 
         Raises DatabaseError when the file is not ours, is newer than this build, or does not give the durability asked for.
         """
@@ -125,7 +129,7 @@ class SqliteDatabase:
             if isinstance(error, sqlite3.Error):
                 raise cannot_be_opened(error) from error
             raise
-        return cls(writer, reader, runner, opening, statements, pressing)
+        return cls(writer, reader, runner, opening, statements, pressing, let_by)
 
     @classmethod
     async def connect(cls, path: Path, *, read_only: bool = False) -> aiosqlite.Connection:

@@ -97,7 +97,9 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     """
     audit = open_audit(settings)
     precedence = Precedence(ports.clock)
-    database = await ports.database(settings.ledger_path, audit, ports.clock, bot=True, pressing=lambda: precedence.pressing)
+    database = await ports.database(
+        settings.ledger_path, audit, ports.clock, bot=True, pressing=lambda: precedence.pressing, let_by=precedence.let_by
+    )
     stack.push_async_callback(database.close)
     epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build=__version__)
     ledger = Ledger(

@@ -107,12 +107,13 @@ async def open_database(
     may_migrate: bool = True,
     keeps_room: bool | None = None,
     pressing: Callable[[], bool] = lambda: False,
+    let_by: Callable[[], object] = lambda: None,
     engine: type[SqliteDatabase] = SqliteDatabase,
 ) -> Database:
     """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL.
 
     `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does. `pressing`: whether somebody
-    of another process waits for an acknowledgement; batches are short then.
+    of another process waits for an acknowledgement; batches are short then. `let_by` lets that one write first.
     """
     return await engine.open(
         path,
@@ -125,6 +126,7 @@ async def open_database(
         finish=audit.chain,
         before_migrating=lambda: _back_up_first(path, clock),
         pressing=pressing,
+        let_by=let_by,
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 GIVE_WAY_SECONDS: Final = 0.025
 LOOK_SECONDS: Final = 0.0025  # how often who gives way looks whether it still has to
+LET_BY_SECONDS: Final = 0.0005  # as long as who waits at the gate needs to be awake...
+LET_BY_TIMES: Final = 6  # ...and until an acknowledgement that met nobody has left
 FLOOD: Final = 10  # so many arrivals...
 FLOOD_SECONDS: Final = 0.1  # ...in this time are one
 FLOOD_MOMENTS: Final = 10  # for so many moments the workers give way to it, then they take one
@@ -57,6 +60,7 @@ class Precedence:
         self._clock = clock
         self._board = _blank(bytearray(_BYTES)) if board is None else board
         self._arrivals: deque[float] = deque(maxlen=FLOOD)
+        self._follows = False
 
     @property
     def busy(self) -> bool:
@@ -76,6 +80,18 @@ class Precedence:
     def follow(self, board: Board) -> None:
         """Read what another process writes from now on."""
         self._board = board
+        self._follows = True
+
+    def let_by(self) -> None:
+        """Let whoever is on the way in another process write first, for a moment at most. For the writer's thread: it waits here.
+
+        The kernel gives the write gate to whoever comes to it first, and a process that works comes back sooner than one that waits
+        is awake.
+        """
+        for _ in range(LET_BY_TIMES):
+            if not self._follows or not self.busy or self.flooded:  # in a flood somebody always is: turns are for that
+                return
+            time.sleep(LET_BY_SECONDS)
 
     def begin(self) -> None:
         """Note that an envelope arrived."""

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from quotebot import ingress, words
 from quotebot.cli import exits
 from quotebot.ingress import Ingress
 from quotebot.metrics import Metrics
-from quotebot.precedence import BUSY, FLOOD, FLOOD_SECONDS, LATELY, Precedence, shared_board
+from quotebot.precedence import BUSY, FLOOD, FLOOD_SECONDS, LATELY, LET_BY_SECONDS, LET_BY_TIMES, Precedence, shared_board
 from quotebot.sandbox.world import World
 from quotebot.slack.links import LinkDisabledError, TokenRefusedError
 from quotebot.wire import IngressEndedError, Wire
@@ -154,6 +155,25 @@ async def test_workers_see_on_the_board_who_is_on_the_way_in_a_process_forked_af
     clock.advance(round(FLOOD_SECONDS * 1000) + 1)
     assert (workers.busy, workers.flooded) == (False, False)
     assert await workers.turn() == LATELY
+
+
+def test_the_writer_lets_by_who_is_on_the_way_in_another_process_for_a_moment_and_nobody_of_its_own() -> None:
+    clock, board = ManualClock(), shared_board()
+    own, workers, socket_side = Precedence(clock), Precedence(clock), Precedence(clock, board)
+    workers.follow(board)
+    own.begin()
+    socket_side.begin()
+    moment, times = LET_BY_TIMES * LET_BY_SECONDS, 100
+    began = time.perf_counter()
+    for _ in range(times):
+        own.let_by()
+    between = time.perf_counter()
+    workers.let_by()
+    assert between - began < times * moment
+    assert time.perf_counter() - between >= moment
+    socket_side.end()
+    workers.let_by()
+    assert not workers.busy
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,16 @@ async def test_a_writer_waits_for_the_gate_and_not_for_ever(path: Path, clock: M
     await book.close()
 
 
+async def test_who_is_not_urgent_lets_another_process_by_before_it_comes_to_the_gate(path: Path, clock: ManualClock) -> None:
+    holders: list[str | None] = []
+    book = await open_book(path, clock, let_by=lambda: holders.append(gate_holder(path)))
+    assert await book.write("note", note("urgent"), urgent=True) == "urgent"
+    assert holders == []
+    assert await book.write("note", note("patient")) == "patient"
+    assert holders == [None]
+    await book.close()
+
+
 def test_the_bot_s_lock_says_which_process_took_it(path: Path) -> None:
     assert instance_holder(path) is None
     lock = hold_instance_lock(path)
