@@ -41,11 +41,12 @@ async def decide_all(path: Path, side: str) -> None:
     audit = Audit(DOMAIN_EVENTS, load_keyring(path.parent))
     database = await open_database(path, audit, clock, bot=False, may_migrate=False)
     ledger = Ledger(database, clock, audit, pin=store.head_version)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    await asyncio.to_thread(sys.stdin.readline)
     numbers = range(1, QUOTES + 1) if side == "approve" else range(QUOTES, 0, -1)
     for number in numbers:
+        if number in (numbers[0], numbers[1]):  # each has answered one when they set off for the others': neither is far ahead
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
+            await asyncio.to_thread(sys.stdin.readline)
         quote_id = f"Q-2026-{number:04d}"
         payload = DecideApproval(f"A-2026-{number:04d}-v1-1", "approve" if side == "approve" else "reject", "Too deep.")
         request = request_for(payload, f"{side}:{quote_id}", quote_id=quote_id, version=1, actor=SIDES[side])
@@ -78,6 +79,10 @@ async def test_of_two_processes_one_decides_each_quote_and_the_other_is_told_who
         )
         for side in SIDES
     ]
+    await all_ready(*racers)
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write(b"go\n")
     await all_ready(*racers)
     await ended(*racers, said=b"go\n", seconds=SECONDS)
     while await executor.step():
