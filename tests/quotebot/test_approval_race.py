@@ -30,23 +30,21 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes import Quote
     from tests.quotebot.parts import Bench
 
-QUOTES = 8
+QUOTES = 40  # so many that one of two who set off together does not come first every time
 SECONDS = 40
 SIDES = {"approve": "U0MANAGER", "reject": "U0CFO"}
 
 
 async def decide_all(path: Path, side: str) -> None:
-    """Give one side's answer to every quote, as a process beside the bot does; each side begins at another end."""
+    """Give one side's answer to every quote, as a process beside the bot does; both set off for each at the same moment."""
     clock = ManualClock()
     audit = Audit(DOMAIN_EVENTS, load_keyring(path.parent))
     database = await open_database(path, audit, clock, bot=False, may_migrate=False)
     ledger = Ledger(database, clock, audit, pin=store.head_version)
-    numbers = range(1, QUOTES + 1) if side == "approve" else range(QUOTES, 0, -1)
-    for number in numbers:
-        if number in (numbers[0], numbers[1]):  # each has answered one when they set off for the others': neither is far ahead
-            sys.stdout.write("ready\n")
-            sys.stdout.flush()
-            await asyncio.to_thread(sys.stdin.readline)
+    for number in range(1, QUOTES + 1):
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.readline)
         quote_id = f"Q-2026-{number:04d}"
         payload = DecideApproval(f"A-2026-{number:04d}-v1-1", "approve" if side == "approve" else "reject", "Too deep.")
         request = request_for(payload, f"{side}:{quote_id}", quote_id=quote_id, version=1, actor=SIDES[side])
@@ -79,12 +77,12 @@ async def test_of_two_processes_one_decides_each_quote_and_the_other_is_told_who
         )
         for side in SIDES
     ]
-    await all_ready(*racers)
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write(b"go\n")
-    await all_ready(*racers)
-    await ended(*racers, said=b"go\n", seconds=SECONDS)
+    for number in range(QUOTES):
+        await all_ready(*racers)
+        for racer in racers[:: 1 if number % 2 else -1]:  # who is told first has a hair's breadth
+            assert racer.stdin is not None
+            racer.stdin.write(b"go\n")
+    await ended(*racers, seconds=SECONDS)
     while await executor.step():
         pass
     winners = [one_decision(bench, f"Q-2026-{number:04d}") for number in range(1, QUOTES + 1)]
