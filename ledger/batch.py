@@ -1,6 +1,7 @@
 """One batch of writes on one connection: a savepoint each, one COMMIT for all, and what each is told when the disk fails.
 
-Everything here runs on the writer's thread, but for reading the counters and `remake_ballast`.
+Everything here runs on one thread at a time: the writer's, or the loop's while the writer's has nothing to do. Only the counters
+are read, and `remake_ballast` is called, at any time.
 """
 
 from __future__ import annotations
@@ -72,6 +73,10 @@ class BatchRunner:
                 self._roll_back()
             return Ran(tell(batch, OutcomeUnknown if self._committing else NotRecorded, self.broken), [])
 
+    def take_gate(self) -> bool:
+        """Take the gate for the batch that is run next, if nobody else has it."""
+        return self._gate.take_if_free()
+
     def refusal(self, name: str) -> WritesRefused:
         """Say why nothing is written any more."""
         return WritesRefused(f"{name} was not recorded: the ledger takes no writes until a restart. The cause: {self.broken}")
@@ -105,7 +110,7 @@ class BatchRunner:
         self._gate.close()
 
     def close_witness(self, connection: sqlite3.Connection) -> None:
-        """Close the second connection, on the thread that opened it."""
+        """Close the second connection."""
         del connection
         self._witness.close()
 

@@ -33,6 +33,14 @@ class WriteGate:
         self._path = os.fspath(path)  # as text: it is looked at in every transaction
         self._file = _inode(self._path)
 
+    def take_if_free(self) -> bool:
+        """Take it ahead of the block that is about to be entered, which then finds it taken; false when somebody else has it."""
+        try:
+            fcntl.flock(self._gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
     def __enter__(self) -> None:
         """Wait for the gate, take it and write down who holds it."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)

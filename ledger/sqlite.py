@@ -38,6 +38,7 @@ T = TypeVar("T")
 
 MAX_WAITING: Final = 4096
 IDLE_SECONDS: Final = 0.030  # nobody wrote for so long: a good moment for a checkpoint
+SLOW_SECONDS: Final = 0.020  # a commit that took longer is not waited for on the loop's thread
 LONG_AFTER_SECONDS: Final = 0.5  # a write that had begun at its deadline is waited for at least this much longer
 
 
@@ -45,7 +46,9 @@ class SqliteDatabase:
     """One ledger file. Open it with `await SqliteDatabase.open(...)`, close it with `close()`.
 
     The loop queues writes and hands over one batch at a time; the writer's thread runs it and gives all results back at once. Every
-    attribute here belongs to the loop; what the thread knows is in the runner.
+    attribute here belongs to the loop; what the thread knows is in the runner. Where batches run `at_once`, the loop itself runs
+    one for which it need not wait: handing it over and back costs more than that, the more so as two threads of Python wait for
+    each other at every statement. What arrives meanwhile is the next batch.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class SqliteDatabase:
         statements: Mapping[str, str],
         pressing: Callable[[], bool],
         let_by: Callable[[], object],
+        *,
+        at_once: bool,
     ) -> None:
         self._writer = writer
         self._reader = reader
@@ -64,6 +69,7 @@ class SqliteDatabase:
         self._opening = opening
         self._statements = statements
         self._clock = opening.clock
+        self._at_once = at_once
         self._loop = asyncio.get_running_loop()
         self._urgent: deque[Member] = deque()
         self._waiting: deque[Member] = deque()
@@ -90,6 +96,7 @@ class SqliteDatabase:
         before_migrating: Callable[[], None] | None = None,
         pressing: Callable[[], bool] = lambda: False,
         let_by: Callable[[], object] = lambda: None,
+        at_once: bool = False,
     ) -> SqliteDatabase:
         """Open or create the ledger at `path` and bring its schema up to date.
 
@@ -98,7 +105,8 @@ class SqliteDatabase:
         disk. `finish` is called once per commit, inside its transaction, with what its members emitted, if they did.
         `before_migrating` is called once before the schema of a ledger that was used is changed; what it raises prevents that.
         `pressing` tells, on the writer's thread, whether somebody urgent of another process waits for a batch to end; `let_by`
-        waits there, for a moment at most, until such a one has written.
+        waits there, for a moment at most, until such a one has written. `at_once` is for a process that has nothing better to do
+        than to write: its loop stands still while it does. It means nothing for the bot, whose thread also checkpoints.
 
         Raises DatabaseError when the file is not ours, is newer than this build, or does not give the durability asked for.
         """
@@ -129,16 +137,18 @@ class SqliteDatabase:
             if isinstance(error, sqlite3.Error):
                 raise cannot_be_opened(error) from error
             raise
-        return cls(writer, reader, runner, opening, statements, pressing, let_by)
+        return cls(writer, reader, runner, opening, statements, pressing, let_by, at_once=at_once and not checkpoints)
 
     @classmethod
     async def connect(cls, path: Path, *, read_only: bool = False) -> aiosqlite.Connection:
-        """Open one connection, with a thread of its own."""
+        """Open one connection, with a thread of its own. Another may use it while that one has nothing to do (see `_kick`)."""
         if read_only:
             target, uri = f"{path.as_uri()}?mode=ro", True
         else:
             target, uri = str(path), False
-        return await aiosqlite.connect(target, uri=uri, isolation_level=None, cached_statements=CACHED_STATEMENTS)
+        return await aiosqlite.connect(
+            target, uri=uri, isolation_level=None, cached_statements=CACHED_STATEMENTS, check_same_thread=False
+        )
 
     @property
     def commits(self) -> int:
@@ -242,6 +252,10 @@ class SqliteDatabase:
         batch = self._next_batch()
         if batch:
             self._under_way = batch
+            # No batch is on the thread, and where the gate is free and the disk quick there is nothing to wait for.
+            if self._at_once and self._runner.last_commit_seconds < SLOW_SECONDS and self._runner.take_gate():
+                self._told(self._runner.run(batch))
+                return
             self._inbox.put(batch)
             self._serve_if_needed()
         elif self._drained is not None and not self._drained.done():

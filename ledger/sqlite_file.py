@@ -114,7 +114,7 @@ def prepare_writer(connection: sqlite3.Connection, opening: Opening, gate: Write
 
 def _open_witness(opening: Opening) -> sqlite3.Connection:
     """Open a second connection. It sees what the file says of itself: the writer's word is wrong after an error amid the change."""
-    witness = sqlite3.connect(opening.path, isolation_level=None)
+    witness = sqlite3.connect(opening.path, isolation_level=None, check_same_thread=False)  # as the writer's connection: sqlite.py
     try:
         ((mode,),) = witness.execute("PRAGMA journal_mode").fetchall()
     except BaseException:

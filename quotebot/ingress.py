@@ -44,6 +44,7 @@ BEAT_SECONDS: Final = 0.25  # how often it looks at itself
 SILENT_SECONDS: Final = 7.0  # so long without a sign of life is a silence...
 SILENCES: Final = 2  # ...and after so many it hangs
 TEND_SECONDS: Final = 60.0
+COUNTS: Final = 256  # so many are told in one word, which has to fit on a line
 SWITCH_SECONDS: Final = 0.0005  # between the loop's thread and the ledger's: an acknowledgement changes over four times
 END_SECONDS: Final = 2.0  # beyond what its last acknowledgements may take
 
@@ -212,9 +213,9 @@ class _Tally:
         self._untold.append(("connected",))
 
     def tell(self, wire: Wire) -> None:
-        if self._untold:
-            wire.tell(COUNTED, self._untold)
-            self._untold.clear()
+        for begin in range(0, len(self._untold), COUNTS):
+            wire.tell(COUNTED, self._untold[begin : begin + COUNTS])
+        self._untold.clear()
 
 
 async def _serve(settings: Settings, end: socket.socket, board: Board) -> None:
@@ -250,7 +251,9 @@ async def _open_ledger(
 ) -> Ledger:
     """Open the ledger beside the bot's own: to reserve and to read, with a part in the room that is kept for a full disk."""
     audit = open_audit(settings)
-    database = await open_database(settings.ledger_path, audit, ports.clock, bot=False, may_migrate=False, keeps_room=True)
+    database = await open_database(
+        settings.ledger_path, audit, ports.clock, bot=False, may_migrate=False, keeps_room=True, at_once=True
+    )
     stack.push_async_callback(database.close)
     ledger = Ledger(
         database, ports.clock, audit, lease_seconds=settings.lease_seconds, pin=store.head_version, on_reserved=on_reserved

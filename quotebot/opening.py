@@ -108,12 +108,14 @@ async def open_database(
     keeps_room: bool | None = None,
     pressing: Callable[[], bool] = lambda: False,
     let_by: Callable[[], object] = lambda: None,
+    at_once: bool = False,
     engine: type[SqliteDatabase] = SqliteDatabase,
 ) -> Database:
     """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL.
 
     `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does. `pressing`: whether somebody
-    of another process waits for an acknowledgement; batches are short then. `let_by` lets that one write first.
+    of another process waits for an acknowledgement; batches are short then. `let_by` lets that one write first. `at_once`: what
+    can be written without waiting is written on the loop's own thread.
     """
     return await engine.open(
         path,
@@ -127,6 +129,7 @@ async def open_database(
         before_migrating=lambda: _back_up_first(path, clock),
         pressing=pressing,
         let_by=let_by,
+        at_once=at_once,
     )
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
     import socket
+
+
+LINE_BYTES_MAX: Final = 64 * 1024  # a longer one would read as the other's end
 
 
 class IngressEndedError(Exception):
@@ -28,13 +31,19 @@ class Wire:
     @classmethod
     async def over(cls, end: socket.socket) -> Self:
         """Speak over one end of a connected pair; it is closed with this."""
-        return cls(*await asyncio.open_connection(sock=end))
+        return cls(*await asyncio.open_connection(sock=end, limit=LINE_BYTES_MAX))
 
     def tell(self, word: str, value: Any = None) -> None:
-        """Say something to the other, who may be gone. Never waits; what is said in one turn of the loop leaves together."""
+        """Say something to the other, who may be gone. Never waits; what is said in one turn of the loop leaves together.
+
+        Raises ValueError for more than the other would listen to.
+        """
+        line = json.dumps([word, value]).encode() + b"\n"
+        if len(line) > LINE_BYTES_MAX:
+            raise ValueError(f"{word}: {len(line)} bytes are more than a line holds ({LINE_BYTES_MAX})")
         if not self._unsaid:
             asyncio.get_running_loop().call_soon(self._say)
-        self._unsaid.append(json.dumps([word, value]).encode() + b"\n")
+        self._unsaid.append(line)
 
     async def hear(self) -> tuple[str, Any] | None:
         """Return what the other says next; None when it has ended."""

@@ -23,7 +23,7 @@ from quotebot.metrics import Metrics
 from quotebot.precedence import BUSY, FLOOD, FLOOD_SECONDS, LATELY, LET_BY_SECONDS, LET_BY_TIMES, Precedence, shared_board
 from quotebot.sandbox.world import World
 from quotebot.slack.links import LinkDisabledError, TokenRefusedError
-from quotebot.wire import IngressEndedError, Wire
+from quotebot.wire import LINE_BYTES_MAX, IngressEndedError, Wire
 from tests.quotebot.parts import ManualClock
 from tests.rig import eventually
 
@@ -135,6 +135,33 @@ async def test_what_the_one_in_front_says_reaches_the_worker_and_the_metrics() -
         assert count("quotebot_ack_seconds_sum", {"source": "slack_slash"}) == 0.004
         other.wire.tell(ingress.ALIVE, value=False)
         await eventually(lambda: not it._alive, "the end of the connection to be told of")
+
+
+async def test_what_a_flood_gives_to_count_in_one_look_is_told_whole_and_is_not_taken_for_the_end_of_the_one_in_front() -> None:
+    async with front() as (it, other):
+        tally = ingress._Tally()
+        for _ in range(6_000):
+            tally.observe_ack("slash_commands", 0.123456789012345)
+            tally.observe_reserve(0.123456789012345)
+        tally.tell(other.wire)
+        other.wire.tell(ingress.RESERVED)
+        await eventually(lambda: other.reserved == 1, "what comes after the counts to be heard")
+
+        assert await it.is_alive() is False
+        count = other.metrics.registry.get_sample_value
+        assert count("quotebot_ack_seconds_count", {"source": "slack_slash"}) == 6_000
+        assert count("quotebot_reserve_seconds_count") == 6_000
+
+
+async def test_what_would_not_fit_on_a_line_is_refused_where_it_is_said() -> None:
+    ours, theirs = socket.socketpair()
+    one, other = await Wire.over(ours), await Wire.over(theirs)
+    with pytest.raises(ValueError, match=r"counted: 65552 bytes are more than a line holds \(65536\)"):
+        one.tell(ingress.COUNTED, "x" * LINE_BYTES_MAX)
+    one.tell(ingress.COUNTED, "x" * (LINE_BYTES_MAX - 16))
+    assert await other.hear() == (ingress.COUNTED, "x" * (LINE_BYTES_MAX - 16))
+    await one.close()
+    await other.close()
 
 
 async def test_workers_see_on_the_board_who_is_on_the_way_in_a_process_forked_after_it_was_made() -> None:

@@ -16,8 +16,14 @@ if TYPE_CHECKING:
     from tests.ledger.parts import ManualClock
 
 
+@pytest.fixture(params=["sqlite", "sqlite at once"])
+def engine(request: pytest.FixtureRequest, path: Path, clock: ManualClock, checkout: Path) -> Engine:
+    return SqliteEngine(path, clock, checkout, at_once=request.param == "sqlite at once")
+
+
 @pytest.fixture(params=["sqlite"])
-def engine(path: Path, clock: ManualClock, checkout: Path) -> Engine:
+def waiting_engine(path: Path, clock: ManualClock, checkout: Path) -> Engine:
+    """An engine beside whose work the loop goes on: for work that waits for what the test does meanwhile."""
     return SqliteEngine(path, clock, checkout)
 
 

@@ -38,12 +38,15 @@ class Engine(Protocol):
 class SqliteEngine:
     """A file of its own per test."""
 
-    def __init__(self, path: Path, clock: ManualClock, checkout: Path) -> None:
+    def __init__(self, path: Path, clock: ManualClock, checkout: Path, *, at_once: bool = False) -> None:
         self.path = path
         self._clock = clock
         self._checkout = checkout
+        self._at_once = at_once
 
     async def open(self, **options: Any) -> SqliteDatabase:
+        if self._at_once:
+            options |= {"at_once": True, "checkpoints": False}
         return await open_book(self.path, self._clock, **options)
 
     def seen(self) -> list[str]:

@@ -144,8 +144,8 @@ async def test_a_read_cannot_write(engine: Engine) -> None:
     await book.close()
 
 
-async def test_work_whose_deadline_passed_before_it_began_never_runs(engine: Engine, clock: ManualClock) -> None:
-    book = await engine.open()
+async def test_work_whose_deadline_passed_before_it_began_never_runs(waiting_engine: Engine, clock: ManualClock) -> None:
+    book = await waiting_engine.open()
     slow = Held("slow")
     running = asyncio.create_task(book.write("slow", slow))
     await slow.begun()
@@ -154,22 +154,22 @@ async def test_work_whose_deadline_passed_before_it_began_never_runs(engine: Eng
     slow.release()
     await running
     await book.write("note", note("next"))
-    assert engine.seen() == ["slow", "next"]
+    assert waiting_engine.seen() == ["slow", "next"]
     await book.close()
 
 
-async def test_work_under_way_long_after_its_deadline_is_of_unknown_outcome(engine: Engine, clock: ManualClock) -> None:
-    book = await engine.open()
+async def test_work_under_way_long_after_its_deadline_is_of_unknown_outcome(waiting_engine: Engine, clock: ManualClock) -> None:
+    book = await waiting_engine.open()
     slow = Held("slow")
     with pytest.raises(OutcomeUnknown):
         await book.write("slow", slow, deadline=clock.monotonic() + 0.01)
     slow.release()
     await book.close()
-    assert engine.seen() == ["slow"]
+    assert waiting_engine.seen() == ["slow"]
 
 
-async def test_cancelling_callers_loses_no_write_theirs_or_others(engine: Engine) -> None:
-    book = await engine.open()
+async def test_cancelling_callers_loses_no_write_theirs_or_others(waiting_engine: Engine) -> None:
+    book = await waiting_engine.open()
     slow = Held("begun")
     begun = asyncio.create_task(book.write("note", slow))
     await slow.begun()
@@ -180,7 +180,7 @@ async def test_cancelling_callers_loses_no_write_theirs_or_others(engine: Engine
     slow.release()
     ended = await asyncio.gather(begun, *queued, return_exceptions=True)
     assert [type(end) for end in ended] == [asyncio.CancelledError, str, asyncio.CancelledError, str]
-    assert engine.seen() == ["begun", "a", "b", "c"], "what was asked for is done; only the answers are not waited for"
+    assert waiting_engine.seen() == ["begun", "a", "b", "c"], "what was asked for is done; only the answers are not waited for"
     await book.close()
 
 
@@ -209,8 +209,8 @@ async def test_what_a_killed_process_was_told_is_recorded_is_there(engine: Engin
     await book.close()
 
 
-async def test_a_queue_that_is_full_refuses_at_once_and_what_it_took_is_recorded(engine: Engine) -> None:
-    book: Database = await engine.open()
+async def test_a_queue_that_is_full_refuses_at_once_and_what_it_took_is_recorded(waiting_engine: Engine) -> None:
+    book: Database = await waiting_engine.open()
     slow = Held("slow")
     running = asyncio.create_task(book.write("slow", slow))
     await slow.begun()
@@ -223,6 +223,6 @@ async def test_a_queue_that_is_full_refuses_at_once_and_what_it_took_is_recorded
     slow.release()
     await running
     await asyncio.gather(*queued[:4096])
-    assert engine.seen() == ["slow", *(f"{number}" for number in range(4096))]
+    assert waiting_engine.seen() == ["slow", *(f"{number}" for number in range(4096))]
     assert [type(task.exception()) for task in refused] == [NotRecorded] * 4
     await book.close()

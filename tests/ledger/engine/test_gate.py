@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ledger.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
+from ledger.sqlite import SLOW_SECONDS
 from tests.ledger.engine.parts import all_ready, ended, open_book, start
 from tests.ledger.parts import Held, note
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ledger.sqlite import SqliteDatabase
     from tests.ledger.parts import ManualClock
 
 
@@ -54,6 +57,54 @@ async def test_who_is_not_urgent_lets_another_process_by_before_it_comes_to_the_
     assert holders == []
     assert await book.write("note", note("patient")) == "patient"
     assert holders == [None]
+    await book.close()
+
+
+async def written_by(book: SqliteDatabase) -> int:
+    """Write something; return which thread did it."""
+    return await book.write("note", lambda tx: (note("written")(tx), threading.get_ident())[1])
+
+
+async def test_what_need_not_wait_is_written_on_the_loop_s_own_thread_where_that_is_asked_for(
+    path: Path, clock: ManualClock
+) -> None:
+    book = await open_book(path, clock, checkpoints=False, at_once=True)
+    assert await written_by(book) == threading.get_ident()
+    assert gate_holder(path) is None
+    await book.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpoints": False}, {"at_once": True}], ids=["a bot", "a cli", "a bot asks for it"])
+async def test_the_checkpoint_owner_and_whoever_does_not_ask_for_it_write_on_a_thread_of_their_own(
+    path: Path, clock: ManualClock, options: dict[str, bool]
+) -> None:
+    book = await open_book(path, clock, **options)
+    assert await written_by(book) != threading.get_ident()
+    await book.close()
+
+
+async def test_who_finds_the_gate_taken_waits_beside_the_loop_and_writes_at_once_again_afterwards(
+    path: Path, clock: ManualClock
+) -> None:
+    book = await open_book(path, clock, checkpoints=False, at_once=True)
+    gate = WriteGate(path, "cli")
+    with gate:
+        writing = asyncio.create_task(written_by(book))
+        done, _ = await asyncio.wait([writing], timeout=0.05)
+        assert not done
+    assert await writing != threading.get_ident()
+    assert await written_by(book) == threading.get_ident()
+    gate.close()
+    await book.close()
+
+
+async def test_after_a_slow_commit_the_next_is_made_beside_the_loop_and_if_it_was_quick_the_one_after_on_it(
+    path: Path, clock: ManualClock
+) -> None:
+    book = await open_book(path, clock, checkpoints=False, at_once=True)
+    book._runner.last_commit_seconds = SLOW_SECONDS
+    assert await written_by(book) != threading.get_ident()
+    assert await written_by(book) == threading.get_ident()
     await book.close()
 
 
