@@ -366,7 +366,7 @@ async def live(
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run it, not for ever, and then let the threads of its connections end: they speak to the loop once more."""
+    """Run it, not for ever, and then wait for the threads of its connections, which speak to the loop once more."""
     return asyncio.run(_to_end(work))
 
 
@@ -375,8 +375,10 @@ async def _to_end(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.wait_for(work, HANGS_SECONDS)
     finally:
-        while any("_connection_worker" in thread.name for thread in set(threading.enumerate()) - threads):  # noqa: ASYNC110 -- its end is no event
-            await asyncio.sleep(0)
+        for thread in set(threading.enumerate()) - threads:
+            if "_connection_worker" in thread.name:
+                thread.join()  # it was asked to end and waits for nobody; to look again and again would only hold it up
+        await asyncio.sleep(0)
 
 
 def _done(effect: Effect) -> Delivered:
