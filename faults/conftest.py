@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from faults.dealing import dealt
 from faults.rig import BotProcess, Deal, bot_process
 from faults.wakeups import asleep_in
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
+
+_LONGEST_FIRST: Final = ("test_power", "test_windows", "test_simulate", "test_reached", "test_bugs", "test_io_errors", "test_model")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let each of several workers begin with its share of what takes long; what mostly waits is the first one's alone.
+
+    Where these suites are not all that is run, tests/conftest.py sees to it.
+    """
+    if not all(item.path.is_relative_to(Path(__file__).parent) for item in items):
+        return
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    late = [item for item in items if item.get_closest_marker("late") is not None]
+    waiting = [item for item in items if item.get_closest_marker("waits") is not None]
+    long = [item for name in _LONGEST_FIRST for item in items if item.path.stem == name and item not in late]
+    known = {*late, *waiting, *long}
+    begins = [long[worker::workers] for worker in range(workers)]
+    items[:] = dealt([[*waiting, *begins[0]], *begins[1:]], [*(item for item in items if item not in known), *late])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -13,6 +13,7 @@ import structlog
 from hypothesis import settings
 from structlog.dev import ConsoleRenderer, plain_traceback
 
+from faults.dealing import dealt
 from faults.wakeups import asleep_in
 from quotebot.sandbox.world import World
 from tests.rig import Deal, bot_in
@@ -67,22 +68,18 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let each of several workers begin with its share of what takes long, so that none of it is left for the end.
 
-    pytest-xdist hands out as many equal stretches of the list as there are workers; who is done takes from the others' ends.
+    What mostly waits is the first one's alone: the others compute beside it.
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     suites = Path(__file__).parents[1] / "faults"
     late = [item for item in items if item.get_closest_marker("late") is not None]
-    suite = [item for item in items if item.path.is_relative_to(suites) and item not in late]
+    waiting = [item for item in items if item.get_closest_marker("waits") is not None]
+    suite = [item for item in items if item.path.is_relative_to(suites) and item not in late and item not in waiting]
     early = [item for item in items if module_of(item) in _EARLY or item.get_closest_marker("browser") is not None]
-    known = {*late, *suite, *early}
+    known = {*late, *waiting, *suite, *early}
     short = [*(item for item in items if item not in known), *late]
-    stretches, left = [], len(items)
-    for worker, mine in enumerate(shares(early, workers)):
-        begin = [*suite[worker::workers], *mine]
-        room = max(0, left // (workers - worker) - len(begin))
-        stretches.append([*begin, *short[:room]])
-        short, left = short[room:], left - len(stretches[-1])
-    items[:] = [*(item for stretch in stretches for item in stretch), *short]
+    begins = [[*suite[worker::workers], *mine] for worker, mine in enumerate(shares(early, workers))]
+    items[:] = dealt([[*waiting, *begins[0]], *begins[1:]], short)
 
 
 def module_of(item: pytest.Item) -> str:
