@@ -25,7 +25,7 @@ from faults import storm_facts
 from faults.report import Report
 from faults.rig import BotProcess, Deal, eventually
 from faults.storm_people import History, People, home
-from faults.zygote import QUOTEBOT, Order, Spawned, Zygote, zygote
+from faults.zygote import QUOTEBOT, Order, Spawned, Zygote, shared_zygote
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ async def _new_storm(folder: Path, seed: int) -> AsyncIterator[Storm]:
     plan = random.Random(seed)  # noqa: S311 -- a plan, not a secret
     async with (
         World(folder / "world", ack_seconds=ACK_SECONDS).serve() as world,
-        zygote(folder / "zygote.txt") as mother,
+        shared_zygote() as mother,
         aiohttp.ClientSession() as session,
     ):
         bot = BotProcess(world, folder / "bot", folder / "unused", QUOTEBOT_DRAIN_SECONDS="1")
