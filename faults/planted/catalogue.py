@@ -121,7 +121,7 @@ DISPATCH: Final = (
         "lost answer taken for not sent",
         "an append is repeated without a look",
         dispatch.lost_answer_taken_for_not_sent,
-        Days(10),
+        Days(20),
     ),
     Bug(
         "lost answer taken for success",
@@ -199,7 +199,7 @@ RECOVERY: Final = (
         recovery.takes_it_for_delivered,
         Windows("create", "out:slack:chat.postMessage:before"),
     ),
-    Bug("repeat_once without end", "one person is told again after every death", recovery.repeats_for_ever, Model()),
+    Bug("repeat_once without end", "one person is told again after every death", recovery.repeats_for_ever, Model(3)),
 )
 
 OUTSIDE: Final = (
