@@ -11,14 +11,19 @@ import struct
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
+import jinja2
 import pytest
 from fontTools.ttLib import TTFont
 
 import adapters
-from adapters.pdf_worker import INSTALL_NATIVE_LIBRARIES, fixed_fetcher, longer_than
+from adapters.pdf_worker import INSTALL_NATIVE_LIBRARIES, RefusedError, Renderer, fixed_fetcher, longer_than
+from adapters.quote_document import canonical_model
+from tests.adapters.test_pdf import DOCUMENT
 
 ROOT = str(Path(adapters.__file__).parent.parent)
 needs_pango = pytest.mark.skipif(ctypes.util.find_library("pango-1.0") is None, reason="Pango is not installed")
@@ -60,6 +65,31 @@ def test_a_missing_field_is_answered_as_a_template_error_naming_it() -> None:
     assert answer["error"] == "template_error"
     assert "has no attribute" in answer["message"]
     assert answer["alive"] is True
+
+
+def test_a_template_that_is_no_well_formed_xml_is_a_template_error_that_names_no_text_of_the_quote() -> None:
+    renderer = object.__new__(Renderer)  # without the libraries
+    renderer._template_error = jinja2.TemplateError
+    renderer._environment = jinja2.Environment(loader=jinja2.DictLoader({"detailed.html": "<p>{{ document.account }}<br></p>"}))  # noqa: S701
+
+    with pytest.raises(RefusedError) as caught:
+        renderer._page({"document": {"account": "Northwind"}})
+
+    assert caught.value.code == "template_error"
+    assert caught.value.alive
+    assert "Northwind" not in str(caught.value)
+
+
+def test_whatever_a_document_says_is_text_in_the_xml_of_its_page() -> None:
+    every = "".join(map(chr, range(sys.maxunicode + 1)))  # NUL and halves of surrogate pairs among them
+    account = canonical_model(replace(DOCUMENT, account=f"{every}]]><b>&nbsp;"))["account"]
+    template = jinja2.Environment(autoescape=True).from_string('<p title="{{ text }}">{{ text }}</p>')
+
+    page = ET.fromstring(template.render(text=account))  # noqa: S314 -- what is written here
+
+    assert list(page) == []
+    assert page.text == page.get("title") == account
+    assert len(account) > sys.maxunicode - 3000, "so much is dropped that nothing is left to escape"
 
 
 def test_a_missing_native_library_names_the_command_and_its_banner_stays_out_of_the_frames(tmp_path: Path) -> None:
