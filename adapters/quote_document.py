@@ -128,6 +128,8 @@ def canonical_json(value: Any) -> bytes:
 def _printable(value: Any) -> Any:
     """Drop what no page can show or what can disguise text: control characters, surrogates, non-characters, direction overrides."""
     if isinstance(value, str):
+        if value.isascii() and value.isprintable():  # as most are
+            return value
         return "".join(_printable_character(character) for character in value)
     if isinstance(value, dict):
         return {name: _printable(inner) for name, inner in value.items()}
