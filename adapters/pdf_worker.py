@@ -105,6 +105,7 @@ class Renderer:
         self._fetcher = fixed_fetcher(self._resources)
         self._html_type = html_type((folder / "elements.css").read_text("utf-8"))
         self._style = weasyprint.CSS(string=(folder / "quote.css").read_text("utf-8"))
+        keep_layouts()
         self._complaints = Complaints()
         logging.getLogger("weasyprint").addHandler(self._complaints)
         sources = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".html")}
@@ -121,7 +122,7 @@ class Renderer:
         try:
             source = self._html_type(page, self._fetcher)
             pages = source.render(font_config=self._fonts, stylesheets=[self._style], pdf_variant=request["variant"])
-            content = pages.write_pdf(pdf_variant=request["variant"])
+            content = pages.write_pdf(finisher=compress_once, pdf_variant=request["variant"])
         except MemoryError as error:
             message = "The document needs more memory than the PDF renderer may use. Shorten the quote, then replay the render."
             raise RefusedError("render_error", message, alive=False) from error
@@ -222,6 +223,30 @@ def html_type(elements: str) -> Any:
             return sheets
 
     return PlainHtml
+
+
+def compress_once(_document: Any, pdf: Any) -> None:
+    """Compress a PDF's streams for good: pydyf would do so to write them, and once more for the file's identifier."""
+    import pydyf  # noqa: PLC0415 -- only the child pays for it
+
+    class Compressed(pydyf.Stream):  # type: ignore[misc] # the library is untyped
+        data = b""
+
+    for number, part in enumerate(pdf.objects):
+        if isinstance(part, pydyf.Stream):
+            pdf.objects[number] = compressed = Compressed()
+            compressed.number, compressed.data = part.number, part.data
+
+
+def keep_layouts() -> None:
+    """Let a text keep its layout until it is drawn: WeasyPrint gives it up to save memory, and making it again takes time.
+
+    It would be the same again: only a justified text is drawn otherwise than it was measured, and ours are not.
+    """
+    from weasyprint.text.line_break import Layout  # noqa: PLC0415 -- needs native libraries
+
+    Layout.deactivate = lambda _layout: None
+    Layout.reactivate = lambda _layout, _style: None
 
 
 def _load_weasyprint() -> Any:

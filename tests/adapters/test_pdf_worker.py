@@ -21,7 +21,15 @@ import pytest
 from fontTools.ttLib import TTFont
 
 import adapters
-from adapters.pdf_worker import INSTALL_NATIVE_LIBRARIES, RefusedError, Renderer, fixed_fetcher, longer_than
+from adapters.pdf_worker import (
+    INSTALL_NATIVE_LIBRARIES,
+    RefusedError,
+    Renderer,
+    compress_once,
+    fixed_fetcher,
+    keep_layouts,
+    longer_than,
+)
 from adapters.quote_document import canonical_model
 from tests.adapters.test_pdf import DOCUMENT
 
@@ -206,3 +214,54 @@ def test_a_text_that_is_said_to_fit_on_one_line_does_in_every_font_of_ours(font:
 @pytest.mark.parametrize("text", ["日本語", "مراجعة", "Größe", "\ufdfd"])
 def test_a_text_in_letters_of_unknown_width_may_always_need_a_second_line(text: str) -> None:
     assert longer_than(text, 1000, 9)
+
+
+TEXTS = """<h1 style="letter-spacing: -0.02em; text-transform: uppercase">Quote</h1>
+<p style="width: 50mm; overflow-wrap: break-word">Volume tier 100+, per month, and Donaudampfschifffahrtsgesellschaft</p>
+<p style="text-align: right; white-space: nowrap">  9,180.00   USD </p>
+<p style="width: 9mm">\u0395\u03bb\u03bb \u05e9\u05dc\u05d5\u05dd A\u00a0A</p>
+<ol><li>Prices are net.<li style="white-space: pre-line">Of\ntwo lines.</ol>"""
+
+
+@needs_pango
+def test_a_text_whose_layout_is_kept_is_drawn_as_one_that_is_laid_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from weasyprint import HTML  # noqa: PLC0415 -- needs native libraries
+    from weasyprint.text.line_break import Layout  # noqa: PLC0415
+
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # the time in embedded fonts
+    laid_out: list[Any] = []
+    set_up = Layout.setup
+
+    def counted(layout: Any, style: Any) -> None:
+        laid_out.append(layout)
+        set_up(layout, style)
+
+    monkeypatch.setattr(Layout, "setup", counted)
+    for name in ("deactivate", "reactivate"):  # which are the library's own: it promises neither
+        monkeypatch.setattr(Layout, name, vars(Layout)[name])
+    again = HTML(string=TEXTS).write_pdf()
+    twice = len(laid_out)
+    laid_out.clear()
+
+    keep_layouts()
+
+    assert HTML(string=TEXTS).write_pdf() == again
+    assert 0 < len(laid_out) < twice
+
+
+@needs_pango
+def test_a_file_that_is_compressed_once_is_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    from weasyprint import HTML  # noqa: PLC0415 -- needs native libraries
+
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    compressed: list[str] = []
+
+    def counted(document: Any, pdf: Any) -> None:
+        compress_once(document, pdf)
+        compressed.extend(type(part).__name__ for part in pdf.objects)
+
+    once = HTML(string=TEXTS).write_pdf(finisher=counted, pdf_identifier=True)
+
+    assert once == HTML(string=TEXTS).write_pdf(pdf_identifier=True)
+    assert "Compressed" in compressed
+    assert "Stream" not in compressed
