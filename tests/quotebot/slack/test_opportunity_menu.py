@@ -41,6 +41,12 @@ class Org:
     away: bool = False
     asked: list[tuple[str, str]] = field(default_factory=list)
 
+    async def accounts(self, typed: str, seconds: float) -> tuple[str, ...]:
+        del seconds
+        if self.away:
+            raise AdapterError(Failure.TRANSIENT, "timeout", "no answer")
+        return tuple(name for name in ("Acme Corp", "Globex") if name.casefold().startswith(typed.casefold()))
+
     async def find(self, account: str, typed: str, seconds: float) -> tuple[OpenOpportunity, ...]:
         del seconds
         self.asked.append((account, typed))
@@ -62,11 +68,7 @@ class Redrawn:
 
 def surface(org: Org, slack: Redrawn | None = None) -> Surface:
     clock = ManualClock()
-
-    async def accounts(typed: str, seconds: float) -> tuple[str, ...]:
-        raise NotImplementedError
-
-    lookups = {"lookup": AccountLookup(accounts, clock), "opportunities": OpportunityLookup(org.find, clock)}
+    lookups = {"lookup": AccountLookup(org.accounts, clock), "opportunities": OpportunityLookup(org.find, clock)}
     return Surface(NOBODY, NOBODY, cast("Any", slack), NOBODY, NOBODY, NOBODY, **cast("Any", lookups))
 
 
