@@ -264,6 +264,20 @@ async def test_long_names_break_and_figures_never_do(shared: PdfRenderer) -> Non
 
 
 @together
+@pytest.mark.parametrize("name", ["", " ", "  Zebra ", "Zebra  Pro", "Zebra\u00a0", "\u200bZebra \u200e", "Zebra " * 40])
+async def test_a_name_of_spaces_or_with_some_around_it_has_its_line_and_what_is_said_about_it_the_next(
+    shared: PdfRenderer, name: str
+) -> None:
+    (text,) = pages_of(await shared.render(replace(DOCUMENT, lines=(replace(LINES[0], name=name),))))
+
+    rows = text.splitlines()
+    (about,) = (number for number, row in enumerate(rows) if "#1 · pro · Tier 100+ · billed monthly" in row)
+    assert ("Zebra" in rows[about - 1]) == ("Zebra" in name)
+    assert text.count("Zebra") == name.count("Zebra")
+    assert "\u2029" not in text
+
+
+@together
 @pytest.mark.parametrize(
     ("name", "script"),
     [
