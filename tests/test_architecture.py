@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import resource
@@ -56,7 +57,8 @@ def modules(checkout: Path, *folders: str) -> Iterator[Path]:
         yield from sorted((checkout / folder).rglob("*.py"))
 
 
-def imported(module: Path) -> set[str]:
+@functools.cache
+def imported(module: Path) -> frozenset[str]:
     """Every top-level name the module imports, at its top or inside a function."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
@@ -64,7 +66,7 @@ def imported(module: Path) -> set[str]:
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names.add(node.module.partition(".")[0])
-    return names
+    return frozenset(names)
 
 
 def importers(checkout: Path, library: str) -> set[str]:
