@@ -129,7 +129,9 @@ def test_a_working_environment_made_by_hand_is_kept(place: Path, environment: di
     assert "making .venv" not in err
 
 
-def test_a_killed_set_up_is_done_again_from_the_start(checkout: Path, environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_killed_set_up_is_done_again_from_the_start(
+    checkout: Path, environment: dict[str, str], quick_python: Path, tmp_path: Path
+) -> None:
     place = make_place(tmp_path / "killed", checkout)
     killed = start(place, environment, "x")
     assert killed.stderr is not None
@@ -137,7 +139,7 @@ def test_a_killed_set_up_is_done_again_from_the_start(checkout: Path, environmen
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate(timeout=SECONDS)
 
-    status, out, err = run(place, environment, "x")
+    status, out, err = run(place, {**environment, "PYTHON": str(quick_python)}, "x")
     assert (status, out) == (0, f"{place}/ledger/__init__.py|{place}|x")
     assert "making .venv" in err
 
