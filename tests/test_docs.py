@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import shlex
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,7 @@ import pytest
 
 from quotebot.cli import exits, root
 from tests.quotebot.cli.conftest import with_two_dead_letters
-from tests.quotebot.parts import tampered
+from tests.quotebot.parts import copy_data, tampered
 from tests.rig import read_ledger
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -62,7 +61,7 @@ def ledger(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     """A copy of that folder's ledger, where the commands look for it."""
     for name in [name for name in os.environ if name.startswith(("QUOTEBOT_", "SLACK_", "SALESFORCE_"))]:
         monkeypatch.delenv(name)
-    shutil.copytree(prepared, tmp_path / "bot")
+    copy_data(prepared, tmp_path / "bot")
     monkeypatch.setenv("QUOTEBOT_DATA_DIR", str(tmp_path / "bot"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "bot" / "ledger.db"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from quotebot.app import Ports
 from quotebot.cli import root
 from quotebot.sandbox.world import World
 from tests import forked
+from tests.quotebot.parts import copy_data
 from tests.rig import bot_in
 
 if TYPE_CHECKING:
@@ -82,5 +82,5 @@ def dead_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def dead(tmp_path: Path, dead_ledger: Path) -> Path:
     """Put a copy of the dead letters where `quotebot` looks for the ledger; return that file."""
-    shutil.copytree(dead_ledger, tmp_path / "bot")
+    copy_data(dead_ledger, tmp_path / "bot")
     return tmp_path / "bot" / "ledger.db"
