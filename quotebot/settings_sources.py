@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import AliasChoices
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SecretsSettingsSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -152,12 +152,13 @@ def layered(
     if folder is not None and not folder.is_dir():
         raise SettingsFileError(f"the folder of secrets is missing: {folder} (named by {' or '.join(SECRETS_VARIABLES)})")
     secrets = [] if folder is None else [Layer(f"secrets folder {folder}", SecretsSettingsSource(model, secrets_dir=folder))]
+    silent = isinstance(env_file, DotEnvSettingsSource) and not env_file.env_vars  # to ask it all the same would take half the time
     return Layered(
         model,
         [
             Layer("command line", given),
             Layer("environment", environment),
-            Layer(".env", env_file),
+            *([] if silent else [Layer(".env", env_file)]),
             *secrets,
             Layer(str(file_path()), FileSource(model)),
         ],
