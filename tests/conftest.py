@@ -52,6 +52,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
     On a fresh checkout each of them would compile everything, at the same time and in the same order.
     """
+    gc.disable()  # until all is collected: what is imported stays, and to look through it again and again took half a second
     worker = getattr(session.config, "workerinput", None)
     root = Path(__file__).parents[1]
     whole = [str(root / folder) for folder in session.config.getini("testpaths")]
@@ -105,6 +106,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
