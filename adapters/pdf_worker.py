@@ -108,7 +108,6 @@ class Renderer:
         self._fetcher = fixed_fetcher(self._resources)
         self._html_type = html_type((folder / "elements.css").read_text("utf-8"))
         self._style = weasyprint.CSS(string=(folder / "quote.css").read_text("utf-8"))
-        keep_layouts()
         self._complaints = Complaints()
         logging.getLogger("weasyprint").addHandler(self._complaints)
         sources = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".html")}
@@ -239,17 +238,6 @@ def compress_once(_document: Any, pdf: Any) -> None:
         if isinstance(part, pydyf.Stream):
             pdf.objects[number] = compressed = Compressed()
             compressed.number, compressed.data = part.number, part.data
-
-
-def keep_layouts() -> None:
-    """Let a text keep its layout until it is drawn: WeasyPrint gives it up to save memory, and making it again takes time.
-
-    It would be the same again: only a justified text is drawn otherwise than it was measured, and ours are not.
-    """
-    from weasyprint.text.line_break import Layout  # noqa: PLC0415 -- needs native libraries
-
-    Layout.deactivate = lambda _layout: None
-    Layout.reactivate = lambda _layout, _style: None
 
 
 def _load_weasyprint() -> Any:

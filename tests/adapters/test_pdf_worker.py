@@ -27,7 +27,6 @@ from adapters.pdf_worker import (
     Renderer,
     compress_once,
     fixed_fetcher,
-    keep_layouts,
     longer_than,
 )
 from adapters.quote_document import canonical_model
@@ -221,32 +220,6 @@ TEXTS = """<h1 style="letter-spacing: -0.02em; text-transform: uppercase">Quote<
 <p style="text-align: right; white-space: nowrap">  9,180.00   USD </p>
 <p style="width: 9mm">\u0395\u03bb\u03bb \u05e9\u05dc\u05d5\u05dd A\u00a0A</p>
 <ol><li>Prices are net.<li style="white-space: pre-line">Of\ntwo lines.</ol>"""
-
-
-@needs_pango
-def test_a_text_whose_layout_is_kept_is_drawn_as_one_that_is_laid_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from weasyprint import HTML  # noqa: PLC0415 -- needs native libraries
-    from weasyprint.text.line_break import Layout  # noqa: PLC0415
-
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # the time in embedded fonts
-    laid_out: list[Any] = []
-    set_up = Layout.setup
-
-    def counted(layout: Any, style: Any) -> None:
-        laid_out.append(layout)
-        set_up(layout, style)
-
-    monkeypatch.setattr(Layout, "setup", counted)
-    for name in ("deactivate", "reactivate"):  # which are the library's own: it promises neither
-        monkeypatch.setattr(Layout, name, vars(Layout)[name])
-    again = HTML(string=TEXTS).write_pdf()
-    twice = len(laid_out)
-    laid_out.clear()
-
-    keep_layouts()
-
-    assert HTML(string=TEXTS).write_pdf() == again
-    assert 0 < len(laid_out) < twice
 
 
 @needs_pango
