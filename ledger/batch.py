@@ -11,7 +11,8 @@ import sqlite3
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.database import NotRecorded, OutcomeUnknown, WritesRefused
-from ledger.members import Member, Ran, tell
+from ledger.members import Member, Prepared, Ran, tell
+from ledger.sqlite_file import BUSY_MS
 from ledger.sqlite_tx import FATAL, SqliteTx, primary_code
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class BatchRunner:
         self._clock = clock
         self._finish = finish
         self._committing = False
+        self._patient = True
         self.pressing: Callable[[], bool] = lambda: False  # whether somebody urgent waits for this batch to end
         self.let_by: Callable[[], object] = lambda: None  # waits a moment while somebody of another process goes first
         self.broken: str | None = None
@@ -59,23 +61,46 @@ class BatchRunner:
 
     def run(self, batch: Sequence[Member]) -> Ran:
         """Run the batch in one transaction and commit it. Nobody may be told anything before this returns."""
+        done = self.perform(batch)
+        return done if isinstance(done, Ran) else self.commit(done)
+
+    def begin_at_once(self) -> bool:
+        """Begin the transaction of the batch that is performed next, if nobody else holds the gate or, past it, the file."""
+        if not self._gate.take_if_free():
+            return False
+        try:
+            self._begin(patient=False)
+        except sqlite3.Error:  # who begins patiently says what it means
+            self._gate.let_go()
+            return False
+        return True
+
+    def perform(self, batch: Sequence[Member]) -> Ran | Prepared:
+        """Do all of a batch but its COMMIT, which has to follow, on any thread; where none is to follow, say what became of it."""
         try:
             if not batch[0].urgent:
                 self.let_by()
-            with self._gate:
-                if self._gate.leads_elsewhere():
-                    self.broken = "another file was put in the ledger's place (a restore): this process is of the old generation."
-                    return Ran(tell(batch, NotRecorded, f"{self.broken} Nothing was recorded."), [])
-                return self._run(batch)
-        except BaseException as error:  # noqa: BLE001 -- whatever it was, every waiting caller must hear of it
-            self.broken = f"the ledger's writer failed ({error!r})."
-            with contextlib.suppress(sqlite3.Error):
+            self._gate.take()
+            if self._gate.leads_elsewhere():
                 self._roll_back()
-            return Ran(tell(batch, OutcomeUnknown if self._committing else NotRecorded, self.broken), [])
+                self.broken = "another file was put in the ledger's place (a restore): this process is of the old generation."
+                done: Ran | Prepared = Ran(tell(batch, NotRecorded, f"{self.broken} Nothing was recorded."), [])
+            else:
+                done = self._perform(batch)
+        except BaseException as error:  # noqa: BLE001 -- whatever it was, every waiting caller must hear of it
+            done = self._failed(batch, error)
+        if isinstance(done, Ran):
+            self._gate.let_go()
+        return done
 
-    def take_gate(self) -> bool:
-        """Take the gate for the batch that is run next, if nobody else has it."""
-        return self._gate.take_if_free()
+    def commit(self, prepared: Prepared) -> Ran:
+        """Commit what was performed, and let the next one in."""
+        try:
+            return self._commit(prepared)
+        except BaseException as error:  # noqa: BLE001 -- as above
+            return self._failed([*prepared.ran, *prepared.rest], error)
+        finally:
+            self._gate.let_go()
 
     def refusal(self, name: str) -> WritesRefused:
         """Say why nothing is written any more."""
@@ -114,11 +139,18 @@ class BatchRunner:
         del connection
         self._witness.close()
 
-    def _run(self, batch: Sequence[Member]) -> Ran:
+    def _failed(self, batch: Sequence[Member], error: BaseException) -> Ran:
+        self.broken = f"the ledger's writer failed ({error!r})."
+        with contextlib.suppress(sqlite3.Error):
+            self._roll_back()
+        return Ran(tell(batch, OutcomeUnknown if self._committing else NotRecorded, self.broken), [])
+
+    def _perform(self, batch: Sequence[Member]) -> Ran | Prepared:
         began = now = self._clock.monotonic()
         try:
             version = self._version()
-            self._control.execute("BEGIN IMMEDIATE")
+            if not self._connection.in_transaction:
+                self._begin(patient=True)
         except sqlite3.Error as error:
             return self._not_begun(batch, error)
         tx = SqliteTx(self._connection, self._statements, [])
@@ -130,7 +162,7 @@ class BatchRunner:
                 now = self._clock.monotonic()
                 hurry = not member.urgent and not batch[index - 1].urgent and (shared or self.pressing())
                 if now - began >= (SHARED_SECONDS if hurry else BATCH_SECONDS):
-                    return self._commit(tx, version, ran, batch[index:])
+                    return self._prepared(tx, version, ran, batch[index:])
             if not member.start():
                 continue
             if member.deadline is not None and now >= member.deadline:
@@ -142,7 +174,7 @@ class BatchRunner:
                     if ended is not None:
                         return ended
             ran.append(member)
-        return self._commit(tx, version, ran, ())
+        return self._prepared(tx, version, ran, ())
 
     def _run_member(self, tx: SqliteTx, member: Member, *, alone: bool) -> None:
         """Run one member in a savepoint of its own. One that is alone needs none: its failure ends the transaction."""
@@ -179,15 +211,19 @@ class BatchRunner:
             return None
         return Ran([member], self._again(ran, rest).again)  # SQLite rolled back everybody; the others run again without it
 
-    def _commit(self, tx: SqliteTx, version: int, ran: list[Member], rest: Sequence[Member]) -> Ran:
-        alive = [member for member in ran if member.error is None]
-        if not alive:
+    def _prepared(self, tx: SqliteTx, version: int, ran: list[Member], rest: Sequence[Member]) -> Ran | Prepared:
+        """Finish a batch, if there is anything in it to commit."""
+        if all(member.error is not None for member in ran):
             self._roll_back()
             return Ran(ran, list(rest))
         if self._finish is not None and tx.events:
             stopped = self._finish_batch(self._finish, tx, ran, rest)
             if stopped is not None:
                 return stopped
+        return Prepared(ran, rest, version)
+
+    def _commit(self, prepared: Prepared) -> Ran:
+        ran, rest, version = prepared
         started = self._clock.monotonic()
         self._committing = True
         try:
@@ -200,7 +236,7 @@ class BatchRunner:
         self.last_commit_seconds = self._clock.monotonic() - started
         self.commit_seconds += self.last_commit_seconds
         self.commits += 1
-        self.writes += len(alive)
+        self.writes += sum(member.error is None for member in ran)
         if not self.ballast.wanted:
             self.full_since = None
         return Ran(ran, list(rest))
@@ -255,7 +291,14 @@ class BatchRunner:
             return False
         return bool(busy == 0 and frames == 0)
 
+    def _begin(self, *, patient: bool) -> None:
+        if patient is not self._patient:
+            self._control.execute(f"PRAGMA busy_timeout = {BUSY_MS if patient else 0:d}")
+            self._patient = patient
+        self._control.execute("BEGIN IMMEDIATE")
+
     def _not_begun(self, batch: Sequence[Member], error: sqlite3.Error) -> Ran:
+        self._roll_back()
         if primary_code(error) in FATAL:
             self.broken = f"the file cannot be read ({error}): it may be damaged."
         elif self._makes_room_after(error):

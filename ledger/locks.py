@@ -33,21 +33,29 @@ class WriteGate:
         self._path = os.fspath(path)  # as text: it is looked at in every transaction
         self._file = _inode(self._path)
 
+    def __enter__(self) -> None:
+        """Take it for the block."""
+        self.take()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Let it go."""
+        self.let_go()
+
     def take_if_free(self) -> bool:
-        """Take it ahead of the block that is about to be entered, which then finds it taken; false when somebody else has it."""
+        """Take it ahead of `take`, which then need not wait; false when somebody else has it."""
         try:
             fcntl.flock(self._gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
-    def __enter__(self) -> None:
+    def take(self) -> None:
         """Wait for the gate, take it and write down who holds it."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         with contextlib.suppress(OSError):  # a full disk: the name is for people, the lock is what counts
             os.pwrite(self._gate, self._name, 0)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def let_go(self) -> None:
         """Let the next one in. The name stays: whoever reads it looks at the lock first."""
         fcntl.flock(self._gate, fcntl.LOCK_UN)
 

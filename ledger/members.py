@@ -55,6 +55,14 @@ class Ran(NamedTuple):
     again: list[Member]  # not recorded and not told: back to the head of the queue, in this order
 
 
+class Prepared(NamedTuple):
+    """A batch that ran and is to be committed. The gate is taken until then."""
+
+    ran: list[Member]
+    rest: Sequence[Member]  # not begun: back to the head of the queue
+    version: int  # the file's data_version from before
+
+
 def tell(members: Sequence[Member], kind: type[DatabaseError], words: str) -> list[Member]:
     """Give each member that has none an error of its own (a shared one would collect every caller's traceback)."""
     for member in members:

@@ -22,7 +22,7 @@ from ledger.ballast import Ballast
 from ledger.batch import MAX_BATCH, BatchRunner
 from ledger.database import Health, NotRecorded, OutcomeUnknown
 from ledger.locks import WriteGate, hold_instance_lock
-from ledger.members import Member, Ran, tell
+from ledger.members import Member, Prepared, Ran, tell
 from ledger.sqlite_file import APPLICATION_ID, CACHED_STATEMENTS, Opening, cannot_be_opened, prepare_reader, prepare_writer
 from ledger.sqlite_tx import SqliteTx
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 MAX_WAITING: Final = 4096
 IDLE_SECONDS: Final = 0.030  # nobody wrote for so long: a good moment for a checkpoint
-SLOW_SECONDS: Final = 0.020  # a commit that took longer is not waited for on the loop's thread
+QUICK_SECONDS: Final = 0.002  # after a commit that took longer the next is not waited for on the loop's thread
 LONG_AFTER_SECONDS: Final = 0.5  # a write that had begun at its deadline is waited for at least this much longer
 
 
@@ -73,7 +73,7 @@ class SqliteDatabase:
         self._loop = asyncio.get_running_loop()
         self._urgent: deque[Member] = deque()
         self._waiting: deque[Member] = deque()
-        self._inbox: queue.SimpleQueue[list[Member] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[list[Member] | Prepared | None] = queue.SimpleQueue()
         self._serving: asyncio.Task[None] | None = None
         self._under_way: list[Member] = []  # the batch that is on the thread
         self._kicked = False
@@ -252,14 +252,21 @@ class SqliteDatabase:
         batch = self._next_batch()
         if batch:
             self._under_way = batch
-            # No batch is on the thread, and where the gate is free and the disk quick there is nothing to wait for.
-            if self._at_once and self._runner.last_commit_seconds < SLOW_SECONDS and self._runner.take_gate():
-                self._told(self._runner.run(batch))
-                return
-            self._inbox.put(batch)
-            self._serve_if_needed()
+            done = self._done_at_once(batch) if self._at_once and self._runner.begin_at_once() else batch
+            if isinstance(done, Ran):
+                self._told(done)
+            else:
+                self._inbox.put(done)
+                self._serve_if_needed()
         elif self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+
+    def _done_at_once(self, batch: list[Member]) -> Ran | Prepared:
+        """Run a batch that was begun; a disk that takes its time is waited for beside the loop."""
+        done = self._runner.perform(batch)
+        if isinstance(done, Prepared) and self._runner.last_commit_seconds < QUICK_SECONDS:
+            return self._runner.commit(done)
+        return done
 
     def _next_batch(self) -> list[Member]:
         batch: list[Member] = []
@@ -311,6 +318,9 @@ class SqliteDatabase:
         elif self._under_way:  # it came while the thread was leaving
             self._serve_if_needed()
 
+    def _ran(self, batch: list[Member] | Prepared) -> Ran:
+        return self._runner.commit(batch) if isinstance(batch, Prepared) else self._runner.run(batch)
+
     def _serve(self, connection: sqlite3.Connection) -> None:
         """Run batch after batch until nobody has written for a while: one trip to the thread per burst, not per batch."""
         del connection
@@ -326,7 +336,7 @@ class SqliteDatabase:
                 return
             if batch is None:
                 return
-            ran = self._runner.run(batch)
+            ran = self._ran(batch)
             unchecked = True
             with contextlib.suppress(RuntimeError):  # the loop was closed under us: nobody is left to be told
                 self._loop.call_soon_threadsafe(self._told, ran)

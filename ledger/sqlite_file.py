@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 APPLICATION_ID: Final = 0x51424F54  # "QBOT": `file` names it and a stranger's database is refused
 CACHED_STATEMENTS: Final = 512  # more than there are named statements: none is compiled twice
 WAL_PAGES: Final = 4000
+BUSY_MS: Final = 5000  # how long a statement waits for another program's lock
 PRAGMAS: Final = {  # set, then read back
     "journal_mode": "wal",
     "synchronous": 2,  # FULL; NORMAL loses acknowledged commits in a power cut
     "foreign_keys": 1,
-    "busy_timeout": 5000,
+    "busy_timeout": BUSY_MS,
     "temp_store": 2,  # MEMORY
     "cache_size": -4000,  # KiB; the working set is small, and a larger cache is memory that grows for a day
     "journal_size_limit": 67108864,
@@ -158,4 +159,4 @@ def prepare_reader(connection: sqlite3.Connection) -> None:
     """Make a connection ready that cannot write."""
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA query_only = ON")
-    connection.execute("PRAGMA busy_timeout = 5000")
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS:d}")

@@ -81,7 +81,7 @@ class InlineDatabase(SqliteDatabase):
         if batch is None:
             return
         _WRITING.clear()
-        ran = self._runner.run(batch)
+        ran = self._ran(batch)
         self._loop.call_soon(self._told, ran)
 
 

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ledger.batch import BatchRunner
+from ledger.database import NotRecorded
 from ledger.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
-from ledger.sqlite import SLOW_SECONDS
+from ledger.sqlite import QUICK_SECONDS
 from tests.ledger.engine.parts import all_ready, ended, open_book, start
-from tests.ledger.parts import Held, note
+from tests.ledger.parts import Held, note, notes, open_shell
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ledger.members import Prepared, Ran
     from ledger.sqlite import SqliteDatabase
     from tests.ledger.parts import ManualClock
 
@@ -98,13 +101,40 @@ async def test_who_finds_the_gate_taken_waits_beside_the_loop_and_writes_at_once
     await book.close()
 
 
-async def test_after_a_slow_commit_the_next_is_made_beside_the_loop_and_if_it_was_quick_the_one_after_on_it(
+async def test_a_program_that_locks_the_file_past_the_gate_is_waited_for_beside_the_loop_which_refuses_in_time(
     path: Path, clock: ManualClock
 ) -> None:
     book = await open_book(path, clock, checkpoints=False, at_once=True)
-    book._runner.last_commit_seconds = SLOW_SECONDS
-    assert await written_by(book) != threading.get_ident()
+    stranger = open_shell(path)
+    stranger.execute("BEGIN IMMEDIATE")
+    waiting = asyncio.create_task(written_by(book))
+    with pytest.raises(NotRecorded, match="did not start before its deadline; nothing was recorded"):
+        await book.write("note", note("late"), deadline=clock.monotonic() + 0.05)
+    stranger.execute("ROLLBACK")
+    assert await waiting != threading.get_ident()
     assert await written_by(book) == threading.get_ident()
+    assert notes(stranger) == ["written", "written"]
+    stranger.close()
+    await book.close()
+
+
+async def test_after_a_slow_commit_the_next_is_made_beside_the_loop_and_if_it_was_quick_the_one_after_on_it(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = await open_book(path, clock, checkpoints=False, at_once=True)
+    committed_by: list[int] = []
+
+    def commit(prepared: Prepared) -> Ran:
+        committed_by.append(threading.get_ident())
+        assert gate_holder(path) == f"{os.getpid()} cli"
+        return BatchRunner.commit(book._runner, prepared)
+
+    monkeypatch.setattr(book._runner, "commit", commit)
+    book._runner.last_commit_seconds = QUICK_SECONDS
+    for _ in range(2):
+        assert await written_by(book) == threading.get_ident()
+    assert [thread == threading.get_ident() for thread in committed_by] == [False, True]
+    assert gate_holder(path) is None
     await book.close()
 
 
