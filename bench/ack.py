@@ -28,7 +28,7 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)  # beside this script 
 from bench.acks.children import BOT, Bot, app, cpu_seconds, slow_fsync_library  # noqa: E402 -- after the path
 from bench.acks.slack import Slack  # noqa: E402 -- after the path
 from bench.acks.verdicts import SLOW_FLUSH_MS, Row, figures, judge, together  # noqa: E402 -- after the path
-from bench.lifecycle.machine import describe, disk_folder, in_memory  # noqa: E402 -- after the path
+from bench.lifecycle.machine import describe, disk_folder, in_memory, stolen_seconds  # noqa: E402 -- after the path
 from bench.lifecycle.report import machine  # noqa: E402 -- after the path
 from quotebot import words  # noqa: E402 -- after the path
 
@@ -48,6 +48,7 @@ LEGEND: Final = """\
 raw       the SDK's client, acknowledging in its listener         bolt      Bolt as it comes: it looks every 10 ms
 bolt-pbr  Bolt with process_before_response                       quotebot  reserved durably, then acknowledged, then executed
 cpu       processor time of the application per command, for the bot until the card is posted
+stolen    seconds of processor time that the host of this machine kept for others meanwhile: figures suffer from it
 """
 
 
@@ -112,24 +113,26 @@ class Trial:
         async with slow.running(**shim) as pid:
             await self._slack.volley(slow.name, [COMMAND] * 20, 20.0)
             await slow.quiet()
-            began = cpu_seconds(pid)
+            began, stolen = cpu_seconds(pid), stolen_seconds()
             shots = await self._slack.volley(slow.name, [COMMAND] * round(SLOW_RATE * (0.3 if self._quick else SECONDS)), SLOW_RATE)
+            stolen = stolen_seconds() - stolen
             quiet = await slow.quiet()
             problems = slow.problems(shots, words.nothing_recorded()) + ([] if quiet else ["it did not come to rest"])
-            row = figures(shots, words.nothing_recorded(), cpu_seconds(pid) - began, problems)
+            row = figures(shots, words.nothing_recorded(), cpu_seconds(pid) - began, problems, stolen)
         self.table.setdefault("slow flush", {})[BOT] = [row]
         _progress("slow flush", BOT, row)
 
     async def volley(self, stage: str, name: str, commands: list[str], per_second: float | None, *, settle: bool = True) -> Row:
         """Send, wait until all is done, compare with the ledger, and keep the figures."""
-        began = cpu_seconds(self._pids[name])
+        began, stolen = cpu_seconds(self._pids[name]), stolen_seconds()
         shots = await self._slack.volley(name, commands, per_second)
+        stolen = stolen_seconds() - stolen
         problems: list[str] = []
         if name == BOT:
             if settle and not await self.bot.quiet():
                 problems.append("it did not come to rest")
             problems += self.bot.problems(shots, words.nothing_recorded())
-        row = figures(shots, words.nothing_recorded(), cpu_seconds(self._pids[name]) - began, problems)
+        row = figures(shots, words.nothing_recorded(), cpu_seconds(self._pids[name]) - began, problems, stolen)
         self.table.setdefault(stage, {}).setdefault(name, []).append(row)
         _progress(stage, name, row)
         return row
@@ -194,7 +197,7 @@ def _progress(stage: str, name: str, row: Row) -> None:
 def _lines(report: dict[str, Any]) -> Iterator[str]:
     yield from machine(report["header"])
     yield LEGEND
-    counts = f"{'sent':>6} {'refused':>8} {'unacked':>8} {'late':>5}"
+    counts = f"{'sent':>6} {'refused':>8} {'unacked':>8} {'late':>5} {'stolen':>6}"
     yield f"{'':10} {'':10} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9} {'cpu ms':>7} {counts}"
     for stage, apps in report["rows"].items():
         for name in sorted(apps, key=APPS.index):
@@ -209,7 +212,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
 def _figures(row: Row) -> str:
     times = " ".join(f"{row[name]:9.2f}" if name in row else f"{'-':>9}" for name in ("p50_ms", "p99_ms", "max_ms"))
     cpu = f"{row['cpu_ms']:7.2f}" if "cpu_ms" in row else f"{'-':>7}"
-    counts = f"{row['sent']:6,} {row['refused']:8,} {row['unacked']:8,} {row['late']:5,}"
+    counts = f"{row['sent']:6,} {row['refused']:8,} {row['unacked']:8,} {row['late']:5,} {row['stolen_s']:6.1f}"
     return f"{times} {cpu} {counts} {'; '.join(row['problems'])}".rstrip()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -12,6 +13,8 @@ import pytest
 from bench.acks.children import Bot
 from bench.acks.slack import PATIENCE_SECONDS, Shot, Slack
 from bench.acks.verdicts import NO_VERDICT, OURS, figures, judge, together
+from bench.lifecycle import machine
+from bench.lifecycle.machine import stolen_seconds
 from quotebot import words
 from quotebot.opening import open_ledger
 from quotebot.settings import Settings
@@ -57,6 +60,16 @@ async def test_a_promise_that_is_not_in_the_ledger_and_a_refusal_that_is_are_bot
     shots = [Shot(f"T0HOME:{name}", 0.0, 0.1, text) for name, text in said.items()]
     assert bot.problems(shots, REFUSED) == ["1 acknowledged and not recorded", "1 refused and yet recorded"]
     assert bot.problems([shots[0], shots[3]], REFUSED) == []
+
+
+def test_what_the_host_keeps_of_the_processors_is_read_and_added_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    monkeypatch.setattr(machine, "_STAT", stat)
+    assert stolen_seconds() == 0.0
+    stat.write_text("cpu  802849 77262 134213 430001 7412 0 3806 70200 0 0\ncpu0 1 2 3\n")
+    assert stolen_seconds() == 70_200 / os.sysconf("SC_CLK_TCK")
+    rows = [figures([Shot("a", 0.0, 0.002, "On it.")], REFUSED, 0.01, [], stolen) for stolen in (0.5, 0.25)]
+    assert together(rows)["stolen_s"] == 0.75
 
 
 def test_what_is_missing_late_or_refused_is_counted_and_what_is_untrue_leaves_no_figure() -> None:

@@ -27,8 +27,8 @@ NO_VERDICT: Final = "too noisy, no verdict"
 Row = dict[str, Any]
 
 
-def figures(shots: Sequence[Shot], refused: str, cpu_seconds: float, problems: list[str]) -> Row:
-    """Return what one volley says. Times are milliseconds."""
+def figures(shots: Sequence[Shot], refused: str, cpu_seconds: float, problems: list[str], stolen_seconds: float = 0.0) -> Row:
+    """Return what one volley says. Times are milliseconds, but for what the host of a virtual machine kept for others."""
     acked = [shot.seconds for shot in shots if shot.seconds is not None]
     row: Row = {
         "sent": len(shots),
@@ -36,6 +36,7 @@ def figures(shots: Sequence[Shot], refused: str, cpu_seconds: float, problems: l
         "late": sum(seconds > PATIENCE_SECONDS for seconds in acked),
         "refused": sum(shot.text == refused for shot in shots),
         "problems": problems,
+        "stolen_s": stolen_seconds,
     }
     if problems or not acked:
         return row
@@ -45,7 +46,7 @@ def figures(shots: Sequence[Shot], refused: str, cpu_seconds: float, problems: l
 
 def together(rows: Sequence[Row]) -> Row:
     """Return the rounds of one cell as one row: medians of times, sums of counts."""
-    row: Row = {name: sum(each[name] for each in rows) for name in ("sent", "unacked", "late", "refused")}
+    row: Row = {name: sum(each[name] for each in rows) for name in ("sent", "unacked", "late", "refused", "stolen_s")}
     row["problems"] = sorted({problem for each in rows for problem in each["problems"]})
     for name in ("p50_ms", "p99_ms", "max_ms", "cpu_ms"):
         found = [each[name] for each in rows if name in each]

@@ -15,6 +15,7 @@ from bench.lifecycle.measure import percentile
 PROBE_SECONDS: Final = 0.5
 _PAGE: Final = b"\0" * 4096
 _MOUNTS: Final = Path("/proc/mounts")
+_STAT: Final = Path("/proc/stat")
 
 
 def describe(folder: Path, pragmas: dict[str, object], probe_seconds: float = PROBE_SECONDS) -> dict[str, object]:
@@ -30,6 +31,14 @@ def describe(folder: Path, pragmas: dict[str, object], probe_seconds: float = PR
         "fdatasync_p50_ms": percentile(flushes, 50) * 1000,
         "fdatasync_p99_ms": percentile(flushes, 99) * 1000,
     }
+
+
+def stolen_seconds() -> float:
+    """Return the processor time that a virtual machine's host has kept for others, so far; 0 where the kernel does not say."""
+    try:
+        return int(_STAT.read_text().split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError):
+        return 0.0
 
 
 def file_system(folder: Path) -> str:
