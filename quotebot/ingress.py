@@ -45,7 +45,7 @@ SILENT_SECONDS: Final = 7.0  # so long without a sign of life is a silence...
 SILENCES: Final = 2  # ...and after so many it hangs
 TEND_SECONDS: Final = 60.0
 COUNTS: Final = 256  # so many are told in one word, which has to fit on a line
-SWITCH_SECONDS: Final = 0.0005  # between the loop's thread and the ledger's: an acknowledgement changes over four times
+SWITCH_SECONDS: Final = 0.0005  # between the loop's thread and the ledger's, where a write has to wait
 END_SECONDS: Final = 2.0  # beyond what its last acknowledgements may take
 
 # What is said. To the ingress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -116,6 +117,22 @@ async def test_a_program_that_locks_the_file_past_the_gate_is_waited_for_beside_
     assert await written_by(book) == threading.get_ident()
     assert notes(stranger) == ["written", "written"]
     stranger.close()
+    await book.close()
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_who_has_the_old_file_open_when_another_takes_its_place_writes_nothing_and_lets_both_locks_go(
+    path: Path, clock: ManualClock, *, at_once: bool
+) -> None:
+    book = await open_book(path, clock, checkpoints=False, at_once=at_once)
+    await book.write("note", note("before"))
+    other = path.with_name("other.db")
+    shutil.copy(path, other)
+    other.replace(path)
+    with pytest.raises(NotRecorded, match="old generation"):
+        await book.write("note", note("late"))
+    assert not book._runner._connection.in_transaction
+    assert gate_holder(path) is None
     await book.close()
 
 
