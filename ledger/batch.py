@@ -75,6 +75,19 @@ class BatchRunner:
             return False
         return True
 
+    def begin(self) -> bool:
+        """Wait for the gate and begin, as above; false when that cannot be: who runs the batch then says why."""
+        self._gate.take()
+        try:
+            if not self._gate.leads_elsewhere():
+                self._begin(patient=True)
+        except sqlite3.Error:
+            pass
+        if self._connection.in_transaction:
+            return True
+        self._gate.let_go()
+        return False
+
     def perform(self, batch: Sequence[Member]) -> Ran | Prepared:
         """Do all of a batch but its COMMIT, which has to follow, on any thread; where none is to follow, say what became of it."""
         try:

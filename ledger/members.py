@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ class Prepared(NamedTuple):
     ran: list[Member]
     rest: Sequence[Member]  # not begun: back to the head of the queue
     version: int  # the file's data_version from before
+
+
+class Errand(Enum):
+    """What a writer's thread is asked for beside batches."""
+
+    BEGIN = auto()  # wait until one can begin, which the loop then runs
+    LEAVE = auto()
 
 
 def tell(members: Sequence[Member], kind: type[DatabaseError], words: str) -> list[Member]:

@@ -13,6 +13,7 @@ import os
 import queue
 import sqlite3
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,7 +23,7 @@ from ledger.ballast import Ballast
 from ledger.batch import MAX_BATCH, BatchRunner
 from ledger.database import Health, NotRecorded, OutcomeUnknown
 from ledger.locks import WriteGate, hold_instance_lock
-from ledger.members import Member, Prepared, Ran, tell
+from ledger.members import Errand, Member, Prepared, Ran, tell
 from ledger.sqlite_file import APPLICATION_ID, CACHED_STATEMENTS, Opening, cannot_be_opened, prepare_reader, prepare_writer
 from ledger.sqlite_tx import SqliteTx
 
@@ -46,9 +47,9 @@ class SqliteDatabase:
     """One ledger file. Open it with `await SqliteDatabase.open(...)`, close it with `close()`.
 
     The loop queues writes and hands over one batch at a time; the writer's thread runs it and gives all results back at once. Every
-    attribute here belongs to the loop; what the thread knows is in the runner. Where batches run `at_once`, the loop itself runs
-    one for which it need not wait: handing it over and back costs more than that, the more so as two threads of Python wait for
-    each other at every statement. What arrives meanwhile is the next batch.
+    attribute here belongs to the loop; what the thread knows is in the runner. Where batches run `at_once`, the loop runs them
+    itself, for two threads of Python wait for each other at every statement, and the thread only waits in its place: for the gate,
+    for another program's lock, for a disk that takes its time. What arrives meanwhile is the next batch.
     """
 
     def __init__(
@@ -73,9 +74,10 @@ class SqliteDatabase:
         self._loop = asyncio.get_running_loop()
         self._urgent: deque[Member] = deque()
         self._waiting: deque[Member] = deque()
-        self._inbox: queue.SimpleQueue[list[Member] | Prepared | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[list[Member] | Prepared | Errand] = queue.SimpleQueue()
         self._serving: asyncio.Task[None] | None = None
         self._under_way: list[Member] = []  # the batch that is on the thread
+        self._beginning = False  # whether the thread waits until the next batch can begin
         self._kicked = False
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
         runner.pressing = lambda: bool(self._urgent) or pressing()  # those of the running batch have left the queue
@@ -226,7 +228,7 @@ class SqliteDatabase:
         self._drained = self._loop.create_future()
         if self._under_way or self._urgent or self._waiting:
             await self._drained
-        self._inbox.put(None)
+        self._inbox.put(Errand.LEAVE)
         await self._reader.close()
         await _on_its_thread(self._writer, self._runner.close, checkpoint=self._opening.checkpoints)
         await self._writer.close()
@@ -241,7 +243,7 @@ class SqliteDatabase:
 
     def _kick(self) -> None:
         self._kicked = False
-        if self._under_way:
+        if self._under_way or self._beginning:
             return
         if self._runner.broken is not None:  # nothing is written on this connection again
             for member in (*self._urgent, *self._waiting):
@@ -249,24 +251,41 @@ class SqliteDatabase:
                 _deliver(member)
             self._urgent.clear()
             self._waiting.clear()
-        batch = self._next_batch()
-        if batch:
-            self._under_way = batch
-            done = self._done_at_once(batch) if self._at_once and self._runner.begin_at_once() else batch
-            if isinstance(done, Ran):
-                self._told(done)
+        if self._urgent or self._waiting:
+            if not self._at_once:
+                self._under_way = self._next_batch()
+                self._hand_over(self._under_way)
+            elif self._runner.begin_at_once():
+                self._run_at_once()
             else:
-                self._inbox.put(done)
-                self._serve_if_needed()
+                self._beginning = True
+                self._hand_over(Errand.BEGIN)
         elif self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
-    def _done_at_once(self, batch: list[Member]) -> Ran | Prepared:
-        """Run a batch that was begun; a disk that takes its time is waited for beside the loop."""
-        done = self._runner.perform(batch)
+    def _hand_over(self, errand: list[Member] | Prepared | Errand) -> None:
+        self._inbox.put(errand)
+        self._serve_if_needed()
+
+    def _begun(self, *, begun: bool) -> None:
+        """Go on where the thread has waited; with what cannot begin it finds out, and says, what is wrong."""
+        self._beginning = False
+        if begun:
+            self._run_at_once()
+        else:
+            self._under_way = self._next_batch()
+            self._hand_over(self._under_way)
+
+    def _run_at_once(self) -> None:
+        """Run the next batch, which was begun, here; a disk that takes its time is waited for beside the loop."""
+        self._under_way = self._next_batch()
+        done = self._runner.perform(self._under_way)
         if isinstance(done, Prepared) and self._runner.last_commit_seconds < QUICK_SECONDS:
-            return self._runner.commit(done)
-        return done
+            done = self._runner.commit(done)
+        if isinstance(done, Ran):
+            self._told(done)
+        else:
+            self._hand_over(done)
 
     def _next_batch(self) -> list[Member]:
         batch: list[Member] = []
@@ -314,12 +333,16 @@ class SqliteDatabase:
         error = None if serving.cancelled() else serving.exception()
         if error is not None:
             self._runner.broken = f"the ledger's writer failed ({error!r})."
+            self._beginning = False
             self._told(Ran(tell(self._under_way, OutcomeUnknown, self._runner.broken), []))
-        elif self._under_way:  # it came while the thread was leaving
+        elif self._under_way or self._beginning:  # it came while the thread was leaving
             self._serve_if_needed()
 
-    def _ran(self, batch: list[Member] | Prepared) -> Ran:
-        return self._runner.commit(batch) if isinstance(batch, Prepared) else self._runner.run(batch)
+    def _do(self, errand: list[Member] | Prepared | Errand) -> Callable[[], None]:
+        """Do what was handed over; return what the loop has to do then."""
+        if isinstance(errand, Errand):
+            return partial(self._begun, begun=self._runner.begin())
+        return partial(self._told, self._runner.commit(errand) if isinstance(errand, Prepared) else self._runner.run(errand))
 
     def _serve(self, connection: sqlite3.Connection) -> None:
         """Run batch after batch until nobody has written for a while: one trip to the thread per burst, not per batch."""
@@ -327,19 +350,19 @@ class SqliteDatabase:
         unchecked = False
         while True:
             try:
-                batch = self._inbox.get(timeout=IDLE_SECONDS)
+                errand = self._inbox.get(timeout=IDLE_SECONDS)
             except queue.Empty:
                 if unchecked and self._opening.checkpoints and self._runner.pressing():
                     continue  # it would keep them waiting; a WAL that grows too long meanwhile is copied by a commit
                 if unchecked and self._opening.checkpoints:
                     self._runner.checkpoint("PASSIVE")
                 return
-            if batch is None:
+            if errand is Errand.LEAVE:
                 return
-            ran = self._ran(batch)
+            told = self._do(errand)
             unchecked = True
             with contextlib.suppress(RuntimeError):  # the loop was closed under us: nobody is left to be told
-                self._loop.call_soon_threadsafe(self._told, ran)
+                self._loop.call_soon_threadsafe(told)
 
 
 def _on_its_thread(connection: aiosqlite.Connection, work: Callable[..., T], *arguments: object, **named: object) -> Awaitable[T]:

@@ -44,6 +44,7 @@ BEAT_SECONDS: Final = 0.25  # how often it looks at itself
 SILENT_SECONDS: Final = 7.0  # so long without a sign of life is a silence...
 SILENCES: Final = 2  # ...and after so many it hangs
 TEND_SECONDS: Final = 60.0
+NUDGE_SECONDS: Final = 0.010  # between two words about new commands: each wakes the other process
 COUNTS: Final = 256  # so many are told in one word, which has to fit on a line
 SWITCH_SECONDS: Final = 0.0005  # between the loop's thread and the ledger's, where a write has to wait
 END_SECONDS: Final = 2.0  # beyond what its last acknowledgements may take
@@ -52,7 +53,7 @@ END_SECONDS: Final = 2.0  # beyond what its last acknowledgements may take
 OPEN: Final = "open"  # who the bot is: now connect
 CLOSE: Final = "close"  # take nothing more in; let what is under way be acknowledged within so many seconds
 # and by it:
-RESERVED: Final = "reserved"  # a new command is in the ledger
+RESERVED: Final = "reserved"  # there are new commands in the ledger
 ALIVE: Final = "alive"  # whether a connection to Slack is; said again and again, as a sign of life
 COUNTED: Final = "counted"  # what there is to count since it said so last: ["acked", kind of the envelope, seconds], ...
 REFUSED: Final = "refused"  # Slack refuses the app-level token, with this code
@@ -197,6 +198,32 @@ def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.Ab
         os._exit(status)  # nothing of the process it was forked from is to be ended twice
 
 
+class _Nudge:
+    """Tells the bot of new commands: of one at once, of those that follow in the next moment together.
+
+    To wake a process that sleeps takes as long as half a commit, and whoever is acknowledged next waits for that.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._resting = False
+        self._untold = False
+
+    def __call__(self) -> None:
+        """Tell of one more."""
+        if self._resting:
+            self._untold = True
+            return
+        self._wire.tell(RESERVED)
+        self._resting, self._untold = True, False
+        asyncio.get_running_loop().call_later(NUDGE_SECONDS, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        if self._untold:
+            self()
+
+
 class _Tally:
     """Keeps what there is to count until it is told."""
 
@@ -226,7 +253,7 @@ async def _serve(settings: Settings, end: socket.socket, board: Board) -> None:
         if heard is None:  # the bot ended before it was ready
             return
         ports, tally = Ports(), _Tally()
-        ledger = await _open_ledger(stack, settings, ports, on_reserved=lambda: wire.tell(RESERVED))
+        ledger = await _open_ledger(stack, settings, ports, on_reserved=_Nudge(wire))
         performer = build_performer(settings, ledger, outside.adapters)
         front = Front(ledger, outside, rules, performer, tally, Precedence(ports.clock, board))
         receiver = receiver_of(front, settings, Identity(**heard[1]), clock=ports.clock, draw=ports.draw)

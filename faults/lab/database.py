@@ -77,12 +77,8 @@ class InlineDatabase(SqliteDatabase):
         self._runner._gate.close()  # noqa: SLF001 -- as above
 
     def _serve_if_needed(self) -> None:
-        batch = self._inbox.get_nowait()
-        if batch is None:
-            return
         _WRITING.clear()
-        ran = self._ran(batch)
-        self._loop.call_soon(self._told, ran)
+        self._loop.call_soon(self._do(self._inbox.get_nowait()))
 
 
 def engine(trap: Trap) -> type[InlineDatabase]:

@@ -137,6 +137,18 @@ async def test_what_the_one_in_front_says_reaches_the_worker_and_the_metrics() -
         await eventually(lambda: not it._alive, "the end of the connection to be told of")
 
 
+async def test_of_commands_in_a_row_the_bot_is_told_once_at_once_and_once_of_all_the_others() -> None:
+    async with front() as (_, other):
+        nudge = ingress._Nudge(other.wire)
+        for _ in range(100):
+            nudge()
+        await eventually(lambda: other.reserved == 2, "the others to be told of")
+        await eventually(lambda: not nudge._resting, "the moment to be over")
+        assert other.reserved == 2
+        nudge()
+        await eventually(lambda: other.reserved == 3, "one that came later to be told of")
+
+
 async def test_what_a_flood_gives_to_count_in_one_look_is_told_whole_and_is_not_taken_for_the_end_of_the_one_in_front() -> None:
     async with front() as (it, other):
         tally = ingress._Tally()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import threading
@@ -14,11 +15,12 @@ import pytest
 
 from bench.lifecycle.machine import disk_folder
 from ledger.batch import BatchRunner
-from ledger.database import NotRecorded
+from ledger.database import NotRecorded, WritesRefused
 from ledger.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
 from ledger.sqlite import QUICK_SECONDS
 from tests.ledger.engine.parts import all_ready, ended, open_book, start
 from tests.ledger.parts import Held, note, notes, open_shell
+from tests.rig import eventually
 
 if TYPE_CHECKING:
     from ledger.members import Prepared, Ran
@@ -88,49 +90,93 @@ async def test_the_checkpoint_owner_and_whoever_does_not_ask_for_it_write_on_a_t
     await book.close()
 
 
-async def test_who_finds_the_gate_taken_waits_beside_the_loop_and_writes_at_once_again_afterwards(
-    path: Path, clock: ManualClock
+@pytest.fixture
+def begun_by(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Which thread waited each time until a batch could begin."""
+    threads: list[int] = []
+    begin = BatchRunner.begin
+
+    def noting(runner: BatchRunner) -> bool:
+        threads.append(threading.get_ident())
+        return begin(runner)
+
+    monkeypatch.setattr(BatchRunner, "begin", noting)
+    return threads
+
+
+async def test_who_finds_the_gate_taken_waits_beside_the_loop_and_then_writes_on_it_with_who_came_meanwhile(
+    path: Path, clock: ManualClock, begun_by: list[int]
 ) -> None:
     book = await open_book(path, clock, checkpoints=False, at_once=True)
     gate = WriteGate(path, "cli")
     with gate:
-        writing = asyncio.create_task(written_by(book))
-        done, _ = await asyncio.wait([writing], timeout=0.05)
+        writing = [asyncio.create_task(written_by(book))]
+        await eventually(lambda: bool(begun_by), "it to wait")
+        writing.append(asyncio.create_task(written_by(book)))
+        done, _ = await asyncio.wait(writing, timeout=0.05)
         assert not done
-    assert await writing != threading.get_ident()
+    assert await asyncio.gather(*writing) == [threading.get_ident()] * 2
+    assert book.commits == 1
+    assert threading.get_ident() not in begun_by
     assert await written_by(book) == threading.get_ident()
+    assert len(begun_by) == 1
     gate.close()
     await book.close()
 
 
 async def test_a_program_that_locks_the_file_past_the_gate_is_waited_for_beside_the_loop_which_refuses_in_time(
-    path: Path, clock: ManualClock
+    path: Path, clock: ManualClock, begun_by: list[int]
 ) -> None:
     book = await open_book(path, clock, checkpoints=False, at_once=True)
     stranger = open_shell(path)
     stranger.execute("BEGIN IMMEDIATE")
     waiting = asyncio.create_task(written_by(book))
+    await eventually(lambda: bool(begun_by), "it to wait")
     with pytest.raises(NotRecorded, match="did not start before its deadline; nothing was recorded"):
         await book.write("note", note("late"), deadline=clock.monotonic() + 0.05)
     stranger.execute("ROLLBACK")
-    assert await waiting != threading.get_ident()
+    assert await waiting == threading.get_ident()
+    assert len(begun_by) == 1
+    assert threading.get_ident() not in begun_by
     assert await written_by(book) == threading.get_ident()
     assert notes(stranger) == ["written", "written"]
     stranger.close()
     await book.close()
 
 
+async def test_a_wait_for_the_gate_that_fails_is_said_and_nothing_more_is_written(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(_: BatchRunner) -> bool:
+        raise OSError("no gate")
+
+    book = await open_book(path, clock, checkpoints=False, at_once=True)
+    monkeypatch.setattr(BatchRunner, "begin", torn)
+    gate = WriteGate(path, "cli")
+    with gate, pytest.raises(WritesRefused, match=r"note was not recorded.*the ledger's writer failed \(OSError\('no gate'\)\)"):
+        await book.write("note", note("refused"))
+    gate.close()
+    await book.close()
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["the gate is free", "the gate is taken"])
 @pytest.mark.parametrize("at_once", [False, True])
 async def test_who_has_the_old_file_open_when_another_takes_its_place_writes_nothing_and_lets_both_locks_go(
-    path: Path, clock: ManualClock, *, at_once: bool
+    path: Path, clock: ManualClock, *, at_once: bool, waits: bool
 ) -> None:
     book = await open_book(path, clock, checkpoints=False, at_once=at_once)
     await book.write("note", note("before"))
     other = path.with_name("other.db")
     shutil.copy(path, other)
     other.replace(path)
+    gate = WriteGate(path, "cli")
+    with gate if waits else contextlib.nullcontext():
+        writing = asyncio.create_task(book.write("note", note("late")))
+        if waits:
+            await asyncio.wait([writing], timeout=0.05)
     with pytest.raises(NotRecorded, match="old generation"):
-        await book.write("note", note("late"))
+        await writing
+    gate.close()
     assert not book._runner._connection.in_transaction
     assert gate_holder(path) is None
     await book.close()
