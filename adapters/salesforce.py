@@ -249,12 +249,7 @@ class Salesforce:
             f"SELECT {', '.join(names)} FROM {mapping.quote} "  # noqa: S608 -- names of the mapping: API names only
             f"WHERE {mapping.quote_key} != null AND {MODSTAMP} > {after} ORDER BY {MODSTAMP} ASC LIMIT {CHANGES_MAX}"
         )
-        trip = Trip(correlation_id, target)
-        request = RestRequest("GET", "query", target, params={"q": query})
-        found = await self._calls.within_deadline(trip, self._calls.authorised(request, trip))
-        rows = found.get("records") if isinstance(found, dict) else None
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise lost("unreadable", "its answer holds no records", target, sent=True)
+        rows = await self._calls.rows(query, Trip(correlation_id, target))
         changed = tuple(
             ChangedQuote(str(row["Id"]), str(row[mapping.quote_key]), row.get(mapping.status.field) or None) for row in rows
         )
@@ -273,13 +268,8 @@ class Salesforce:
             f"SELECT {name} FROM {sobject} "  # noqa: S608 -- names of the mapping: API names only
             f"WHERE {name} LIKE {soql_beginning(beginning)} ORDER BY {name} ASC LIMIT {ACCOUNTS_MAX}"
         )
-        trip = Trip("lookup", target)
-        request = RestRequest("GET", "query", target, params={"q": query})
-        found = await self._calls.within_deadline(trip, self._calls.authorised(request, trip), seconds=seconds)
-        rows = found.get("records") if isinstance(found, dict) else None
-        if not isinstance(rows, list):
-            raise lost("unreadable", "its answer holds no records", target, sent=True)
-        names = (row.get(name) for row in rows if isinstance(row, dict))
+        rows = await self._calls.rows(query, Trip("lookup", target), seconds=seconds)
+        names = (row.get(name) for row in rows)
         return tuple(dict.fromkeys(each for each in names if isinstance(each, str) and each))[:ACCOUNTS_MAX]
 
     async def describe(self, sobject: str) -> Described | None:

@@ -118,6 +118,20 @@ class SalesforceCalls:
         trip.write = None  # refused at the door
         return await self._first_to_use(request, trip, token)
 
+    async def rows(
+        self, query: str, trip: Trip, *, seconds: float | None = None, deleted_too: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the first page of what a query (SOQL) finds, within the deadline. Raises AdapterError.
+
+        `deleted_too`: also what lies in the recycle bin.
+        """
+        request = RestRequest("GET", "queryAll" if deleted_too else "query", trip.target, params={"q": query})
+        found = await self.within_deadline(trip, self.authorised(request, trip), seconds=seconds)
+        rows = found.get("records") if isinstance(found, dict) else None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise lost("unreadable", "its answer holds no records", trip.target, sent=True)
+        return rows
+
     async def close(self) -> None:
         """Cut what is running and end the threads. Calls after this fail as transient."""
         self._closed = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from adapters.salesforce_calls import RestRequest, Trip
+from adapters.salesforce_calls import Trip
 from adapters.salesforce_errors import Target, lost
 from adapters.salesforce_query import soql_moment, soql_text
 from adapters.salesforce_records import Mirrored, MirrorPage, Position
@@ -35,11 +35,9 @@ class Mirrors:
     async def page(self, wanted: MirrorMapping, after: Position, *, again: bool, correlation_id: str) -> MirrorPage:
         """Read what follows `after`; with `again` a little of what was before it too. Raises AdapterError."""
         target = Target("read what changed", wanted.sobject)
-        request = RestRequest("GET", "queryAll", target, params={"q": self._query(wanted, after, again=again)})
-        trip = Trip(correlation_id, target)
-        found = await self._calls.within_deadline(trip, self._calls.authorised(request, trip))
-        rows = found.get("records") if isinstance(found, dict) else None
-        if not isinstance(rows, list) or not all(_is_record(row) for row in rows):
+        query = self._query(wanted, after, again=again)
+        rows = await self._calls.rows(query, Trip(correlation_id, target), deleted_too=True)
+        if not all(_is_record(row) for row in rows):
             raise lost("unreadable", "its answer holds no records", target, sent=True)
         return MirrorPage(
             kept=tuple(_mirrored(row, wanted) for row in rows if row.get("IsDeleted") is not True),
@@ -62,8 +60,8 @@ class Mirrors:
         return f"SELECT {', '.join(fields)} FROM {wanted.sobject}{where} {order}"  # noqa: S608 -- names of the mapping: API names only
 
 
-def _is_record(row: object) -> bool:
-    return isinstance(row, dict) and isinstance(row.get("Id"), str) and isinstance(row.get(_STAMP), str)
+def _is_record(row: Mapping[str, Any]) -> bool:
+    return isinstance(row.get("Id"), str) and isinstance(row.get(_STAMP), str)
 
 
 def _mirrored(row: Mapping[str, Any], wanted: MirrorMapping) -> Mirrored:

@@ -42,13 +42,8 @@ class Opportunities:
             f"SELECT {', '.join(names)} FROM {choice.sobject} "  # noqa: S608 -- names of the mapping: API names only
             f"WHERE {whose} AND {choice.closed} = false{like} ORDER BY {choice.closes} ASC, {choice.name} ASC LIMIT {OFFERED_MAX}"
         )
-        trip = Trip("lookup", target)
-        request = RestRequest("GET", "query", target, params={"q": query})
-        found = await self._calls.within_deadline(trip, self._calls.authorised(request, trip), seconds=seconds)
-        rows = found.get("records") if isinstance(found, dict) else None
-        if not isinstance(rows, list):
-            raise lost("unreadable", "its answer holds no records", target, sent=True)
-        offered = (_offered(row, choice) for row in rows if isinstance(row, dict))
+        rows = await self._calls.rows(query, Trip("lookup", target), seconds=seconds)
+        offered = (_offered(row, choice) for row in rows)
         return tuple(each for each in offered if each is not None)[:OFFERED_MAX]
 
     async def check(self, quote: SalesforceQuote, trip: Trip) -> None:

@@ -14,6 +14,7 @@ from adapters.salesforce_records import Position
 from ledger import keys
 from ledger.records import Delivered
 from quotebot.crm_lookup import Found
+from quotebot.crm_reading import readable
 from quotebot.store import crm_mirror as store
 
 if TYPE_CHECKING:
@@ -40,14 +41,9 @@ class MirrorReader:
 
     async def perform(self, effect: Effect) -> Delivered:
         """Read on from where the last page ended, and keep what is there. Raises AdapterError."""
-        if self.salesforce is None:
-            raise AdapterError(Failure.AUTH, "not_configured", "Salesforce is not configured: it cannot be read.")
-        spare = self.salesforce.background_wait_seconds()
-        if spare is not None:
-            message = "Most of the org's daily allowance of calls is used: what is left is kept for quotes."
-            raise AdapterError(Failure.THROTTLED, "allowance_reserved", message, retry_after_seconds=spare)
+        salesforce = readable(self.salesforce)
         kind = str(effect.payload["kind"])
-        wanted = self.salesforce.mapping.mirrors.get(kind)
+        wanted = salesforce.mapping.mirrors.get(kind)
         if wanted is None:
             what = f"The mapping of Salesforce has no part [mirror.{kind}]. Nothing was read."
             message = f"{what} Add it, or take {kind} out of crm_mirror."
@@ -56,7 +52,7 @@ class MirrorReader:
         before = await self.ledger.database.read(lambda tx: store.cursor(tx, kind))
         after = before.position if before.read_as == read_as else Position()
         asked_at = self.ledger.clock.now_ms()
-        page = await self.salesforce.mirrors.page(wanted, after, again=not before.more, correlation_id=effect.correlation_id)
+        page = await salesforce.mirrors.page(wanted, after, again=not before.more, correlation_id=effect.correlation_id)
         now = self.ledger.clock.now_ms()
         kept = await self.ledger.database.write(
             "keep_mirror_page",

@@ -15,6 +15,7 @@ from adapters.failures import AdapterError, Failure
 from adapters.salesforce import CrmDocument
 from ledger.records import Delivered
 from quotebot.crm_owed import DOCUMENT, effects_of, told_before
+from quotebot.crm_reading import readable
 from quotebot.domain.crm_conflicts import Difference
 from quotebot.domain.crm_fields import FieldVerdict, judge, status_of
 from quotebot.store import crm as store
@@ -106,47 +107,42 @@ class CrmReader:
 
     async def perform(self, effect: Effect) -> Delivered:
         """Read on from where the last reading ended. Raises AdapterError."""
-        if self.salesforce is None:
-            raise AdapterError(Failure.AUTH, "not_configured", "Salesforce is not configured: it cannot be read.")
-        spare = self.salesforce.background_wait_seconds()
-        if spare is not None:
-            message = "Most of the org's daily allowance of calls is used: what is left is kept for quotes."
-            raise AdapterError(Failure.THROTTLED, "allowance_reserved", message, retry_after_seconds=spare)
-        sobject = self.salesforce.mapping.quote
+        salesforce = readable(self.salesforce)
+        sobject = salesforce.mapping.quote
         came_from, ledger_id = await self.ledger.database.read(lambda tx: (store.cursor(tx, sobject), _ledger_id(tx)))
         since = came_from or _moment(effect.created_at)
-        changes = await self.salesforce.changed_quotes(since, correlation_id=effect.correlation_id)
-        looked = await self.ledger.database.read(lambda tx: [self._look(tx, each, ledger_id) for each in changes.quotes])
+        changes = await salesforce.changed_quotes(since, correlation_id=effect.correlation_id)
+        looked = await self.ledger.database.read(
+            lambda tx: [_look(tx, each, ledger_id, salesforce.mapping) for each in changes.quotes]
+        )
         result = {
             "read": True,
             "object": sobject,
             "came_from": came_from,
             "modstamp": changes.modstamp or since,
-            "field": status_field(self.salesforce.mapping),
+            "field": status_field(salesforce.mapping),
             "agreed": [[one.quote_id, one.version] for one, asks in filter(None, looked) if not asks],
             "found": [asdict(one) for one, asks in filter(None, looked) if asks],
             "more": changes.more,
         }
         return Delivered(None, result)
 
-    def _look(self, tx: Tx, changed: ChangedQuote, ledger_id: str) -> tuple[Difference, bool] | None:
-        """Compare one record with its version; None when it is none of ours."""
-        assert self.salesforce is not None  # noqa: S101 -- asked for by `perform`
-        mapping = self.salesforce.mapping.status
-        match = _KEY.fullmatch(changed.key)
-        if match is None or match["ledger"] != ledger_id:
-            return None
-        quote_id, version = match["quote"], int(match["version"])
-        quote = quotes.load_version(tx, quote_id, version)
-        if quote is None:
-            return None
-        ours = mapping.words[status_of(quote)]
-        expected = {mapping.words[name] for name in told_before(effects_of(tx, quote_id), version)}
-        verdict = judge(mapping.owner, ours, changed.status, expected)
-        difference = Difference(
-            quote_id, version, changed.record_id, status_field(self.salesforce.mapping), ours, changed.status or ""
-        )
-        return difference, verdict is FieldVerdict.ASK
+
+def _look(tx: Tx, changed: ChangedQuote, ledger_id: str, crm: CrmMapping) -> tuple[Difference, bool] | None:
+    """Compare one record with its version; None when it is none of ours."""
+    mapping = crm.status
+    match = _KEY.fullmatch(changed.key)
+    if match is None or match["ledger"] != ledger_id:
+        return None
+    quote_id, version = match["quote"], int(match["version"])
+    quote = quotes.load_version(tx, quote_id, version)
+    if quote is None:
+        return None
+    ours = mapping.words[status_of(quote)]
+    expected = {mapping.words[name] for name in told_before(effects_of(tx, quote_id), version)}
+    verdict = judge(mapping.owner, ours, changed.status, expected)
+    difference = Difference(quote_id, version, changed.record_id, status_field(crm), ours, changed.status or "")
+    return difference, verdict is FieldVerdict.ASK
 
 
 def status_field(mapping: CrmMapping) -> str:
