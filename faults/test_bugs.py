@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections import Counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from faults.bugs import BENIGN, BUGS, planted
 from faults.model_bugs import BUGS as MODEL_BUGS
+from faults.programs import run
 from faults.report import FOLDER_VARIABLE
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
 
 SHARDS: Final = 4
 
@@ -35,18 +38,19 @@ sys.exit(bugs.main([]))
 
 def hunted(plant: str) -> subprocess.CompletedProcess[str]:
     """Hunt one bug, made by the program text `plant`, in a process of its own."""
-    command = [sys.executable, "-c", HUNT_ONE.format(plant=plant)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=_UNREPORTED)
+    return run("faults.test_bugs", plant, seconds=60, hash_seed="0", environment=_UNREPORTED)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Be that process."""
+    exec(HUNT_ONE.format(plant=arguments[0]), {})  # noqa: S102 -- the text of a test below
 
 
 @pytest.mark.parametrize("shard", range(1, SHARDS + 1))
 def test_every_planted_bug_is_caught_and_no_harmless_change_is_flagged(shard: int) -> None:
     chosen = planted("change")[shard - 1 :: SHARDS]
-    command = [sys.executable, "-m", "faults.bugs", "--shard", f"{shard}/{SHARDS}"]
 
-    hunt = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "PYTHONHASHSEED": "0"}
-    )
+    hunt = run("faults.bugs", "--shard", f"{shard}/{SHARDS}", seconds=300, hash_seed="0")
 
     assert (hunt.returncode, hunt.stderr) == (0, ""), hunt.stdout
     assert hunt.stdout.count(": caught by ") == sum(bug in BUGS for bug in chosen)

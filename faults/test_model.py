@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,6 +11,7 @@ from faults.model import BLOCKS, RUNS, STEPS, empty_ledger, run_blocks
 from faults.model_bugs import BUGS
 from faults.model_ledger import ARROWS, Verdict
 from faults.model_machine import DAY, SECOND, LedgerMachine, Tally
+from faults.programs import run
 from faults.report import keep
 from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS
 
@@ -76,9 +75,7 @@ def test_the_arrows_of_the_model_are_those_of_the_machines() -> None:
 
 def test_planted_bugs_are_found() -> None:
     assert set(SOON_FOUND) <= set(BUGS)
-    hunt = subprocess.run(
-        [sys.executable, "-m", "faults.model_bugs", "--only", *SOON_FOUND], capture_output=True, text=True, timeout=110, check=False
-    )
+    hunt = run("faults.model_bugs", "--only", *SOON_FOUND, seconds=110)
     assert (hunt.returncode, hunt.stderr) == (0, ""), hunt.stdout
     assert hunt.stdout.count(": found after ") == len(SOON_FOUND) >= 10
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from faults.programs import run
 
 
 def test_every_interesting_state_is_reached_and_nothing_is_violated_on_the_way() -> None:
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    command = (sys.executable, "-m", "faults.reaching")
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    done = run("faults.reaching", seconds=300, hash_seed="0")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]

@@ -11,16 +11,22 @@ from typing import Final
 
 import pytest
 
+from faults.programs import run
+
 ROOT: Final = Path(__file__).parents[1]
-SHARDS: Final = 4  # each pays for its imports
+SHARDS: Final = 4
 DAYS: Final = 75  # of a shard
 SEEDS_OF_A_SHARD: Final = 25
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run("faults.simulate", *arguments, seconds=280, hash_seed="0")
+
+
+def simulate_by_itself(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "faults.simulate", *arguments]
     at_once = {**os.environ, "PYTHONHASHSEED": "0"}  # as the program would have it: it need not begin twice
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False, env=at_once)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False, env=at_once)
 
 
 def trace(output: str) -> list[str]:
@@ -37,7 +43,8 @@ def test_after_every_day_whatever_happened_in_it_everything_holds(shard: int) ->
 
 @pytest.mark.timeout(200)
 def test_the_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
-    first, again, other = (trace(simulate("--days", "1", "--seed", seed).stdout) for seed in ("2007", "2007", "2008"))
+    first, other = (trace(simulate("--days", "1", "--seed", seed).stdout) for seed in ("2007", "2008"))
+    again = trace(simulate_by_itself("--days", "1", "--seed", "2007").stdout)
     assert len(first) == 1
     assert first == again
     assert first != other

@@ -17,6 +17,7 @@ import pytest
 from adapters.policies import POLICIES
 from faults.lab.setting import ram
 from faults.playing import left_at, play, play_on, prepared
+from faults.programs import run
 from faults.stories import STORIES
 from faults.windows import windows_of
 from quotebot import effects
@@ -43,9 +44,8 @@ NOT_IN_A_STORY: Final = {
 }
 
 
-def windows(*arguments: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "faults.windows", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+def windows(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run("faults.windows", *arguments, seconds=280)
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +64,8 @@ def test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had
 
 
 def test_a_sigkill_leaves_what_was_expected_of_it_and_ends_as_a_death_in_the_laboratorys_process_does() -> None:
-    done = windows("--only", "finalize", "--apart")
+    command = [sys.executable, "-m", "faults.windows", "--only", "finalize", "--apart"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
 

@@ -1,11 +1,11 @@
 """Starts real `quotebot` processes in a tenth of the time: a small process that has imported everything and forks on request.
 
-`python -m faults.zygote SOCKET` listens on a Unix socket. A caller writes one order a line (JSON, see `Order`) and reads one line
-for each start and each end. The zygote has one thread and no event loop, so that a fork is a clean process: an own pid, an own
-session, the environment and the log that were ordered, and then the program's own main, as if it had been started by hand. What a
-caller started ends when the caller goes; when stdin ends, all of it ends.
+`python -m faults.zygote SOCKET WARM` calls the function WARM, then listens on a Unix socket. A caller writes one order a line
+(JSON, see `Order`) and reads one line for each start and each end. The zygote has one thread and no event loop, so that a fork is a
+clean process: an own pid, an own session, the environment and the log that were ordered, and then the program's own main, as if it
+had been started by hand. What a caller started ends when the caller goes; when stdin ends, all of it ends.
 
-`zygote()` runs one for the length of a block; `shared_zygote()` is a caller of the one that this process keeps until it ends.
+`zygote()` runs one for the length of a block; `shared_zygote()` is a caller of one that this process keeps until it ends.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing import IO
 
 QUOTEBOT: Final = "quotebot.__main__:main"
+BOTS: Final = "faults.zygote:import_bots"
 # What a start imports, late ones included: a fork then only runs.
 WARM: Final = (
     "quotebot.__main__",
@@ -166,9 +167,12 @@ async def zygote(log: Path) -> AsyncIterator[Zygote]:
 
 
 @asynccontextmanager
-async def shared_zygote() -> AsyncIterator[Zygote]:
-    """Call the zygote that this process keeps until its end. What was started in the block ends with it."""
-    async with _caller(await asyncio.to_thread(_kept)) as caller:
+async def shared_zygote(warm: str = BOTS, hash_seed: str | None = None) -> AsyncIterator[Zygote]:
+    """Call the zygote that this process keeps until its end. What was started in the block ends with it.
+
+    There is one for each way to get warm ("module:function") and each PYTHONHASHSEED (None: ours).
+    """
+    async with _caller(await asyncio.to_thread(_kept, warm, hash_seed)) as caller:
         yield caller
 
 
@@ -182,8 +186,8 @@ async def _caller(running: _Running) -> AsyncIterator[Zygote]:
 
 
 @functools.cache
-def _kept() -> _Running:
-    running = _Running(None)
+def _kept(warm: str, hash_seed: str | None) -> _Running:
+    running = _Running(None, warm, hash_seed)
     atexit.register(running.end)
     return running
 
@@ -191,11 +195,13 @@ def _kept() -> _Running:
 class _Running:
     """A zygote's process and the place of its socket. It ends when its stdin does, so with this process at the latest."""
 
-    def __init__(self, said: IO[bytes] | None) -> None:
+    def __init__(self, said: IO[bytes] | None, warm: str = BOTS, hash_seed: str | None = None) -> None:
         self._folder = tempfile.mkdtemp(prefix="zygote-", dir=SHORT)
         self.place = str(Path(self._folder) / "calls")
-        command = [sys.executable, "-m", "faults.zygote", self.place]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)  # noqa: S603 -- our own
+        command = [sys.executable, "-m", "faults.zygote", self.place, warm]
+        sees = os.environ if hash_seed is None else {**os.environ, "PYTHONHASHSEED": hash_seed}
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, env=sees, stdin=pipe, stdout=pipe, stderr=said)  # noqa: S603 -- our own
         assert self._process.stdout is not None  # noqa: S101 -- asked for
         if not self._process.stdout.readline():  # it says one line once it listens
             raise RuntimeError(f"the zygote did not start: it ended with {self._process.wait()}")
@@ -291,8 +297,7 @@ def _become(order: Order) -> NoReturn:
     status = 1
     try:
         _leave_the_family(order)
-        module, _, function = order.main.partition(":")
-        getattr(import_module(module), function)()
+        _call(order.main)
         status = 0
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
@@ -321,12 +326,25 @@ def _leave_the_family(order: Order) -> None:
     sys.argv = ["quotebot", *order.arguments]
 
 
-def main() -> None:
-    """Import what every start imports, then serve."""
+def _call(function: str) -> None:
+    module, _, name = function.partition(":")
+    getattr(import_module(module), name)()
+
+
+def import_bots() -> None:
+    """Import what every start of a bot imports, and read the one large file of Babel's that it reads."""
     for module in WARM:
         import_module(module)
+    import_module("babel.core").get_global("all_currencies")
+
+
+def main() -> None:
+    """Get warm, then serve."""
+    gc.disable()  # what is imported stays
+    _call(sys.argv[2])
     gc.collect()
     gc.freeze()  # the forks share these pages instead of copying them at their first collection
+    gc.enable()
     mother = _Mother(sys.argv[1])
     os.write(1, b"listening\n")
     mother.serve()

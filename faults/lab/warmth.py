@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import random
 import tempfile
@@ -11,6 +12,7 @@ from typing import Any
 
 import simple_salesforce.api  # noqa: F401 -- the adapter imports it when it is needed, which would be in every fork
 
+import adapters.llm  # noqa: F401 -- the same, of the stories in which a model is asked
 from faults.lab.bot import Conditions, LabBot
 from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.setting import lab_settings, ram
@@ -35,15 +37,20 @@ class _Line:
 
 def warm_up() -> None:
     """Run the deal, and freeze what it left: the garbage collector would copy it into each fork by looking at it."""
+    _run_the_deal()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+@functools.cache  # a fork of a process that is warm is warm
+def _run_the_deal() -> None:
     clock = LabClock()
     loop = VirtualLoop(clock)
     with tempfile.TemporaryDirectory(prefix="quotebot-warmth-", dir=ram()) as folder:
         loop.run_until_complete(_deal(clock, Path(folder)))
     loop.close()
     asyncio.set_event_loop(None)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
 
 
 async def _deal(clock: LabClock, folder: Path) -> None:
