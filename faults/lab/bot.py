@@ -9,11 +9,11 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import sqlite3
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from slack_bolt.listener import async_listener
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -34,8 +34,9 @@ from quotebot.reception import identify, surface_of
 from quotebot.slack.envelopes import Envelopes, bolt_app
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-    from pathlib import Path
+    import sqlite3
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from types import CodeType
 
     from adapters.quote_document import QuoteDocument
     from faults.lab.loop import LabClock
@@ -48,6 +49,7 @@ RENDER_SECONDS: Final = 0.2
 BURIAL_SECONDS: Final = 0.001
 SETTLE_LOOK_SECONDS: Final = 0.05
 SETTLE_LOOK_SECONDS_MAX: Final = 5.0
+_NAMES: Final[dict[CodeType, list[str]]] = {}  # of each listener's arguments, by its code
 _INSIDE: ContextVar[Any] = ContextVar("the bot a task belongs to", default=None)
 
 
@@ -74,7 +76,6 @@ class LabBot:
         self._envelopes: Envelopes | None = None
         self._core: Core | None = None
         self._database: InlineDatabase | None = None
-        self._looking: sqlite3.Connection | None = None  # kept while it lives: to open one is to read the whole schema
         self.alive = True
 
     @property
@@ -101,11 +102,11 @@ class LabBot:
 
     async def settled(self, seconds: float) -> bool:
         """Let it work until nothing is unfinished that could go on; false when something still was after so many seconds."""
+        assert self._database is not None  # noqa: S101 -- it was started
         clock, step = self._conditions.clock, SETTLE_LOOK_SECONDS
         until = clock.monotonic() + seconds
-        if self._looking is None:
-            self._looking = looking_at(self._settings.ledger_path)
-        while under_way(self._looking):
+        looking = self._database.looking  # to open one of its own is to read the whole schema once more
+        while under_way(looking):
             if clock.monotonic() >= until:
                 return False
             await asyncio.sleep(step)
@@ -116,7 +117,6 @@ class LabBot:
 
     async def stop(self) -> None:
         """End it properly."""
-        self._look_away()
         await self._inside(self._stack.aclose())
         self.alive = False
 
@@ -125,17 +125,11 @@ class LabBot:
         self.alive = False
         if self._database is not None:
             self._database.crash()
-        self._look_away()
         tasks = [task for task in self._tasks if not task.done()]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=BURIAL_SECONDS)  # one that waits for an answer of the dead waits for ever
-
-    def _look_away(self) -> None:
-        looking, self._looking = self._looking, None
-        if looking is not None:
-            looking.close()
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
@@ -152,7 +146,9 @@ class LabBot:
         self._core = await start_core(self._stack, self._settings, ports, asyncio.Event())
         identity = await identify(self._core.outside.adapters.slack)
         surface = surface_of(front_of(self._core), self._settings)
-        self._envelopes = Envelopes(bolt_app(self._core.outside.client, identity, surface), self._ack)
+        with _known_listeners():
+            app = bolt_app(self._core.outside.client, identity, surface)
+        self._envelopes = Envelopes(app, self._ack)
 
     async def _open(self, *arguments: Any, **named: Any) -> InlineDatabase:
         database = await open_database(*arguments, engine=engine(self._conditions.trap), **named)
@@ -206,6 +202,27 @@ class LabBot:
         return await task
 
 
+@contextlib.contextmanager
+def _known_listeners() -> Iterator[None]:
+    """Let Bolt find out what the arguments of a listener are called once, not at every start of every bot."""
+    bolt: Any = async_listener
+    usual = bolt.get_arg_names_of_callable
+
+    def names(listener: Callable[..., Any]) -> list[str]:
+        code = getattr(listener, "__code__", None)
+        if code is None or hasattr(listener, "__wrapped__"):
+            return list(usual(listener))
+        if code not in _NAMES:
+            _NAMES[code] = usual(listener)
+        return list(_NAMES[code])
+
+    bolt.get_arg_names_of_callable = names
+    try:
+        yield
+    finally:
+        bolt.get_arg_names_of_callable = usual
+
+
 class _Client:
     """Takes the acknowledgement where the socket's client would."""
 
@@ -240,11 +257,6 @@ WHERE (e.state IN ('in_flight', 'uncertain') OR e.state = 'pending' AND e.next_a
     WHERE g.state = 'held' AND g.until_at IS NULL AND (g.name = e.class OR e.class LIKE g.name || '.%'))
 LIMIT 1
 """
-
-
-def looking_at(ledger: Path) -> sqlite3.Connection:
-    """Return a connection that only reads."""
-    return sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=ro", uri=True)
 
 
 def under_way(ledger: sqlite3.Connection) -> bool:

@@ -69,6 +69,11 @@ class InlineDatabase(SqliteDatabase):
 
         return await super().write(name, named, urgent=urgent, deadline=deadline)
 
+    @property
+    def looking(self) -> sqlite3.Connection:
+        """The connection that only reads, between two reads."""
+        return self._reader._conn  # noqa: SLF001 -- nothing of the reader but its connection is asked
+
     def crash(self) -> None:
         """Leave the file as a death of the process would: nothing is finished, nothing is copied into it."""
         for connection in (self._runner._witness, self._writer._conn, self._reader._conn):  # noqa: SLF001 -- a death asks nobody
