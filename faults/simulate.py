@@ -30,8 +30,8 @@ from faults.checks import house_of, violations
 from faults.lab.beside import beside, no_traceback_of_ctrl_c
 from faults.lab.bot import remember_tasks
 from faults.lab.days import Office
+from faults.lab.glass import read_only
 from faults.lab.loop import LabClock, VirtualLoop
-from faults.lab.outcome import read_only
 from faults.lab.setting import lab_settings, ram, silence
 from faults.report import Report, keep
 from faults.sometimes import reached

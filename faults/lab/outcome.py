@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from faults.checking.evidence import Outside
 from faults.checks import house_of, violations
+from faults.lab.glass import looking_at, read_only
 from faults.sometimes import reached
 from quotebot.sandbox.slack.directory import APPROVERS, BOT_USER_ID
 
 Scrub = Callable[[str], str]
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from faults.lab.cell import Cell
 
@@ -45,13 +45,13 @@ def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
     """Return the comparable end of a story, the invariants it violates and the interesting states it reached."""
     outside = _outside(cell)
     house = house_of(cell.settings.data_dir, approvers=APPROVERS)
-    with contextlib.closing(read_only(cell.settings.ledger_path)) as ledger:
-        broken = violations(ledger, outside, cell.history, at_rest=at_rest, house=house)
-        marks = reached(ledger, outside, cell.history)
-        kinds = [kind for (kind,) in ledger.execute("SELECT DISTINCT action_kind FROM operations WHERE outcome IS NOT NULL")]
-        classes = [name for (name,) in ledger.execute("SELECT DISTINCT class FROM effects")]
-        scrub = _scrubber(ledger)
-        rows = {name: [_timeless(dict(row), scrub) for row in ledger.execute(sql)] for name, sql in _SAME.items()}
+    ledger = looking_at(cell.settings.ledger_path)
+    broken = violations(ledger, outside, cell.history, at_rest=at_rest, house=house)
+    marks = reached(ledger, outside, cell.history)
+    kinds = [kind for (kind,) in ledger.execute("SELECT DISTINCT action_kind FROM operations WHERE outcome IS NOT NULL")]
+    classes = [name for (name,) in ledger.execute("SELECT DISTINCT class FROM effects")]
+    scrub = _scrubber(ledger)
+    rows = {name: [_timeless(dict(row), scrub) for row in ledger.execute(sql)] for name, sql in _SAME.items()}
     return {
         "end": {**rows, **_visible(outside, {told.text for told in cell.history}, scrub)},
         "violations": [*cell.broken, *broken],
@@ -74,13 +74,6 @@ def broken_now(cell: Cell) -> list[str]:
 def _outside(cell: Cell) -> Outside:
     seen = cell.world.seen()
     return Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
-
-
-def read_only(path: Path) -> sqlite3.Connection:
-    """Open a ledger to look at it."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    connection.row_factory = sqlite3.Row
-    return connection
 
 
 def difference(golden: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence[Any]]) -> list[str]:
