@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from faults.dealing import dealt
+from faults.dealing import dealt, spread
 from faults.rig import BotProcess, Deal, bot_process
 from faults.wakeups import asleep_in
 from quotebot.sandbox.world import World
@@ -16,7 +16,7 @@ from quotebot.sandbox.world import World
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-_LONGEST_FIRST: Final = ("test_power", "test_windows", "test_simulate", "test_reached", "test_bugs", "test_io_errors", "test_model")
+_LONGER_FIRST: Final = ("test_io_errors", "test_drills", "test_power", "test_checks")  # of what takes seconds, by its modules
 
 
 @pytest.hookimpl(trylast=True)
@@ -30,10 +30,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     late = [item for item in items if item.get_closest_marker("late") is not None]
     waiting = [item for item in items if item.get_closest_marker("waits") is not None]
-    long = [item for name in _LONGEST_FIRST for item in items if item.path.stem == name and item not in late]
-    known = {*late, *waiting, *long}
-    begins = [long[worker::workers] for worker in range(workers)]
+    long = [item for item in items if item not in waiting and seconds_of(item)]
+    longer = [item for name in _LONGER_FIRST for item in items if item.path.stem == name and item not in [*late, *long]]
+    known = {*late, *waiting, *long, *longer}
+    begins = spread(long, seconds_of, [sum(map(seconds_of, waiting)), *[0.0] * (workers - 1)])
+    begins = [[*begin, *longer[worker::workers]] for worker, begin in enumerate(begins)]
     items[:] = dealt([[*waiting, *begins[0]], *begins[1:]], [*(item for item in items if item not in known), *late])
+
+
+def seconds_of(item: pytest.Item) -> float:
+    """How long a test is said to take; 0 when nothing is said."""
+    mark = item.get_closest_marker("takes")
+    return 0.0 if mark is None else float(mark.args[0])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

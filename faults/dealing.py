@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 Item = TypeVar("Item")
 
@@ -23,3 +23,14 @@ def dealt(begins: Sequence[Sequence[Item]], rest: Sequence[Item]) -> list[Item]:
         left -= len(begin) + len(rest[:room])
         rest = rest[room:]
     return [*found, *rest]
+
+
+def spread(items: Iterable[Item], seconds: Callable[[Item], float], busy: Sequence[float]) -> list[list[Item]]:
+    """Give each item, the longest first, to the worker that is free soonest; `busy`: how many seconds each has to do already."""
+    free_at = list(busy)
+    found: list[list[Item]] = [[] for _ in busy]
+    for item in sorted(items, key=seconds, reverse=True):
+        soonest = free_at.index(min(free_at))
+        free_at[soonest] += seconds(item)
+        found[soonest].append(item)
+    return found

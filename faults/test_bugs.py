@@ -46,6 +46,7 @@ def main(arguments: Sequence[str]) -> None:
     exec(HUNT_ONE.format(plant=arguments[0]), {})  # noqa: S102 -- the text of a test below
 
 
+@pytest.mark.takes(15)
 @pytest.mark.parametrize("shard", range(1, SHARDS + 1))
 def test_every_planted_bug_is_caught_and_no_harmless_change_is_flagged(shard: int) -> None:
     chosen = planted("change")[shard - 1 :: SHARDS]

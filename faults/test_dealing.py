@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faults.dealing import dealt
+from faults.dealing import dealt, spread
 
 
 def test_each_stretch_begins_with_its_own_and_all_have_the_same_length() -> None:
@@ -15,3 +15,8 @@ def test_what_is_more_than_a_stretch_is_not_cut() -> None:
 
 def test_one_worker_has_it_all_in_order() -> None:
     assert dealt(["AB"], "cd") == [*"ABcd"]
+
+
+def test_what_takes_longest_goes_to_whoever_is_free_soonest() -> None:
+    lengths = {"a": 10.0, "b": 9.0, "c": 3.0, "d": 2.0, "e": 1.0}
+    assert spread("edcba", lengths.__getitem__, [8.0, 0.0, 0.0]) == [["c"], ["a", "e"], ["b", "d"]]

@@ -50,6 +50,7 @@ def by_hand() -> Iterator[LedgerMachine]:
             machine.teardown()
 
 
+@pytest.mark.takes(9)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_whatever_is_done_to_it_the_ledger_is_as_the_model_says(shard: int) -> None:
     first = 1 + shard * PER_SHARD
@@ -73,6 +74,7 @@ def test_the_arrows_of_the_model_are_those_of_the_machines() -> None:
     assert NOT_WALKED < ARROWS
 
 
+@pytest.mark.takes(14)
 def test_planted_bugs_are_found() -> None:
     assert set(SOON_FOUND) <= set(BUGS)
     hunt = run("faults.model_bugs", "--only", *SOON_FOUND, seconds=110)

@@ -33,6 +33,7 @@ def trace(output: str) -> list[str]:
     return re.findall(r"trace ([0-9a-f]{16})", output)
 
 
+@pytest.mark.takes(36)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_after_every_day_whatever_happened_in_it_everything_holds(shard: int) -> None:
@@ -41,6 +42,7 @@ def test_after_every_day_whatever_happened_in_it_everything_holds(shard: int) ->
     assert len(trace(done.stdout)) == SEEDS_OF_A_SHARD
 
 
+@pytest.mark.takes(8)
 @pytest.mark.timeout(200)
 def test_the_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
     first, other = (trace(simulate("--days", "1", "--seed", seed).stdout) for seed in ("2007", "2008"))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.takes(30)
 @pytest.mark.waits
 @pytest.mark.parametrize("seed", range(1, 1 + STORMS["change"]))
 async def test_a_bot_killed_and_stopped_at_random_loses_nothing_and_doubles_nothing(seed: int) -> None:

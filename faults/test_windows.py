@@ -55,6 +55,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (base if "PYTEST_XDIST_WORKER" not in os.environ else base.parent) / "windows"
 
 
+@pytest.mark.takes(50)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened(shard: int, left: Path) -> None:
