@@ -79,14 +79,13 @@ class BatchRunner:
         """Wait for the gate and begin, as above; false when that cannot be: who runs the batch then says why."""
         self._gate.take()
         try:
-            if not self._gate.leads_elsewhere():
-                self._begin(patient=True)
-        except sqlite3.Error:
-            pass
-        if self._connection.in_transaction:
-            return True
-        self._gate.let_go()
-        return False
+            with contextlib.suppress(sqlite3.Error):
+                if not self._gate.leads_elsewhere():
+                    self._begin(patient=True)
+        finally:
+            if not self._connection.in_transaction:
+                self._gate.let_go()
+        return self._connection.in_transaction
 
     def perform(self, batch: Sequence[Member]) -> Ran | Prepared:
         """Do all of a batch but its COMMIT, which has to follow, on any thread; where none is to follow, say what became of it."""

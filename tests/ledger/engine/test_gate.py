@@ -144,17 +144,21 @@ async def test_a_program_that_locks_the_file_past_the_gate_is_waited_for_beside_
     await book.close()
 
 
-async def test_a_wait_for_the_gate_that_fails_is_said_and_nothing_more_is_written(
-    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+async def test_a_wait_for_the_gate_that_fails_is_said_lets_the_gate_go_and_nothing_more_is_written(
+    path: Path, clock: ManualClock, begun_by: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def torn(_: BatchRunner) -> bool:
-        raise OSError("no gate")
+    def torn(_: WriteGate) -> bool:
+        raise OSError("no file system")
 
     book = await open_book(path, clock, checkpoints=False, at_once=True)
-    monkeypatch.setattr(BatchRunner, "begin", torn)
     gate = WriteGate(path, "cli")
-    with gate, pytest.raises(WritesRefused, match=r"note was not recorded.*the ledger's writer failed \(OSError\('no gate'\)\)"):
-        await book.write("note", note("refused"))
+    with gate:
+        writing = asyncio.create_task(book.write("note", note("refused")))
+        await eventually(lambda: bool(begun_by), "it to wait")
+        monkeypatch.setattr(WriteGate, "leads_elsewhere", torn)
+    with pytest.raises(WritesRefused, match=r"note was not recorded.*the ledger's writer failed \(OSError\('no file system'\)\)"):
+        await writing
+    assert gate_holder(path) is None
     gate.close()
     await book.close()
 
