@@ -114,20 +114,14 @@ def prepare_writer(connection: sqlite3.Connection, opening: Opening, gate: Write
 
 
 def _open_witness(opening: Opening) -> sqlite3.Connection:
-    """Open a second connection. It sees what the file says of itself: the writer's word is wrong after an error amid the change."""
+    """Open a second connection. What it is asked while it works needs no schema, and to read that takes longer than all the rest."""
     witness = sqlite3.connect(opening.path, isolation_level=None, check_same_thread=False)  # as the writer's connection: sqlite.py
     try:
-        ((mode,),) = witness.execute("PRAGMA journal_mode").fetchall()
+        witness.execute("PRAGMA data_version").fetchall()  # a disk that cannot be read says so now
     except BaseException:
         witness.close()
         raise
-    if mode == PRAGMAS["journal_mode"]:
-        return witness
-    witness.close()
-    raise DatabaseError(
-        f"The ledger's file is in journal mode {mode}: the disk failed while that was changed, and commits would not be safe. "
-        "No command was touched. Start again."
-    )
+    return witness
 
 
 def _prepare(connection: sqlite3.Connection, opening: Opening) -> None:
@@ -156,7 +150,16 @@ def _was_used(connection: sqlite3.Connection) -> bool:
 
 
 def prepare_reader(connection: sqlite3.Connection) -> None:
-    """Make a connection ready that cannot write."""
+    """Make a connection ready that cannot write. Raises DatabaseError when the file is not in WAL mode.
+
+    It sees what the file says of itself: the writer's own word is wrong after an error amid the change.
+    """
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA query_only = ON")
     connection.execute(f"PRAGMA busy_timeout = {BUSY_MS:d}")
+    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode != PRAGMAS["journal_mode"]:
+        raise DatabaseError(
+            f"The ledger's file is in journal mode {mode}: the disk failed while that was changed, and commits would not be safe. "
+            "No command was touched. Start again."
+        )
