@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from faults.dealing import dealt, spread
+from faults.programs import WARM
 from faults.rig import BotProcess, Deal, bot_process
 from faults.wakeups import asleep_in
+from faults.zygote import BOTS, leave_zygotes
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 _LONGER_FIRST: Final = ("test_io_errors", "test_drills", "test_power", "test_checks")  # of what takes seconds, by its modules
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let all workers share what imports everything for them."""
+    if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
+        leave_zygotes((BOTS, None), (WARM, None), (WARM, "0"))
 
 
 @pytest.hookimpl(trylast=True)

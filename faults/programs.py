@@ -1,7 +1,7 @@
 """A suite's own program (`python -m faults.windows ...`) as a fork of a zygote that has imported every suite: it begins at once.
 
 The fork is what a command line would start: a process with its own arguments, environment, session, streams and status. There is a
-zygote for each PYTHONHASHSEED that is asked for, kept until this process ends.
+zygote for each PYTHONHASHSEED that is asked for.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from faults.zygote import Order, shared_zygote
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+WARM: Final = "faults.programs:get_warm"
 PROGRAMS: Final = ("faults.bugs", "faults.model_bugs", "faults.reaching", "faults.simulate", "faults.windows")
 
 
@@ -39,7 +40,7 @@ def run(
 
 
 async def _ended(order: Order, hash_seed: str | None, seconds: float) -> int:
-    async with shared_zygote("faults.programs:get_warm", hash_seed) as mother:
+    async with shared_zygote(WARM, hash_seed) as mother:
         spawned = await mother.spawn(order)
         return await asyncio.wait_for(spawned.wait(), seconds)
 

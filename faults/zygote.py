@@ -1,11 +1,13 @@
 """Starts real `quotebot` processes in a tenth of the time: a small process that has imported everything and forks on request.
 
-`python -m faults.zygote SOCKET WARM` calls the function WARM, then listens on a Unix socket. A caller writes one order a line
-(JSON, see `Order`) and reads one line for each start and each end. The zygote has one thread and no event loop, so that a fork is a
-clean process: an own pid, an own session, the environment and the log that were ordered, and then the program's own main, as if it
-had been started by hand. What a caller started ends when the caller goes; when stdin ends, all of it ends.
+`python -m faults.zygote SOCKET WARM` listens on a Unix socket, and calls the function WARM before the first of its forks. A caller
+writes one order a line (JSON, see `Order`) and reads one line for each start and each end. The zygote has one thread and no event
+loop, so that a fork is a clean process: an own pid, an own session, the environment and the log that were ordered, and then the
+program's own main, as if it had been started by hand. What a caller started ends when the caller goes; when stdin ends, all of it
+ends.
 
-`zygote()` runs one for the length of a block; `shared_zygote()` is a caller of one that this process keeps until it ends.
+`zygote()` runs one for the length of a block; `shared_zygote()` is a caller of one that this process keeps until it ends, or that
+it was left by the one that started it (`leave_zygotes()`): several workers need not import the same once more.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ WARM: Final = (
     "aiosqlite",
     "faults.bot",
 )
+FOLDER_VARIABLE: Final = "QUOTEBOT_ZYGOTES"  # where the processes that this one starts find zygotes
 SHORT: Final = "/tmp"  # noqa: S108 -- whatever TMPDIR says: the name of a socket may have a hundred characters. mkdtemp is private
 _PR_SET_PDEATHSIG: Final = 1
 _SECONDS_TO_FORK: Final = 30.0
@@ -157,18 +160,18 @@ class Zygote:
 @asynccontextmanager
 async def zygote(log: Path) -> AsyncIterator[Zygote]:
     """Run a zygote for the length of the block; `log` gets what it says itself. All its processes end with the block."""
-    with log.open("ab") as said:
-        running = await asyncio.to_thread(_Running, said)
-    try:
-        async with _caller(running) as caller:
-            yield caller
-    finally:
-        await asyncio.to_thread(running.end)
+    with log.open("ab") as said, tempfile.TemporaryDirectory(prefix="zygote-", dir=SHORT) as folder:
+        running = await asyncio.to_thread(_Running, said, str(Path(folder, "calls")))
+        try:
+            async with _caller(running.place) as caller:
+                yield caller
+        finally:
+            await asyncio.to_thread(running.end)
 
 
 @asynccontextmanager
 async def shared_zygote(warm: str = BOTS, hash_seed: str | None = None) -> AsyncIterator[Zygote]:
-    """Call the zygote that this process keeps until its end. What was started in the block ends with it.
+    """Call the zygote that this process keeps until its end, or was left. What was started in the block ends with it.
 
     There is one for each way to get warm ("module:function") and each PYTHONHASHSEED (None: ours).
     """
@@ -176,9 +179,18 @@ async def shared_zygote(warm: str = BOTS, hash_seed: str | None = None) -> Async
         yield caller
 
 
+def leave_zygotes(*kinds: tuple[str, str | None]) -> None:
+    """Keep, until this process ends, a zygote of each kind (`warm` and `hash_seed`) for the processes it is going to start."""
+    folder = tempfile.mkdtemp(prefix="zygotes-", dir=SHORT)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for warm, hash_seed in kinds:
+        atexit.register(_Running(None, _place(folder, warm, hash_seed), warm, hash_seed).end)
+    os.environ[FOLDER_VARIABLE] = folder
+
+
 @asynccontextmanager
-async def _caller(running: _Running) -> AsyncIterator[Zygote]:
-    caller = Zygote(*await asyncio.open_unix_connection(running.place, limit=_LINE_BYTES_MAX))
+async def _caller(place: str) -> AsyncIterator[Zygote]:
+    caller = Zygote(*await asyncio.open_unix_connection(place, limit=_LINE_BYTES_MAX))
     try:
         yield caller
     finally:
@@ -186,19 +198,27 @@ async def _caller(running: _Running) -> AsyncIterator[Zygote]:
 
 
 @functools.cache
-def _kept(warm: str, hash_seed: str | None) -> _Running:
-    running = _Running(None, warm, hash_seed)
+def _kept(warm: str, hash_seed: str | None) -> str:
+    left = _place(os.environ.get(FOLDER_VARIABLE, os.devnull), warm, hash_seed)
+    if Path(left).is_socket():
+        return left
+    folder = tempfile.mkdtemp(prefix="zygote-", dir=SHORT)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    running = _Running(None, _place(folder, warm, hash_seed), warm, hash_seed)
     atexit.register(running.end)
-    return running
+    return running.place
+
+
+def _place(folder: str, warm: str, hash_seed: str | None) -> str:
+    return str(Path(folder, warm if hash_seed is None else f"{warm}-{hash_seed}"))
 
 
 class _Running:
     """A zygote's process and the place of its socket. It ends when its stdin does, so with this process at the latest."""
 
-    def __init__(self, said: IO[bytes] | None, warm: str = BOTS, hash_seed: str | None = None) -> None:
-        self._folder = tempfile.mkdtemp(prefix="zygote-", dir=SHORT)
-        self.place = str(Path(self._folder) / "calls")
-        command = [sys.executable, "-m", "faults.zygote", self.place, warm]
+    def __init__(self, said: IO[bytes] | None, place: str, warm: str = BOTS, hash_seed: str | None = None) -> None:
+        self.place = place
+        command = [sys.executable, "-m", "faults.zygote", place, warm]
         sees = os.environ if hash_seed is None else {**os.environ, "PYTHONHASHSEED": hash_seed}
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, env=sees, stdin=pipe, stdout=pipe, stderr=said)  # noqa: S603 -- our own
@@ -209,13 +229,13 @@ class _Running:
     def end(self) -> None:
         """End it and all that it started."""
         self._process.communicate()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class _Mother:
     """The zygote itself."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, warm: str) -> None:
+        self._cold: str | None = warm  # what is called before the first fork
         self._children: dict[int, socket.socket] = {}  # by pid: who ordered it
         self._rests: dict[socket.socket, bytes] = {}  # of each caller: the line it has begun
         self._door = socket.socket(socket.AF_UNIX)
@@ -273,6 +293,9 @@ class _Mother:
         _tell(self._children.pop(pid), {"pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
     def _fork(self, order: Order, caller: socket.socket) -> None:
+        if self._cold is not None:
+            _get_warm(self._cold)
+            self._cold = None
         at = time.time()
         pid = os.fork()
         if pid == 0:
@@ -338,14 +361,17 @@ def import_bots() -> None:
     import_module("babel.core").get_global("all_currencies")
 
 
-def main() -> None:
-    """Get warm, then serve."""
+def _get_warm(function: str) -> None:
     gc.disable()  # what is imported stays
-    _call(sys.argv[2])
+    _call(function)
     gc.collect()
     gc.freeze()  # the forks share these pages instead of copying them at their first collection
     gc.enable()
-    mother = _Mother(sys.argv[1])
+
+
+def main() -> None:
+    """Listen, then serve."""
+    mother = _Mother(sys.argv[1], sys.argv[2])
     os.write(1, b"listening\n")
     mother.serve()
 
