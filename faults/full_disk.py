@@ -6,6 +6,7 @@ What people see is asserted here; faults/test_full_disk.py starts it where a pro
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ import aiohttp
 
 from faults import checks
 from faults.rig import BotProcess, Deal, eventually
+from faults.zygote import FOLDER_VARIABLE
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
@@ -97,4 +99,5 @@ async def asks_again(deal: Deal) -> bool:
 
 
 if __name__ == "__main__":
+    os.environ.pop(FOLDER_VARIABLE, None)  # a zygote of somebody else does not see this disk
     asyncio.run(play(Path(sys.argv[1])))
