@@ -114,7 +114,7 @@ def prepare_writer(connection: sqlite3.Connection, opening: Opening, gate: Write
 
 
 def _open_witness(opening: Opening) -> sqlite3.Connection:
-    """Open a second connection. What it is asked while it works needs no schema, and to read that takes longer than all the rest."""
+    """Open a second connection. What it is asked needs no schema, and to read that would take longer than all the rest."""
     witness = sqlite3.connect(opening.path, isolation_level=None, check_same_thread=False)  # as the writer's connection: sqlite.py
     try:
         witness.execute("PRAGMA data_version").fetchall()  # a disk that cannot be read says so now

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -23,7 +27,6 @@ from tests.rig import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 REFUSED = words.nothing_recorded()
 
@@ -103,3 +106,17 @@ def test_a_rate_is_judged_beside_both_kinds_of_bolt(ours: dict[str, Any], busy: 
 def test_what_is_untrue_or_late_is_missed_on_a_busy_machine_too(wrong: dict[str, Any]) -> None:
     goals = judge({"flood": {OURS: cell(2.0, **wrong)}}, 0.2, busy=True)
     assert [goal["verdict"] for goal in goals].count("missed") == 1
+
+
+def test_the_bill_of_an_acknowledgement_adds_up_and_every_part_is_in_it() -> None:
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "bench/ack_cost.py", "40"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    bill = re.findall(r"^  (\S.*?)  +([0-9]+(?: +[0-9]+)*)$", done.stdout, re.MULTILINE)
+    *parts, (name, whole) = [(name, [int(cell) for cell in cells.split()]) for name, cells in bill]
+    assert (name, len(parts)) == ("all", 7)
+    assert all(cell > 0 for _, cells in parts for cell in cells), parts
+    sums = [sum(column) for column in zip(*(cells for _, cells in parts), strict=True)]
+    assert all(abs(found - said) <= len(parts) for found, said in zip(sums, whole, strict=True)), "but for rounding"
+    assert "Bolt, from memory" in done.stdout
