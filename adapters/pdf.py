@@ -28,7 +28,7 @@ from adapters.failures import AdapterError, Failure
 from adapters.quote_document import QuoteDocument, canonical_json, canonical_model, request_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from importlib.resources.abc import Traversable
 
 LANGUAGE = "en"  # of the template's own words
@@ -62,6 +62,22 @@ def render_key(document: QuoteDocument) -> str:
         "renderer": f"weasyprint {installed_version('weasyprint').partition('.')[0]}",
     }
     return hashlib.sha256(canonical_json(decided_by)).hexdigest()
+
+
+async def start_worker(memory_bytes: int, timeout_seconds: float, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+    """Start the child: requests go to its stdin, answers come from its stdout. `environment` is all it sees."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",  # the current directory is not a place to import from
+        "-m",
+        "adapters.pdf_worker",
+        str(memory_bytes),
+        str(timeout_seconds),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,  # errors come back as data; the libraries' chatter is not ours to print
+        env=environment,
+    )
 
 
 class PdfRenderer:
@@ -145,18 +161,7 @@ class PdfRenderer:
             return self._child
         await self._discard_child()
         self._rendered = 1
-        self._child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",  # the current directory is not a place to import from
-            "-m",
-            "adapters.pdf_worker",
-            str(self._memory_bytes),
-            str(self._timeout_seconds),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,  # errors come back as data; the libraries' chatter is not ours to print
-            env=self._environment(),
-        )
+        self._child = await start_worker(self._memory_bytes, self._timeout_seconds, self._environment())
         return self._child
 
     async def _discard_child(self) -> None:

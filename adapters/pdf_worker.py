@@ -96,9 +96,7 @@ class Renderer:
     """WeasyPrint and the templates, loaded once. Raises RefusedError from both methods."""
 
     def __init__(self) -> None:
-        import jinja2  # noqa: PLC0415 -- imported after the limits are set
-
-        weasyprint = _load_weasyprint()
+        weasyprint, jinja2 = load_libraries()
         folder = files("adapters") / "templates"
         self._weasyprint = weasyprint
         self._template_error = jinja2.TemplateError
@@ -238,6 +236,13 @@ def compress_once(_document: Any, pdf: Any) -> None:
         if isinstance(part, pydyf.Stream):
             pdf.objects[number] = compressed = Compressed()
             compressed.number, compressed.data = part.number, part.data
+
+
+def load_libraries() -> tuple[Any, Any]:
+    """Import WeasyPrint and Jinja, and return them. Raises RefusedError."""
+    import jinja2  # noqa: PLC0415 -- imported after the limits are set
+
+    return _load_weasyprint(), jinja2
 
 
 def _load_weasyprint() -> Any:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from faults import printers, programs
 from faults.dealing import dealt, spread
-from faults.programs import WARM
 from faults.rig import BotProcess, Deal, bot_process
 from faults.wakeups import asleep_in
 from faults.zygote import BOTS, leave_zygotes
@@ -24,7 +24,7 @@ _LONGER_FIRST: Final = ("test_io_errors", "test_drills", "test_power", "test_che
 def pytest_configure(config: pytest.Config) -> None:
     """Let all workers share what imports everything for them."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
-        leave_zygotes((BOTS, None), (WARM, None), (WARM, "0"))
+        leave_zygotes((BOTS, None), (printers.WARM, None), (programs.WARM, None), (programs.WARM, "0"))
 
 
 @pytest.hookimpl(trylast=True)

@@ -197,11 +197,19 @@ async def _caller(place: str) -> AsyncIterator[Zygote]:
         await caller.close()
 
 
+def was_left(warm: str, hash_seed: str | None = None) -> bool:
+    """Tell whether this process was left a zygote of this kind."""
+    return Path(_left(warm, hash_seed)).is_socket()
+
+
+def _left(warm: str, hash_seed: str | None) -> str:
+    return _place(os.environ.get(FOLDER_VARIABLE, os.devnull), warm, hash_seed)
+
+
 @functools.cache
 def _kept(warm: str, hash_seed: str | None) -> str:
-    left = _place(os.environ.get(FOLDER_VARIABLE, os.devnull), warm, hash_seed)
-    if Path(left).is_socket():
-        return left
+    if was_left(warm, hash_seed):
+        return _left(warm, hash_seed)
     folder = tempfile.mkdtemp(prefix="zygote-", dir=SHORT)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     running = _Running(None, _place(folder, warm, hash_seed), warm, hash_seed)
@@ -359,6 +367,8 @@ def import_bots() -> None:
     for module in WARM:
         import_module(module)
     import_module("babel.core").get_global("all_currencies")
+    printers = import_module("faults.printers")
+    import_module("adapters.pdf").start_worker = printers.start_worker  # type: ignore[attr-defined] # of the forks alone
 
 
 def _get_warm(function: str) -> None:

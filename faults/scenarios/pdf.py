@@ -27,10 +27,10 @@ TEMPLATE: Final = "adapters/templates/detailed.html"
 
 def renderer_of(bot: int) -> int | None:
     """Return the process id of the bot's renderer, None while there is none."""
-    return next((pid for pid, parent, arguments in _processes() if parent == bot and RENDERER in arguments), None)
+    return next((pid for pid, parent, arguments in processes() if parent == bot and RENDERER in arguments), None)
 
 
-def _processes() -> Iterator[tuple[int, int, str]]:
+def processes() -> Iterator[tuple[int, int, str]]:
     """Return every process: its id, its parent's, its command line. A small Linux has no `ps`, a Mac has no /proc."""
     if not PROCESSES.is_dir():
         listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)  # noqa: S607 -- POSIX
@@ -50,7 +50,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
 async def renderer_killed(stage: Stage) -> str:
     """FI-013."""
     deal = stage.deal
-    await stage.start()
+    await stage.start(QUOTEBOT_ZYGOTES="")  # as shipped: the renderer is its own child
     await deal.submitted_deal()
 
     async def killed() -> bool:
