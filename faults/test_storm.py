@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import select
 import signal
+import socket
 import sqlite3
 from contextlib import closing
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -64,6 +69,17 @@ async def test_everything_ends_with_the_zygote_stopped_processes_too(tmp_path: P
             os.kill(pid, 0)
     with pytest.raises(RuntimeError, match="the zygote has ended"):
         await mother.spawn(Order((), {}, str(tmp_path / "log")))
+
+
+async def test_the_zygote_outlives_a_caller_that_is_killed_before_it_has_read_its_answer(tmp_path: Path) -> None:
+    async with zygote(tmp_path / "zygote.txt") as mother:
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(mother.place)
+            caller.sendall(json.dumps(asdict(Order((), {}, str(tmp_path / "log"), "signal:pause"))).encode() + b"\n")
+            await asyncio.to_thread(select.select, [caller], [], [])  # the answer is there, and is not read
+        again = await mother.spawn(Order(("--version",), {}, str(tmp_path / "version.log")))
+        assert await again.wait() == 0
+    assert (tmp_path / "zygote.txt").read_text() == ""
 
 
 async def test_a_lost_a_doubled_and_an_unasked_quote_are_told(tmp_path: Path) -> None:

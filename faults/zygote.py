@@ -116,9 +116,10 @@ class Spawned:
 
 
 class Zygote:
-    """A caller's side of a running zygote: one connection, on the loop that made it."""
+    """A caller's side of a running zygote: one connection to its socket at `place`, on the loop that made it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, place: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.place = place
         self._reader = reader
         self._writer = writer
         self._alive: dict[int, Spawned] = {}
@@ -190,7 +191,7 @@ def leave_zygotes(*kinds: tuple[str, str | None]) -> None:
 
 @asynccontextmanager
 async def _caller(place: str) -> AsyncIterator[Zygote]:
-    caller = Zygote(*await asyncio.open_unix_connection(place, limit=_LINE_BYTES_MAX))
+    caller = Zygote(place, *await asyncio.open_unix_connection(place, limit=_LINE_BYTES_MAX))
     try:
         yield caller
     finally:
@@ -274,7 +275,10 @@ class _Mother:
         self._end_all(list(self._children))
 
     def _hear(self, caller: socket.socket) -> None:
-        read = caller.recv(1 << 16)
+        try:
+            read = caller.recv(1 << 16)
+        except ConnectionError:  # it was killed before it had read what it was told
+            read = b""
         if not read:
             self._end_all([pid for pid, orderer in self._children.items() if orderer is caller])
             del self._rests[caller]
