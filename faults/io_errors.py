@@ -17,16 +17,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import count
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from rich.console import Console
 from rich.progress import Progress
 
+from faults.lab.beside import beside, no_traceback_of_ctrl_c
 from faults.power import BALLAST, Digests, Reader, scratch, tell
 from faults.power_images import Disk, Recorder, write_image
 from faults.power_restart import wrongs
@@ -223,9 +223,9 @@ def trials(budget: str, seed: int = 1) -> list[Trial]:
     return [Trial(task, kind, mode, seed) for task in BUDGETS[budget] for kind in KINDS for mode in MODES]
 
 
-def run_trial(trial: Trial) -> Report:
+def run_trial(trial: Trial) -> tuple[Trial, Report]:
     """Try one way to fail, for every k."""
-    return trial.run()
+    return trial, trial.run()
 
 
 def _run_all(budget: str, seed: int, folder: Path | None) -> list[Report]:
@@ -237,9 +237,9 @@ def _run_all(budget: str, seed: int, folder: Path | None) -> list[Report]:
         before = [] if kept is None or not kept.is_dir() else read_all(kept)
         reports += before
         left += [] if before else [trial]
-    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn")) as pool, Progress() as progress:
-        bar = progress.add_task("I/O errors", total=len(left))
-        for trial, report in zip(left, pool.map(run_trial, left), strict=True):
+    with Progress(console=Console(stderr=True)) as progress:
+        bar = progress.add_task("I/O errors", total=len(reports) + len(left), completed=len(reports))
+        for trial, report in beside(run_trial, left, AT_ONCE):
             reports.append(report)
             if folder is not None:
                 keep_in(folder / trial.name, report)
@@ -276,4 +276,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with no_traceback_of_ctrl_c():
+        sys.exit(main())

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import shutil
 import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
+from rich.console import Console
 from rich.progress import Progress
 
+from faults.lab.beside import beside, no_traceback_of_ctrl_c
 from faults.model_machine import LedgerMachine, Tally, Template
 from faults.report import Report, keep, keep_in, merged, read_all
 
@@ -65,16 +69,17 @@ def run_block(number: int, template: Template, *, shrink: bool = True) -> Report
     )
 
 
-def run_blocks(seeds: Sequence[int], *, folder: Path | None = None) -> Report:
-    """Run a block for each seed, with a bar where somebody watches; each is kept in `folder`, and those kept there are left out."""
+def run_blocks(seeds: Sequence[int], *, folder: Path | None = None, at_once: int = 1) -> Report:
+    """Run a block for each seed, with a bar where somebody watches; each is kept in `folder`, and those kept there are left out.
+
+    Of several at once none seeks the shortest program, which takes minutes: the command in its violation does.
+    """
     kept = [] if folder is None or not folder.is_dir() else read_all(folder)
     done = {number for report in kept for number in report.seeds}
-    with empty_ledger() as template, Progress(disable=not sys.stderr.isatty()) as progress:
-        bar = progress.add_task("model", total=len(seeds), completed=len(done & set(seeds)))
-        for number in seeds:
-            if number in done:
-                continue
-            report = run_block(number, template, shrink=not any(each.violations for each in kept))  # minutes: one is enough
+    left = [number for number in seeds if number not in done]
+    with empty_ledger() as template, Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task("blocks of the model", total=len(seeds), completed=len(seeds) - len(left))
+        for report in beside(partial(run_block, template=template, shrink=at_once == 1), left, at_once):
             if folder is not None:
                 keep_in(folder, report)
             kept.append(report)
@@ -92,7 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there as well")
     asked = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # clocks are put back on purpose
-    report = run_blocks(range(asked.seed, asked.seed + (asked.blocks or BLOCKS[asked.budget])), folder=asked.resume)
+    blocks = range(asked.seed, asked.seed + (asked.blocks or BLOCKS[asked.budget]))
+    report = run_blocks(blocks, folder=asked.resume, at_once=(os.cpu_count() or 1) if asked.budget == "nightly" else 1)
     keep(report)
     if asked.json is not None:
         asked.json.write_text(report.to_text(), encoding="utf-8")
@@ -116,4 +122,5 @@ def _settings(*, shrink: bool) -> settings:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with no_traceback_of_ctrl_c():
+        sys.exit(main())

@@ -27,18 +27,18 @@ from faults.report import FOLDER_VARIABLE, Report, read_all
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Each takes --budget and --resume, and keeps its report, but for those in SHORT: they have no long form.
+# Each takes --budget and --resume, and keeps its report, but for those in SHORT: they have no long form. The longest comes last.
 SUITES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "windows": "faults.windows",
         "power": "faults.power",
         "io_errors": "faults.io_errors",
-        "simulate": "faults.simulate",
-        "model": "faults.model",
-        "storm": "faults.storm",
         "drills": "faults.drill",
         "reaching": "faults.reaching",
         "bugs": "faults.bugs",
+        "model": "faults.model",
+        "storm": "faults.storm",
+        "simulate": "faults.simulate",
     }
 )
 SHORT: Final = {"drills": ["all"], "reaching": [], "bugs": ["--budget", "nightly"]}

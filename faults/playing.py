@@ -54,11 +54,18 @@ class Left:
     steps: Sequence[Step]
     under_way: int
 
+    def twin(self, folder: Path) -> Left:
+        """Return the same once more, with its ledger in `folder`."""
+        return Left(self.cell.left(folder), copy.deepcopy(self.steps), self.under_way)
 
-def play(cell: Cell, story: Story, folder: Path, window: Window | None, *, apart: bool = False) -> dict[str, Any]:
+
+def play(
+    cell: Cell, story: Story, folder: Path, window: Window | None, *, apart: bool = False, looks: bool = False
+) -> dict[str, Any]:
     """Play the measured part once, in this process: returns what came of it and the passages when nothing went wrong.
 
-    The bot lives in this process too, unless `apart`, the story, or a second death wants processes that are really killed.
+    The bot lives in this process too, unless `apart`, the story, or a second death wants processes that are really killed. With
+    `looks`, "recovery" is what the recovery from the death passes and "states" what another death would leave there.
     """
     steps = list(story.measured())
     _begin(cell, steps, folder, in_place=not apart and not story.apart and (window is None or window.second is None))
@@ -67,16 +74,17 @@ def play(cell: Cell, story: Story, folder: Path, window: Window | None, *, apart
     else:
         cell.measure(window.index, window.deed)
     died = False
+    recovery: list[str] = []
     for step in steps:
         try:
             step.do(cell)
         except DiedError:
             died = cell.died_at is None or window is None or window.point in ("?", cell.died_at)
-            _recover(cell, step, window)
+            recovery += _recover(cell, step, None if window is None else window.second, looks=looks)
     measured = cell.unmeasured()
     if window is not None and not (died if window.deed == "kill" else _passed(window, measured)):
         raise AssertionError("this window was not passed: the run was not the golden run")
-    return _end(cell, story, steps, measured)
+    return {"recovery": recovery, **_end(cell, story, steps, measured)}
 
 
 def left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -> dict[Window, Left]:
@@ -109,16 +117,16 @@ def left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -
     return found
 
 
-def play_on(left: Left, story: Story) -> dict[str, Any]:
-    """Play what follows a death: returns what came of it, as `play` does."""
+def play_on(left: Left, story: Story, second: int | None = None, *, looks: bool = False) -> dict[str, Any]:
+    """Play what follows a death: returns what came of it, as `play` does. `second`: where in the recovery it is killed again."""
     cell, steps = left.cell, left.steps
-    _recover(cell, steps[left.under_way], None)
+    recovery = _recover(cell, steps[left.under_way], second, looks=looks)
     for step in steps[left.under_way + 1 :]:
         try:
             step.do(cell)
         except DiedError:
             _recover(cell, step, None)
-    return _end(cell, story, steps, [])
+    return {"recovery": recovery, **_end(cell, story, steps, [])}
 
 
 def _begin(cell: Cell, steps: Sequence[Step], folder: Path, *, in_place: bool) -> None:
@@ -144,29 +152,37 @@ def _begins_without(steps: Sequence[Step]) -> bool:
     return isinstance(steps[0], Starts | Operates)
 
 
-def _recover(cell: Cell, step: Step, window: Window | None) -> None:
-    """Start it again, killed once more on the way if the window says so, and go on with what was interrupted."""
+def _recover(cell: Cell, step: Step, second: int | None, *, looks: bool = False) -> list[str]:
+    """Start it again, killed once more at the `second` passage of that, and go on with what was interrupted.
+
+    Returns what it passed on the way, if it `looks`. What was interrupted comes first where no bot may start before it.
+    """
     cell.unmeasured()
-    if isinstance(step, Operates) and step.alone:
-        step.again(cell)
-        return
-    second = None if window is None else window.second
-    if second is not None:
+    comes_first = isinstance(step, Operates) and step.alone
+    if second is not None or looks:
         cell.measure(second)
     while True:
         try:
             if cell.life is None:
                 cell.in_place = second is None
-                cell.start()
-            cell.settle()
+                if not comes_first:
+                    cell.start()
+            if comes_first:
+                step.again(cell)
+            else:
+                cell.settle()
         except DiedError:
             cell.unmeasured()
             second = None
             continue
         break
-    cell.unmeasured()
-    cell.broken += broken_now(cell)  # before anything is delivered again, which would heal the loss of what was acknowledged
-    step.again(cell)
+    if second is not None:
+        raise AssertionError("the second death did not come: the recovery was over")
+    passed = cell.unmeasured()
+    if not comes_first:
+        cell.broken += broken_now(cell)  # before anything is delivered again, which would heal the loss of what was acknowledged
+        step.again(cell)
+    return passed
 
 
 def _deliver_all_again(cell: Cell, steps: Sequence[Step]) -> None:

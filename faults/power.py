@@ -26,17 +26,17 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from rich.console import Console
 from rich.progress import Progress
 
+from faults.lab.beside import beside, no_traceback_of_ctrl_c
 from faults.power_artefacts import cut_artefacts
 from faults.power_images import Disk, Recorder, write_image
 from faults.power_restart import wrongs
@@ -388,18 +388,17 @@ def _run_all(budget: Budget, seeds: Sequence[int], folder: Path | None, synchron
     """Run seed after seed, AT_ONCE beside each other, until there are states enough; what is in `folder` was run before."""
     reports = [] if folder is None or not folder.is_dir() else read_all(folder)
     done = {seed for report in reports for seed in report.seeds}
-    left = [seed for seed in seeds if seed not in done]
-    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn")) as pool, Progress() as progress:
+    left = [seed for seed in seeds if seed not in done] if _states(reports) < budget.states else []
+    one = partial(run_seed, budget=budget, synchronous=synchronous, keep_folder=keep_folder)
+    with Progress(console=Console(stderr=True)) as progress, closing(beside(one, left, AT_ONCE)) as finished:
         bar = progress.add_task("power cuts", total=budget.states, completed=_states(reports))
-        while left and _states(reports) < budget.states:
-            batch, left = left[:AT_ONCE], left[AT_ONCE:]
-            running = [pool.submit(run_seed, seed, budget, synchronous=synchronous, keep_folder=keep_folder) for seed in batch]
-            for future in running:
-                report = future.result()
-                reports.append(report)
-                if folder is not None:
-                    keep_in(folder, report)
-                progress.update(bar, completed=_states(reports))
+        for report in finished:
+            reports.append(report)
+            if folder is not None:
+                keep_in(folder, report)
+            progress.update(bar, completed=_states(reports))
+            if _states(reports) >= budget.states:
+                break
     return reports
 
 
@@ -450,4 +449,5 @@ def tell(report: Report) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with no_traceback_of_ctrl_c():
+        sys.exit(main())

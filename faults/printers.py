@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import adapters.pdf
 import adapters.pdf_worker
-from faults.zygote import SHORT, Order, Spawned, shared_zygote, was_left
+from faults.zygote import FOLDER_VARIABLE, Order, Spawned, shared_zygote, was_left
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,8 @@ async def start_worker(memory_bytes: int, timeout_seconds: float, environment: M
     if not was_left(WARM):
         return await _as_production(memory_bytes, timeout_seconds, environment)
     async with AsyncExitStack() as stack:
-        with TemporaryDirectory(prefix="printer-", dir=SHORT) as folder, socket.socket(socket.AF_UNIX) as door:
+        beside_it = os.environ[FOLDER_VARIABLE]  # removed with the zygotes: a bot that is killed right here removes nothing
+        with TemporaryDirectory(prefix="printer-", dir=beside_it) as folder, socket.socket(socket.AF_UNIX) as door:
             place = str(Path(folder, "printer"))
             door.bind(place)
             door.listen()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 
 from faults import storm_facts
+from faults.lab.beside import no_traceback_of_ctrl_c
 from faults.report import Report
 from faults.rig import BotProcess, Deal, eventually
 from faults.storm_people import History, People, home
@@ -292,4 +293,5 @@ def _tail(log: Path) -> str:
 if __name__ == "__main__":
     from faults.storms import main  # it runs many of these
 
-    sys.exit(main(sys.argv[1:]))
+    with no_traceback_of_ctrl_c():
+        sys.exit(main(sys.argv[1:]))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ import pytest
 
 from adapters.policies import POLICIES
 from faults.lab.setting import ram
-from faults.playing import left_at, play, play_on, prepared
+from faults.playing import Left, left_at, play, play_on, prepared
 from faults.programs import run
 from faults.stories import STORIES
 from faults.windows import windows_of
@@ -91,6 +92,44 @@ def test_a_death_that_was_kept_on_the_way_ends_as_one_that_was_gone_to() -> None
             gone_to = play(twin(), story, folder / f"gone-{window.index}", window)
             gone_on = play_on(left, story)
             assert {name: gone_on[name] for name in SAME} == {name: gone_to[name] for name in SAME}, window
+
+
+def test_a_death_during_the_recovery_from_a_death_that_was_kept_ends_as_one_that_was_gone_to() -> None:
+    story = next(story for story in STORIES if story.name == "submit")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram())))
+        cell = stack.enter_context(prepared(story, folder))
+
+        def twin() -> Cell:
+            made = cell.twin()
+            stack.callback(made.end)
+            return made
+
+        def again() -> Left:
+            made = kept.twin(Path(tempfile.mkdtemp(dir=folder)) / "twin")
+            stack.callback(made.cell.end)
+            return made
+
+        stack.callback(cell.end)
+        golden = play(twin(), story, folder / "golden", None)
+        owing = golden["passages"].index("ack:sent") + 1  # from here on nobody waits for the bot, and what it owes is to do
+        deaths = [window for window in windows_of(golden["passages"], golden["states"], every=False) if window.index >= owing]
+        at = left_at(twin(), story, folder / "kept", deaths)
+        for each in at.values():
+            stack.callback(each.cell.end)
+        first, kept = next(iter(at.items()))
+        looked = play_on(again(), story, looks=True)
+        passed = looked["recovery"]
+        assert looked["end"] == golden["end"]
+        assert passed == play(twin(), story, folder / "looked", first, looks=True)["recovery"]
+        assert "out:slack:chat.update:sent" in passed  # to its end, not the start alone
+        seconds = windows_of(passed, looked["states"], every=False)
+        for second in (seconds[0].index, seconds[-1].index):
+            gone_to = play(twin(), story, folder / f"gone-{second}", replace(first, second=second))
+            gone_on = play_on(again(), story, second)
+            assert {name: gone_on[name] for name in SAME} == {name: gone_to[name] for name in SAME}, passed[second]
+        with pytest.raises(AssertionError, match="the second death did not come"):
+            play_on(again(), story, len(passed))
 
 
 MEMBERS: Final = {

@@ -20,6 +20,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -38,15 +39,16 @@ from faults.report import Report, keep
 from faults.stories import STORIES, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from faults.lab.cell import Cell
 
 RECOVERIES_PER_STORY: Final = 2  # deaths during a recovery, drawn per change
-RECOVERY_PASSAGES: Final = 60  # a start and the first things after it
+RECOVERY_PASSAGES: Final = 60  # that these are drawn from: a start and the first things after it. Nightly: of the whole recovery
 TOGETHER: Final = 32  # windows that are played in one fork, each from a twin of the cell
 
 Came = dict[str, Any] | str  # how a window ended, or the traceback of what broke
+Ends = list[tuple[Window, Came]]
 
 
 @dataclass(slots=True)
@@ -103,52 +105,84 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
             leave_points(asked.points, story.name, golden)
         windows = windows_of(passages, golden["states"], every=asked.every) if asked.only is None else [asked.only]
         tried.passages = Counter(_family(point) for point in passages)
+        pairs: list[Window] = []  # the first deaths of those that are to be followed by each death in their recovery
         if asked.only is None and story.before != story.measured:
-            distinct = windows_of(passages, golden["states"], every=False)
-            windows += _twice(distinct, asked.recoveries, random.Random(asked.seed))  # noqa: S311 -- a sample
-        for begin in range(0, len(windows), TOGETHER):
-            _note(
-                tried,
-                golden,
-                windows[begin : begin + TOGETHER],
-                _came(cell, story, folder, windows[begin : begin + TOGETHER], apart=asked.every),
-            )
+            deaths = [window for window in windows_of(passages, golden["states"], every=False) if window.deed == "kill"]
+            if asked.recoveries is None:
+                pairs = deaths
+            else:
+                windows += _twice(deaths, asked.recoveries, random.Random(asked.seed))  # noqa: S311 -- a sample
+        for together in _batches(windows):
+            _note(tried, golden, _came(together, partial(_came_of_all, cell, story, folder, together, apart=asked.every)))
+        for together in _batches(pairs):
+            _note(tried, golden, _came(together, partial(_came_of_pairs, cell, story, folder, together)))
     return tried
 
 
-def _twice(windows: Sequence[Window], recoveries: int | None, chance: random.Random) -> list[Window]:
-    """Return deaths during the recovery from a death: so many, drawn, or with None every pair."""
-    deaths = [window for window in windows if window.deed == "kill"]
-    if recoveries is None:
-        return [replace(window, second=second) for window in deaths for second in range(RECOVERY_PASSAGES)]
+def _twice(deaths: Sequence[Window], recoveries: int, chance: random.Random) -> list[Window]:
+    """Draw so many deaths and for each another one during the recovery from it."""
     drawn = chance.sample(deaths, min(recoveries, len(deaths)))
     return [replace(window, second=chance.randrange(RECOVERY_PASSAGES)) for window in drawn]
 
 
-def _came(cell: Cell, story: Story, folder: Path, windows: Sequence[Window], *, apart: bool) -> list[Came]:
-    """Play each window from the same beginning, one after the other in one fork: a fork costs more than a twin."""
+def _batches(windows: Sequence[Window]) -> Iterator[Sequence[Window]]:
+    for begin in range(0, len(windows), TOGETHER):
+        yield windows[begin : begin + TOGETHER]
+
+
+def _came(windows: Sequence[Window], played: Callable[[], Ends]) -> Ends:
+    """Play windows from the same beginning, one after the other in one fork: a fork costs more than a twin."""
     try:
-        played: list[Came] = in_a_fork(lambda: _came_of_all(cell, story, folder, windows, apart=apart))
+        ends: Ends = in_a_fork(played)
     except BrokenError as error:
-        return [str(error).strip()] * len(windows)
-    return played
+        return [(window, str(error).strip()) for window in windows]
+    return ends
 
 
-def _came_of_all(cell: Cell, story: Story, folder: Path, windows: Sequence[Window], *, apart: bool) -> list[Came]:
-    left: dict[Window, Left] = {}
+def _came_of_all(cell: Cell, story: Story, folder: Path, windows: Sequence[Window], *, apart: bool) -> Ends:
+    """Play each of these windows."""
+    with _left_at(cell, story, folder / "left", windows if len(windows) > 1 and not apart else ()) as left:
+        return [(window, _came_of(cell, left.get(window), story, folder / "played", window, apart=apart)) for window in windows]
+
+
+def _came_of_pairs(cell: Cell, story: Story, folder: Path, deaths: Sequence[Window]) -> Ends:
+    """Play each death that leaves something of its own during the recovery from each of these deaths."""
+    ends: Ends = []
+    with _left_at(cell, story, folder / "left", deaths) as left:
+
+        def came(window: Window, first: Window, *, looks: bool = False) -> Came:
+            there = left[first].twin(folder / "twin") if first in left else None
+            return _came_of(cell, there, story, folder / "played", window, looks=looks)
+
+        for first in deaths:
+            looked = came(first, first, looks=True)
+            if isinstance(looked, str):
+                ends.append((first, looked))
+                continue
+            seconds = windows_of(looked["recovery"], looked["states"], every=False)
+            pairs = [replace(first, second=second.index) for second in seconds if second.deed == "kill"]
+            ends += [(pair, came(pair, first)) for pair in pairs]
+    return ends
+
+
+@contextmanager
+def _left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -> Iterator[dict[Window, Left]]:
+    """Give what a death at each of these windows leaves, of those that need not be gone to."""
     try:
-        if len(windows) > 1 and not apart and not story.apart:
-            left = left_at(cell.twin(), story, folder / "left", windows)
-        return [_came_of(cell, left.get(window), story, folder / "played", window, apart=apart) for window in windows]
+        yield left_at(cell.twin(), story, folder, windows) if windows and not story.apart else {}
     finally:
-        shutil.rmtree(folder / "left", ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _came_of(cell: Cell, left: Left | None, story: Story, folder: Path, window: Window, *, apart: bool) -> Came:
+def _came_of(
+    cell: Cell, left: Left | None, story: Story, folder: Path, window: Window, *, apart: bool = False, looks: bool = False
+) -> Came:
     """Play one window: from the death on where that is there, else from the beginning."""
     played = cell.twin() if left is None else left.cell
     try:
-        return play(played, story, folder, window, apart=apart) if left is None else play_on(left, story)
+        if left is None:
+            return play(played, story, folder, window, apart=apart, looks=looks)
+        return play_on(left, story, window.second, looks=looks)
     except Exception:  # noqa: BLE001 -- a violation like any other
         return traceback.format_exc().strip()
     finally:
@@ -156,8 +190,8 @@ def _came_of(cell: Cell, left: Left | None, story: Story, folder: Path, window: 
         shutil.rmtree(folder if left is None else played.settings.data_dir, ignore_errors=True)
 
 
-def _note(tried: Tried, golden: dict[str, Any], windows: Sequence[Window], came: Sequence[Came]) -> None:
-    for window, end in zip(windows, came, strict=True):
+def _note(tried: Tried, golden: dict[str, Any], ends: Ends) -> None:
+    for window, end in ends:
         tried.windows += window.second is None
         tried.recoveries += window.second is not None
         if isinstance(end, str):

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from faults.lab.processes import end_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
 INTERRUPTED: Final = 130
 Asked = TypeVar("Asked")
 Done = TypeVar("Done")
 
 
-def beside(work: Callable[[Asked], Done], asked: Sequence[Asked], at_once: int) -> Iterator[Done]:
+def beside(work: Callable[[Asked], Done], asked: Sequence[Asked], at_once: int) -> Generator[Done]:
     """Yield what came of each, as they end; with one at once, in this process and in order."""
     if at_once == 1:
         yield from map(work, asked)
