@@ -168,4 +168,5 @@ def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, sui
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's Ctrl-C
     sys.exit(main())

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from faults.lab.cell import Cell
 from faults.lab.loop import LabClock
-from faults.lab.outcome import broken_now, outcome_of
+from faults.lab.outcome import broken_now, difference, is_somebody_untold, outcome_of
 from faults.lab.processes import DiedError
 from faults.lab.setting import lab_settings
-from faults.lab.steps import Gesture, Operates, Starts
+from faults.lab.steps import Gesture, NothingThereError, Operates, Starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,18 +73,20 @@ def play(
         cell.measure()
     else:
         cell.measure(window.index, window.deed)
-    died = False
+    died = cut_short = False
     recovery: list[str] = []
     for step in steps:
         try:
-            step.do(cell)
+            cut_short = not _done(cell, step)
         except DiedError:
             died = cell.died_at is None or window is None or window.point in ("?", cell.died_at)
             recovery += _recover(cell, step, None if window is None else window.second, looks=looks)
+        if cut_short:
+            break
     measured = cell.unmeasured()
     if window is not None and not (died if window.deed == "kill" else _passed(window, measured)):
         raise AssertionError("this window was not passed: the run was not the golden run")
-    return {"recovery": recovery, **_end(cell, story, steps, measured)}
+    return {"recovery": recovery, "cut_short": cut_short, **_end(cell, story, steps, measured)}
 
 
 def left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -> dict[Window, Left]:
@@ -121,12 +123,24 @@ def play_on(left: Left, story: Story, second: int | None = None, *, looks: bool 
     """Play what follows a death: returns what came of it, as `play` does. `second`: where in the recovery it is killed again."""
     cell, steps = left.cell, left.steps
     recovery = _recover(cell, steps[left.under_way], second, looks=looks)
+    cut_short = False
     for step in steps[left.under_way + 1 :]:
         try:
-            step.do(cell)
+            cut_short = not _done(cell, step)
         except DiedError:
             _recover(cell, step, None)
-    return {"recovery": recovery, **_end(cell, story, steps, [])}
+        if cut_short:
+            break
+    return {"recovery": recovery, "cut_short": cut_short, **_end(cell, story, steps, [])}
+
+
+def wrongs(golden: dict[str, Any], came: dict[str, Any]) -> list[str]:
+    """Say what is wrong with how a play ended: what may never be, and what differs from the golden run.
+
+    Whoever needed an answer that was let go of after two deaths does not go on: then there is nothing to compare.
+    """
+    differs = [] if came["cut_short"] else difference(golden["end"], came["end"], came["untold"])
+    return [*came["violations"], *differs]
 
 
 def _begin(cell: Cell, steps: Sequence[Step], folder: Path, *, in_place: bool) -> None:
@@ -141,6 +155,17 @@ def _begin(cell: Cell, steps: Sequence[Step], folder: Path, *, in_place: bool) -
 def _end(cell: Cell, story: Story, steps: Sequence[Step], measured: list[str]) -> dict[str, Any]:
     _deliver_all_again(cell, steps)
     return {"passages": measured, "states": cell.states, **outcome_of(cell, at_rest=story.at_rest)}
+
+
+def _done(cell: Cell, step: Step) -> bool:
+    """Do a step; false when nobody can, because an answer to them was let go of after two deaths. Raises DiedError."""
+    try:
+        step.do(cell)
+    except NothingThereError:
+        if not is_somebody_untold(cell):
+            raise
+        return False
+    return True
 
 
 def _passed(window: Window, passages: Sequence[str]) -> bool:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from adapters.policies import POLICIES
+from faults.lab.outcome import difference
 from faults.lab.setting import ram
-from faults.playing import Left, left_at, play, play_on, prepared
+from faults.playing import Left, Window, left_at, play, play_on, prepared, wrongs
 from faults.programs import run
 from faults.stories import STORIES
 from faults.windows import windows_of
@@ -130,6 +131,28 @@ def test_a_death_during_the_recovery_from_a_death_that_was_kept_ends_as_one_that
             assert {name: gone_on[name] for name in SAME} == {name: gone_to[name] for name in SAME}, passed[second]
         with pytest.raises(AssertionError, match="the second death did not come"):
             play_on(again(), story, len(passed))
+
+
+def test_an_answer_to_one_person_that_was_cut_off_twice_may_be_missing_and_nothing_else() -> None:
+    story = next(story for story in STORIES if story.name == "refused command")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram())))
+        cell = stack.enter_context(prepared(story, folder))
+
+        def twin() -> Cell:
+            made = cell.twin()
+            stack.callback(made.end)
+            return made
+
+        stack.callback(cell.end)
+        golden = play(twin(), story, folder / "golden", None)
+        first = Window(golden["passages"].index("out:slack:response_url:before"), "out:slack:response_url:before")
+        recovery = play(twin(), story, folder / "looked", first, looks=True)["recovery"]
+        again = recovery.index("out:slack:response_url:before")
+        came = play(twin(), story, folder / "twice", replace(first, second=again))
+        assert [user for user, _ in came["untold"]] == ["U0REP"]
+        assert wrongs(golden, came) == []
+        assert [sentence[:26] for sentence in difference(golden["end"], came["end"])] == ['golden: whispers lacks ["U']
 
 
 MEMBERS: Final = {

@@ -39,6 +39,11 @@ _SAME: Final = {
     "tombstones": "SELECT operation_key, outcome FROM tombstones ORDER BY operation_key",
     "gates": "SELECT name, state, cause FROM gates WHERE state = 'held' AND until_at IS NULL ORDER BY name",
 }
+# An answer to one person cannot be read back. It is repeated once when its process died, and let go when that died as well.
+_CUT_OFF_TWICE: Final = """
+    SELECT payload FROM effects AS e
+    WHERE class = 'slack.reply' AND state = 'superseded'
+      AND 2 = (SELECT count(*) FROM attempts AS a WHERE a.effect_id = e.id AND a.kind = 'send' AND a.outcome = 'died')"""
 
 
 def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
@@ -54,6 +59,7 @@ def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
     rows = {name: [_timeless(dict(row), scrub) for row in ledger.execute(sql)] for name, sql in _SAME.items()}
     return {
         "end": {**rows, **_visible(outside, {told.text for told in cell.history}, scrub)},
+        "untold": _untold(ledger, scrub),
         "violations": [*cell.broken, *broken],
         "reached": sorted(marks),
         "kinds": kinds,
@@ -76,11 +82,25 @@ def _outside(cell: Cell) -> Outside:
     return Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
 
 
-def difference(golden: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Say in sentences what differs; empty when nothing does."""
+def is_somebody_untold(cell: Cell) -> bool:
+    """Tell whether an answer to one person was let go of because the process died twice while it sent it."""
+    ledger = looking_at(cell.settings.ledger_path)
+    return bool(_untold(ledger, _scrubber(ledger)))
+
+
+def _untold(ledger: sqlite3.Connection, scrub: Scrub) -> list[list[str]]:
+    """Return who was to be told what, of the answers that were let go of."""
+    owed = [json.loads(payload) for (payload,) in ledger.execute(_CUT_OFF_TWICE)]
+    return [[reply["user"], scrub(reply["text"])] for reply in owed]
+
+
+def difference(golden: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence[Any]], untold: Sequence[Any] = ()) -> list[str]:
+    """Say in sentences what differs; empty when nothing does. Whispers that are `untold` may be missing."""
     found = []
     for name, wanted in golden.items():
         expected, got = Counter(map(_text, wanted)), Counter(map(_text, other[name]))
+        if name == "whispers":
+            expected -= Counter(map(_text, untold)) - got
         found += [f"golden: {name} lacks {text[:600]}" for text in (expected - got)]
         found += [f"golden: {name} has besides {text[:600]}" for text in (got - expected)]
     return found

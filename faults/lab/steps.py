@@ -33,6 +33,10 @@ class Step(Protocol):
         ...
 
 
+class NothingThereError(Exception):
+    """Somebody cannot do what comes next: the message for it is not there."""
+
+
 @dataclass(slots=True)
 class Gesture(ABC):
     """Somebody does something in Slack. After a death Slack delivers it again, and once more at the end of the story."""
@@ -396,6 +400,8 @@ def newest(world: World, whispered_to: str | None = None, channel: str = CHANNEL
         and message["ephemeral_for"] == whispered_to
         and (whispered_to is not None or not message["thread_ts"])
     ]
+    if not found:
+        raise NothingThereError("there is no such message to click on")
     return found[-1]
 
 
