@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from rich.console import Console
-from rich.progress import Progress
 
 from faults.lab.beside import beside, no_traceback_of_ctrl_c
 from faults.power import BALLAST, Digests, Reader, scratch, tell
 from faults.power_images import Disk, Recorder, write_image
 from faults.power_restart import wrongs
 from faults.power_workload import FILE_NAME, MORNING_MS, Diary, TickingClock, audit_of, live, run_to_end
+from faults.progress import bar
 from faults.report import Report, keep, keep_in, merged, read_all
 from faults.sqlite_vfs import BUSY, FULL, IOERR_FSYNC, IOERR_READ, IOERR_WRITE, OK, Call, Unobservable, WatchedFolder
 from ledger.ballast import BALLAST_BYTES
@@ -237,13 +236,13 @@ def _run_all(budget: str, seed: int, folder: Path | None) -> list[Report]:
         before = [] if kept is None or not kept.is_dir() else read_all(kept)
         reports += before
         left += [] if before else [trial]
-    with Progress(console=Console(stderr=True)) as progress:
-        bar = progress.add_task("I/O errors", total=len(reports) + len(left), completed=len(reports))
+    with bar() as progress:
+        task = progress.add_task("I/O errors", total=len(reports) + len(left), completed=len(reports))
         for trial, report in beside(run_trial, left, AT_ONCE):
             reports.append(report)
             if folder is not None:
                 keep_in(folder / trial.name, report)
-            progress.update(bar, advance=1)
+            progress.update(task, advance=1)
     return reports
 
 

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
-from rich.console import Console
-from rich.progress import Progress
 
 from faults.lab.beside import beside, no_traceback_of_ctrl_c
 from faults.model_machine import LedgerMachine, Tally, Template
+from faults.progress import bar
 from faults.report import Report, keep, keep_in, merged, read_all
 
 if TYPE_CHECKING:
@@ -77,13 +76,13 @@ def run_blocks(seeds: Sequence[int], *, folder: Path | None = None, at_once: int
     kept = [] if folder is None or not folder.is_dir() else read_all(folder)
     done = {number for report in kept for number in report.seeds}
     left = [number for number in seeds if number not in done]
-    with empty_ledger() as template, Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
-        bar = progress.add_task("blocks of the model", total=len(seeds), completed=len(seeds) - len(left))
+    with empty_ledger() as template, bar(hidden=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("blocks of the model", total=len(seeds), completed=len(seeds) - len(left))
         for report in beside(partial(run_block, template=template, shrink=at_once == 1), left, at_once):
             if folder is not None:
                 keep_in(folder, report)
             kept.append(report)
-            progress.update(bar, advance=1)
+            progress.update(task, advance=1)
     return merged(kept)
 
 

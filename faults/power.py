@@ -33,14 +33,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from rich.console import Console
-from rich.progress import Progress
 
 from faults.lab.beside import beside, no_traceback_of_ctrl_c
 from faults.power_artefacts import cut_artefacts
 from faults.power_images import Disk, Recorder, write_image
 from faults.power_restart import wrongs
 from faults.power_workload import FILE_NAME, Diary, TickingClock, audit_of, live, run_to_end
+from faults.progress import bar
 from faults.report import Report, keep, keep_in, merged, read_all
 from faults.sqlite_vfs import Unobservable, WatchedFolder
 from ledger.database import DatabaseError
@@ -390,13 +389,13 @@ def _run_all(budget: Budget, seeds: Sequence[int], folder: Path | None, synchron
     done = {seed for report in reports for seed in report.seeds}
     left = [seed for seed in seeds if seed not in done] if _states(reports) < budget.states else []
     one = partial(run_seed, budget=budget, synchronous=synchronous, keep_folder=keep_folder)
-    with Progress(console=Console(stderr=True)) as progress, closing(beside(one, left, AT_ONCE)) as finished:
-        bar = progress.add_task("power cuts", total=budget.states, completed=_states(reports))
+    with bar() as progress, closing(beside(one, left, AT_ONCE)) as finished:
+        task = progress.add_task("power cuts", total=budget.states, completed=_states(reports))
         for report in finished:
             reports.append(report)
             if folder is not None:
                 keep_in(folder, report)
-            progress.update(bar, completed=_states(reports))
+            progress.update(task, completed=_states(reports))
             if _states(reports) >= budget.states:
                 break
     return reports

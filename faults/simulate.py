@@ -22,9 +22,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-from rich.progress import Progress
-
 from faults.checking.evidence import Outside
 from faults.checks import house_of, violations
 from faults.lab.beside import beside, no_traceback_of_ctrl_c
@@ -33,6 +30,7 @@ from faults.lab.days import Office
 from faults.lab.glass import read_only
 from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.setting import lab_settings, ram, silence
+from faults.progress import bar
 from faults.report import Report, keep
 from faults.sometimes import reached
 from quotebot.sandbox.slack.directory import APPROVERS
@@ -151,10 +149,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     todo = [each for each in asked if options.resume is None or not kept(options.resume, each[0]).exists()]
     at_once = (os.cpu_count() or 1) if options.budget == "nightly" else 1
     wrong = 0
-    with Progress(console=Console(stderr=True), disable=options.budget is None) as progress:
-        bar = progress.add_task("simulated days", total=days, completed=days - sum(each[1] for each in todo))
+    with bar(hidden=options.budget is None) as progress:
+        task = progress.add_task("simulated days", total=days, completed=days - sum(each[1] for each in todo))
         for lived, seconds in beside(_live_timed, todo, at_once):
-            progress.update(bar, advance=lived.days)
+            progress.update(task, advance=lived.days)
             report = told(lived, seconds, story=options.story)
             keep(report)
             if options.resume is not None:

@@ -16,10 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from faults.lab.setting import ram
+from faults.progress import bar
 from faults.report import FOLDER_VARIABLE, Report, keep, keep_in, merged, read_all
 from faults.storm import KILLS, STOPS, run_storm
 from faults.zygote import BOTS, leave_zygotes, was_left
@@ -85,9 +83,8 @@ def run_budget(seeds: Sequence[int], resume: Path | None) -> Report:
     """Run the storms, with a progress bar on stderr, and return all as one report; what is in the folder was run before."""
     reports = [] if resume is None else read_all(resume)
     done = {seed for report in reports for seed in report.seeds}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("storms", total=len(seeds), completed=len(done))
+    with bar() as progress:
+        task = progress.add_task("storms", total=len(seeds), completed=len(done))
 
         def finished(report: Report) -> None:
             reports.append(report)
@@ -95,7 +92,7 @@ def run_budget(seeds: Sequence[int], resume: Path | None) -> Report:
                 keep_in(resume, report)
             for line in report.violations:
                 progress.console.print(line, markup=False, soft_wrap=True)
-            progress.advance(bar)
+            progress.advance(task)
 
         asyncio.run(many_storms([seed for seed in seeds if seed not in done], finished))
     return merged(reports)

@@ -26,14 +26,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
-from rich.progress import Progress
-
 from faults.lab.beside import beside, no_traceback_of_ctrl_c
 from faults.lab.processes import BrokenError, in_a_fork
 from faults.lab.setting import ram, silence
 from faults.lab.warmth import warm_up
 from faults.playing import Left, Window, left_at, play, play_on, prepared, wrongs
+from faults.progress import bar
 from faults.report import Report, keep
 from faults.stories import STORIES, Story
 
@@ -311,12 +309,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = Asked(only, recoveries, options.every or nightly, options.apart or nightly, options.seed, options.left)
     todo = [story for story in stories if options.resume is None or not kept(options.resume, story.name).exists()]
     wrong = 0
-    with Progress(console=Console(stderr=True), disable=not nightly) as progress:
-        bar = progress.add_task("stories", total=len(stories), completed=len(stories) - len(todo))
+    with bar(hidden=not nightly) as progress:
+        task = progress.add_task("stories", total=len(stories), completed=len(stories) - len(todo))
         for tried, seconds in beside(
             partial(_tried, asked), [story.name for story in todo], (os.cpu_count() or 1) if nightly else 1
         ):
-            progress.update(bar, advance=1)
+            progress.update(task, advance=1)
             report = told(tried, seconds, options.seed)
             keep(report)
             if options.resume is not None:
