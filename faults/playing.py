@@ -137,9 +137,10 @@ def play_on(left: Left, story: Story, second: int | None = None, *, looks: bool 
 def wrongs(golden: dict[str, Any], came: dict[str, Any]) -> list[str]:
     """Say what is wrong with how a play ended: what may never be, and what differs from the golden run.
 
-    Whoever needed an answer that was let go of after two deaths does not go on: then there is nothing to compare.
+    Whoever needed an answer that was let go of after two deaths does not go on, and what died three times (a pair of deaths in a
+    story that begins with one) waits for an operator: then there is nothing to compare.
     """
-    differs = [] if came["cut_short"] else difference(golden["end"], came["end"], came["untold"])
+    differs = [] if came["cut_short"] or came["poisoned"] else difference(golden["end"], came["end"], came["untold"])
     return [*came["violations"], *differs]
 
 

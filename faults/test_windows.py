@@ -8,10 +8,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -26,7 +26,10 @@ from quotebot import effects
 from quotebot.commands import REGISTRY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from faults.lab.cell import Cell
+    from faults.stories import Story
 
 ROOT: Final = Path(__file__).parents[1]
 SAME: Final = ("end", "violations", "reached", "kinds", "classes")  # of two plays of one window
@@ -72,87 +75,100 @@ def test_a_sigkill_leaves_what_was_expected_of_it_and_ends_as_a_death_in_the_lab
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
 
-def test_a_death_that_was_kept_on_the_way_ends_as_one_that_was_gone_to() -> None:
-    story = next(story for story in STORIES if story.name == "finalize")
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The beginning of a story: as many cells that stand there as wanted, and a folder; all of them end with the stack."""
+
+    story: Story
+    folder: Path
+    cell: Cell
+    stack: ExitStack
+
+    def twin(self) -> Cell:
+        made = self.cell.twin()
+        self.stack.callback(made.end)
+        return made
+
+    def play(self, window: Window | None, *, looks: bool = False) -> dict[str, Any]:
+        return play(self.twin(), self.story, Path(tempfile.mkdtemp(dir=self.folder)) / "played", window, looks=looks)
+
+    def left_at(self, deaths: Sequence[Window]) -> dict[Window, Left]:
+        left = left_at(self.twin(), self.story, self.folder / "left", deaths)
+        for each in left.values():
+            self.stack.callback(each.cell.end)
+        return left
+
+    def again(self, left: Left) -> Left:
+        made = left.twin(Path(tempfile.mkdtemp(dir=self.folder)) / "twin")
+        self.stack.callback(made.cell.end)
+        return made
+
+
+@contextmanager
+def beginning_of(name: str) -> Iterator[Beginning]:
+    story = next(story for story in STORIES if story.name == name)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram())))
         cell = stack.enter_context(prepared(story, folder))
-
-        def twin() -> Cell:
-            made = cell.twin()
-            stack.callback(made.end)
-            return made
-
         stack.callback(cell.end)
-        golden = play(twin(), story, folder / "golden", None)
-        deaths = [window for window in windows_of(golden["passages"], golden["states"], every=False) if window.deed == "kill"]
-        kept = left_at(twin(), story, folder / "kept", deaths)
+        yield Beginning(story, folder, cell, stack)
+
+
+def deaths_of(golden: dict[str, Any]) -> list[Window]:
+    return [window for window in windows_of(golden["passages"], golden["states"], every=False) if window.deed == "kill"]
+
+
+def test_a_death_that_was_kept_on_the_way_ends_as_one_that_was_gone_to() -> None:
+    with beginning_of("finalize") as begun:
+        kept = begun.left_at(deaths_of(begun.play(None)))
         assert len(kept) >= 3
         for window, left in kept.items():
-            stack.callback(left.cell.end)
-            gone_to = play(twin(), story, folder / f"gone-{window.index}", window)
-            gone_on = play_on(left, story)
+            gone_to = begun.play(window)
+            gone_on = play_on(left, begun.story)
             assert {name: gone_on[name] for name in SAME} == {name: gone_to[name] for name in SAME}, window
 
 
 def test_a_death_during_the_recovery_from_a_death_that_was_kept_ends_as_one_that_was_gone_to() -> None:
-    story = next(story for story in STORIES if story.name == "submit")
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram())))
-        cell = stack.enter_context(prepared(story, folder))
-
-        def twin() -> Cell:
-            made = cell.twin()
-            stack.callback(made.end)
-            return made
-
-        def again() -> Left:
-            made = kept.twin(Path(tempfile.mkdtemp(dir=folder)) / "twin")
-            stack.callback(made.cell.end)
-            return made
-
-        stack.callback(cell.end)
-        golden = play(twin(), story, folder / "golden", None)
+    with beginning_of("submit") as begun:
+        golden = begun.play(None)
         owing = golden["passages"].index("ack:sent") + 1  # from here on nobody waits for the bot, and what it owes is to do
-        deaths = [window for window in windows_of(golden["passages"], golden["states"], every=False) if window.index >= owing]
-        at = left_at(twin(), story, folder / "kept", deaths)
-        for each in at.values():
-            stack.callback(each.cell.end)
-        first, kept = next(iter(at.items()))
-        looked = play_on(again(), story, looks=True)
+        first, kept = next(iter(begun.left_at([death for death in deaths_of(golden) if death.index >= owing]).items()))
+        looked = play_on(begun.again(kept), begun.story, looks=True)
         passed = looked["recovery"]
         assert looked["end"] == golden["end"]
-        assert passed == play(twin(), story, folder / "looked", first, looks=True)["recovery"]
+        assert passed == begun.play(first, looks=True)["recovery"]
         assert "out:slack:chat.update:sent" in passed  # to its end, not the start alone
         seconds = windows_of(passed, looked["states"], every=False)
         for second in (seconds[0].index, seconds[-1].index):
-            gone_to = play(twin(), story, folder / f"gone-{second}", replace(first, second=second))
-            gone_on = play_on(again(), story, second)
+            gone_to = begun.play(replace(first, second=second))
+            gone_on = play_on(begun.again(kept), begun.story, second)
             assert {name: gone_on[name] for name in SAME} == {name: gone_to[name] for name in SAME}, passed[second]
         with pytest.raises(AssertionError, match="the second death did not come"):
-            play_on(again(), story, len(passed))
+            play_on(begun.again(kept), begun.story, len(passed))
 
 
 def test_an_answer_to_one_person_that_was_cut_off_twice_may_be_missing_and_nothing_else() -> None:
-    story = next(story for story in STORIES if story.name == "refused command")
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram())))
-        cell = stack.enter_context(prepared(story, folder))
-
-        def twin() -> Cell:
-            made = cell.twin()
-            stack.callback(made.end)
-            return made
-
-        stack.callback(cell.end)
-        golden = play(twin(), story, folder / "golden", None)
-        first = Window(golden["passages"].index("out:slack:response_url:before"), "out:slack:response_url:before")
-        recovery = play(twin(), story, folder / "looked", first, looks=True)["recovery"]
-        again = recovery.index("out:slack:response_url:before")
-        came = play(twin(), story, folder / "twice", replace(first, second=again))
+    with beginning_of("refused command") as begun:
+        golden = begun.play(None)
+        came = begun.play(twice_at("out:slack:response_url:before", begun, golden))
         assert [user for user, _ in came["untold"]] == ["U0REP"]
         assert wrongs(golden, came) == []
         assert [sentence[:26] for sentence in difference(golden["end"], came["end"])] == ['golden: whispers lacks ["U']
+
+
+def test_what_dies_a_third_time_is_given_up_and_the_invariants_hold() -> None:
+    with beginning_of("recovery") as begun:  # it begins with a death
+        golden = begun.play(None)
+        came = begun.play(twice_at("file:create", begun, golden))
+        assert came["poisoned"]
+        assert wrongs(golden, came) == []
+        assert not golden["poisoned"]
+
+
+def twice_at(point: str, begun: Beginning, golden: dict[str, Any]) -> Window:
+    """Return a death there that is followed by another one there."""
+    first = Window(golden["passages"].index(point), point)
+    return replace(first, second=begun.play(first, looks=True)["recovery"].index(point))
 
 
 MEMBERS: Final = {

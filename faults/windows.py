@@ -56,6 +56,7 @@ class Tried:
     windows: int = 0
     recoveries: int = 0
     untold: int = 0  # plays in which an answer to one person was let go of: its process died twice while it sent it
+    poisoned: int = 0  # plays in which something died three times and was given up
     passages: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
     reached: set[str] = field(default_factory=set)
@@ -199,6 +200,7 @@ def _note(tried: Tried, golden: dict[str, Any], ends: Ends) -> None:
         else:
             wrong = wrongs(golden, end)
             tried.untold += bool(end["untold"])
+            tried.poisoned += end["poisoned"]
             tried.reached |= set(end["reached"])
         again = f"python -m faults.windows --only {tried.story!r} --window {window.index} --deed {window.deed}"
         again += "" if window.second is None else f" --second {window.second}"
@@ -239,6 +241,8 @@ def told(tried: Tried, seconds: float, seed: int) -> Report:
     }
     if tried.untold:
         counts["answers to one person let go of after two deaths"] = tried.untold
+    if tried.poisoned:
+        counts["given up after three deaths"] = tried.poisoned
     return Report("windows", counts, tuple(tried.violations), tuple(sorted(tried.reached)), (seed,), seconds)
 
 

@@ -44,6 +44,11 @@ _CUT_OFF_TWICE: Final = """
     SELECT payload FROM effects AS e
     WHERE class = 'slack.reply' AND state = 'superseded'
       AND 2 = (SELECT count(*) FROM attempts AS a WHERE a.effect_id = e.id AND a.kind = 'send' AND a.outcome = 'died')"""
+# What died with its process three times is given up, and people are told.
+_DIED_THREE_TIMES: Final = """
+    SELECT 1 FROM effects AS e
+    WHERE state = 'failed' AND category = 'poison'
+      AND 3 = (SELECT count(*) FROM attempts AS a WHERE a.effect_id = e.id AND a.outcome = 'died')"""
 
 
 def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
@@ -60,6 +65,7 @@ def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
     return {
         "end": {**rows, **_visible(outside, {told.text for told in cell.history}, scrub)},
         "untold": _untold(ledger, scrub),
+        "poisoned": ledger.execute(_DIED_THREE_TIMES).fetchone() is not None,
         "violations": [*cell.broken, *broken],
         "reached": sorted(marks),
         "kinds": kinds,
