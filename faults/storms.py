@@ -10,8 +10,10 @@ import asyncio
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 STORMS: Final = {"change": 4, "nightly": 200}  # 100 and 5,000 kills
+TIDYING_SECONDS: Final = 10.0  # of a storm that is cut short
 AT_ONCE: Final = 3  # they mostly wait
 
 
@@ -37,7 +40,11 @@ def new_folder() -> Path:
 async def one_storm(seed: int, kills: int = KILLS, stops: int = STOPS) -> Report:
     """Run one storm. When something was violated its files stay, and stderr says where."""
     folder = new_folder()
-    report = await run_storm(folder, seed=seed, kills=kills, stops=stops)
+    try:
+        report = await run_storm(folder, seed=seed, kills=kills, stops=stops)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     if report.violations:
         sys.stderr.write(f"storm {seed}: its ledger and logs are kept in {folder}\n")
     else:
@@ -66,8 +73,12 @@ async def _storm_process(seed: int, answer: Path) -> Report:
     try:
         status = await process.wait()
     except asyncio.CancelledError:
-        process.kill()
-        await process.wait()
+        process.send_signal(signal.SIGINT)  # Ctrl-C reached it already, a signal to this process alone did not
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), TIDYING_SECONDS)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
         raise
     return _report_of(seed, status, answer)
 

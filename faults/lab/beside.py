@@ -38,4 +38,5 @@ def no_traceback_of_ctrl_c() -> Iterator[None]:
 
 def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; who started this one ends it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(INTERRUPTED))  # so, and it tidies up what it has in memory
     end_with_parent()
