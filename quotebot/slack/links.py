@@ -161,6 +161,7 @@ class Links:
                     for each in (link, *reversed(self._links)):
                         if not each.socket.closed and await _sent(each.socket, text):
                             return
+                        each.end("cut")  # its reader gets no turn to note it before somebody waits: nothing here did
                     async with self._changed:
                         await self._changed.wait_for(lambda: self.alive)
         except TimeoutError:
