@@ -4,6 +4,10 @@ The same production code over the machine's own SQLite as in power.py, with an e
 refuse or say that it does not know; it may not lie. Afterwards, on a disk that works: what was recorded is there, what was said not
 to be is not, the file and the audit are whole, and the next process finishes everything. A failed sync may also have lost what it
 was asked to sync: that is looked at too.
+
+A first start writes migration after migration, each a transaction that asks nothing of the process but what the file says. So for
+its k-th write the failing process begins where another one was cut off, after the last migration before it: what is left of the
+start writes the same bytes to the same places (test_io_errors.py holds that), and the rest need not be done again for each k.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -26,7 +31,7 @@ import structlog
 
 from faults.lab.beside import beside, no_traceback_of_ctrl_c
 from faults.power import BALLAST, Digests, Reader, scratch, tell
-from faults.power_images import Disk, Recorder, write_image
+from faults.power_images import Disk, Recorder, Synced, Wrote, write_image
 from faults.power_restart import wrongs
 from faults.power_workload import FILE_NAME, MORNING_MS, Diary, TickingClock, audit_of, live, run_to_end
 from faults.progress import bar
@@ -38,7 +43,7 @@ from ledger.database import DatabaseError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faults.power_images import Image
+    from faults.power_images import Event, Image
     from faults.power_workload import Fact, Work
 
 SUITE: Final = "io_errors"
@@ -99,6 +104,36 @@ class KthCall:
 
 
 @dataclass(frozen=True, slots=True)
+class CutOff:
+    """A first start that ended after so many writes, between two migrations, and what it left."""
+
+    writes: int
+    left: Image
+
+
+def cut_offs(start: Sequence[Event], folder: Path) -> list[CutOff]:
+    """Return each point of a recorded first start at which a migration more was done, from its beginning on; `folder` is used."""
+    disk, writes, found, done = Disk(), 0, [CutOff(0, {})], 0
+    for event in start:
+        disk.take(event)
+        writes += isinstance(event, Wrote)
+        if event == Synced(f"{FILE_NAME}-wal"):
+            left = disk.now()
+            if (now_done := _migrations_in(left, folder)) > done:
+                found.append(CutOff(writes, left))
+                done = now_done
+    return found
+
+
+def _migrations_in(image: Image, folder: Path) -> int:
+    shutil.rmtree(folder, ignore_errors=True)
+    write_image(image, folder)
+    with closing(sqlite3.connect(folder / FILE_NAME)) as ledger:
+        there = ledger.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'").fetchone()
+        return int(ledger.execute("SELECT count(*) FROM schema_migrations").fetchone()[0]) if there else 0
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """One way to fail, tried for every k."""
 
@@ -117,7 +152,7 @@ class Trial:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         began = time.perf_counter()
         with tempfile.TemporaryDirectory(dir=scratch()) as scratch_folder:
-            bench = _Bench(self, Path(scratch_folder))
+            bench = Bench(self, Path(scratch_folder))
             for k in count(1) if only is None else (only,):
                 fired = bench.fail(k)
                 if not fired or len(bench.violations) >= WRONG_ENOUGH:
@@ -128,7 +163,7 @@ class Trial:
         return Report(SUITE, dict(bench.counts), tuple(bench.violations), tuple(sorted(bench.reached)), (self.seed,), seconds)
 
 
-class _Bench:
+class Bench:
     """Where one trial is made: the failing process's folder, and what was found so far."""
 
     def __init__(self, trial: Trial, folder: Path) -> None:
@@ -142,6 +177,8 @@ class _Bench:
             run_to_end(live(self._base, TickingClock(), self._audit, Diary(), self._chance(), _errand))
             (self._base / BALLAST).unlink()
         self._safe = _files(self._base)
+        skips = not there and KINDS[trial.kind][0] is Call.WRITE
+        self._cut_offs = cut_offs(self.record(self._safe), folder / "cut off") if skips else [CutOff(0, self._safe)]
         self._reader = Reader(folder / "read", Digests(), any_ledger=True)
         self._started: set[tuple[bytes, tuple[Fact, ...]]] = set()  # from what, with which answers given
         self._luck = self._chance()
@@ -152,13 +189,22 @@ class _Bench:
     def _chance(self) -> random.Random:
         return random.Random(self._trial.seed)  # noqa: S311 -- replayable
 
+    def record(self, ledger: Image) -> list[Event]:
+        """Let one process do the task on a disk that works, and return what it did to the ledger's files."""
+        recorder = Recorder()
+        folder = self._copy("live", ledger)
+        with WatchedFolder(folder, observer=recorder):
+            run_to_end(live(folder, TickingClock(MORNING_MS + LATER_MS), self._audit, Diary(), self._chance(), self._task))
+        return recorder.events
+
     def fail(self, k: int) -> bool:
         """Let one process work on a disk that fails at call k, then look; false when it never came to that call."""
         trial = self._trial
-        folder = self._copy("live")
+        begin = max((each for each in self._cut_offs if each.writes < k), key=lambda each: each.writes)
+        folder = self._copy("live", begin.left)
         recorder = Recorder() if trial.kind == "IOERR_FSYNC" else None
         diary = Diary()
-        fault = KthCall(*KINDS[trial.kind], k, trial.mode == "sticky")
+        fault = KthCall(*KINDS[trial.kind], k - begin.writes, trial.mode == "sticky")
         clock = TickingClock(MORNING_MS + LATER_MS)
         try:
             watched = WatchedFolder(folder, observer=recorder, fault=fault, failing=(fault.call,), hurry=trial.kind == "BUSY")
@@ -186,20 +232,19 @@ class _Bench:
                 return
             self._started.add(met)
             self.counts["production starts"] += 1
-            folder = self._copy("again", with_ledger=False)
-            write_image(image, folder)
+            folder = self._copy("again", image)
             found = run_to_end(wrongs(folder, self._audit, diary.facts, finish=True))
         except (DatabaseError, sqlite3.Error, TimeoutError) as error:
             found = [f"the next start failed: {type(error).__name__}: {error}"]
         for what in found:
             self._wrong(k, f"{where}{what}")
 
-    def _copy(self, name: str, *, with_ledger: bool = True) -> Path:
+    def _copy(self, name: str, ledger: Image) -> Path:
         """Return a folder with what a process finds, and a ballast that need not be made (of holes: nothing measures it)."""
         folder = self._folder / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        write_image(self._safe if with_ledger else {}, folder)
+        write_image(ledger, folder)
         with (folder / BALLAST).open("wb") as ballast:
             ballast.truncate(BALLAST_BYTES)
         return folder

@@ -25,6 +25,7 @@ from faults import storm_facts
 from faults.lab.beside import no_traceback_of_ctrl_c
 from faults.report import Report
 from faults.rig import BotProcess, Deal, eventually
+from faults.sessions import living
 from faults.storm_people import History, People, home
 from faults.zygote import QUOTEBOT, Order, Spawned, Zygote, shared_zygote
 from quotebot.sandbox.world import World
@@ -45,6 +46,7 @@ REST_SECONDS_MAX: Final = 60.0
 GRACE_SECONDS: Final = 20.0  # for a SIGTERM
 STANDBY_SECONDS: Final = 10.0
 KEPT_OUT_SECONDS: Final = 1.0
+GONE_SECONDS: Final = 5.0  # for what a dead bot forked, to notice and end
 DEATHS_IN_A_ROW_MAX: Final = 6  # it rests after eight: before that somebody restarts it in good order
 REPLAYS_MAX: Final = 4
 STRANGER: Final = "faults.storm_stranger:main"
@@ -82,7 +84,7 @@ class Storm:
     recovery_ms: list[float] = field(default_factory=list)
     _owing: list[Spawned] = field(default_factory=list)  # bots that owed something due when they started
     _bot: Spawned = field(init=False)
-    _spawned: int = 0
+    _started: list[Spawned] = field(default_factory=list)
     _deaths: int = 0
 
     async def rage(self, kills: int, stops: int) -> None:
@@ -128,6 +130,7 @@ class Storm:
         await self._stop()
         await self._quotebot("audit", "verify")
         self.violations += storm_facts.in_logs(self.folder)
+        self.violations += await ended_with_their_bots({bot.pid: bot.log.stem for bot in self._started})
         self.counts += storm_facts.told_in_logs(self.folder)
         self.recovery_ms += [moment for bot in self._owing if (moment := storm_facts.first_delivery_ms(bot)) is not None]
 
@@ -232,14 +235,26 @@ class Storm:
             self.violations.append(f"quotebot {' '.join(arguments)} ended with status {status}: {_tail(ended.log)}")
 
     async def _spawn(self, name: str, *arguments: str, main: str = QUOTEBOT) -> Spawned:
-        self._spawned += 1
-        log = self.folder / f"{name}-{self._spawned:04}.log"
-        return await self.mother.spawn(Order(arguments, self.environment, str(log), main))
+        log = self.folder / f"{name}-{len(self._started) + 1:04}.log"
+        started = await self.mother.spawn(Order(arguments, self.environment, str(log), main))
+        self._started.append(started)
+        return started
 
     async def _quiet(self) -> bool:
         if self._bot.status is not None:
             raise AssertionError(f"the bot ended with status {self._bot.status}: {_tail(self._bot.log)}")
         return await storm_facts.is_quiet(self.deal)
+
+
+async def ended_with_their_bots(bots: dict[int, str]) -> list[str]:
+    """Return a line for each process that lives on after the bot that forked it (pid -> name), and end it."""
+    with suppress(AssertionError):
+        await eventually(lambda: not living(bots), "the last of them", GONE_SECONDS)
+    left = living(bots)
+    for process in left:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    return [f"a process of {bots[process.session]} outlived it by {GONE_SECONDS:g} s: {process.name}" for process in left]
 
 
 async def run_storm(folder: Path, *, seed: int, kills: int = KILLS, stops: int = STOPS) -> Report:

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.io_errors import KINDS, MODES, KthCall, Trial, main, trials
+from faults.io_errors import KINDS, MODES, Bench, KthCall, Trial, cut_offs, main, trials
 from faults.power import BALLAST
+from faults.power_images import Wrote
 from faults.power_workload import FILE_NAME, TickingClock, audit_of, run_to_end
 from faults.report import keep
 from faults.sqlite_vfs import Unobservable, WatchedFolder, library
 from ledger.ballast import BALLAST_BYTES
 from ledger.database import DatabaseError
-from quotebot.opening import open_database
+from quotebot.opening import open_database, schema_and_statements
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from faults.power_images import Event
 
 try:
     library()
@@ -38,6 +42,21 @@ def test_whatever_call_fails_nothing_that_was_said_is_untrue(trial: Trial) -> No
 def test_every_kind_of_error_is_tried_once_and_for_good() -> None:
     assert {(trial.kind, trial.mode) for trial in trials("change")} == {(kind, mode) for kind in KINDS for mode in MODES}
     assert len(KINDS) == 5
+
+
+def writes_of(events: Sequence[Event]) -> list[tuple[str, int, int]]:
+    return [(event.name, event.offset, len(event.content)) for event in events if isinstance(event, Wrote)]
+
+
+def test_a_first_start_that_goes_on_where_another_was_cut_off_writes_to_the_same_places(tmp_path: Path) -> None:
+    bench = Bench(Trial("first start", "FULL", "once"), tmp_path)
+    whole = bench.record({})
+
+    begun = cut_offs(whole, tmp_path / "cut off")
+
+    assert len(begun) == 1 + len(schema_and_statements()[0])
+    for cut_off in begun:
+        assert writes_of(bench.record(cut_off.left)) == writes_of(whole)[cut_off.writes :]
 
 
 def test_one_error_can_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,8 @@ import pytest
 from faults import storm_facts
 from faults.report import FOLDER_VARIABLE, Report, keep, keep_in
 from faults.rig import Deal, eventually
-from faults.storm import KILLS, STOPS
+from faults.sessions import living
+from faults.storm import KILLS, STOPS, ended_with_their_bots
 from faults.storm_people import History
 from faults.storms import STORMS, main, one_storm
 from faults.zygote import Order, zygote
@@ -80,6 +81,25 @@ async def test_the_zygote_outlives_a_caller_that_is_killed_before_it_has_read_it
         again = await mother.spawn(Order(("--version",), {}, str(tmp_path / "version.log")))
         assert await again.wait() == 0
     assert (tmp_path / "zygote.txt").read_text() == ""
+
+
+def leave_a_child_behind() -> None:
+    """Be a bot whose child does not notice its end."""
+    if os.fork() == 0:
+        signal.pause()
+
+
+async def test_what_outlives_its_bot_is_told_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faults.storm.GONE_SECONDS", 0.0)
+    async with zygote(tmp_path / "zygote.txt") as mother:
+        alone = await mother.spawn(Order(("--version",), {}, str(tmp_path / "alone.log")))
+        survived = await mother.spawn(Order((), {}, str(tmp_path / "bot.log"), f"{__name__}:leave_a_child_behind"))
+        assert [await alone.wait(), await survived.wait()] == [0, 0]
+        bots = {alone.pid: "bot-0001", survived.pid: "bot-0002"}
+        assert {process.session for process in living(bots)} == {survived.pid}
+        (told,) = await ended_with_their_bots(bots)
+        assert told.startswith("a process of bot-0002 outlived it")
+        await eventually(lambda: not living(bots), "it to be gone")
 
 
 async def test_a_lost_a_doubled_and_an_unasked_quote_are_told(tmp_path: Path) -> None:
