@@ -318,9 +318,8 @@ _CRM = Backoff(0.5, 60)
 _LLM = Backoff(0.3, 10)
 _DAY = DAY_SECONDS
 _WEEK = 7 * DAY_SECONDS
-_URL = 30 * MINUTE_SECONDS  # a response_url lives this long
 _4XX = "exhausted or terminal 4xx"
-_GONE = "exhausted; a dead response_url is superseded"
+_GONE = "exhausted; a dead response_url is superseded by a DM"
 _MAPS = "exhausted; mapping/validation terminal; auth pauses instead"
 _SEEN = "exhausted; a template error at first sight; any other deterministic failure at the second"
 _HARD = "repeated time-out or provider hard fail"
@@ -334,7 +333,7 @@ POLICIES: Mapping[str, Policy] = _table(
     #      class            semantics      retries backoff          jitter     timeout max age at once lane         dead letter when
     Policy("slack.card",    "convergent",  5,      _SLACK,          "full",    10,     _WEEK,  4,      "message",   _4XX),
     Policy("slack.post",    "append",      5,      _SLACK,          "full",    10,     _WEEK,  4,      "thread",    _4XX),
-    Policy("slack.reply",   "repeat_once", 5,      _SLACK,          "full",    10,     _URL,   4,      "user",      _GONE),
+    Policy("slack.reply",   "repeat_once", 5,      _SLACK,          "full",    10,     _WEEK,  4,      "user",      _GONE),
     Policy("slack.file",    "append",      5,      _SLACK,          "full",    60,     _WEEK,  4,      "thread",    _4XX),
     Policy("crm.create",    "keyed",       6,      _CRM,            "full",    20,     _WEEK,  4,      "quote",     _MAPS),
     Policy("crm.update",    "convergent",  6,      _CRM,            "full",    20,     _WEEK,  4,      "quote",     _MAPS),

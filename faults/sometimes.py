@@ -71,8 +71,8 @@ REPETITION: Final[Mapping[str, str]] = {
     "an answer to one person was let go after two cuts": """
         SELECT 1 FROM effects AS e WHERE e.class = 'slack.reply' AND e.state = 'superseded' AND e.maybe_sent = 1
           AND (SELECT count(*) FROM attempts WHERE effect_id = e.id AND kind = 'send') > 1""",
-    "an answer to one person expired": """
-        SELECT 1 FROM effects WHERE class = 'slack.reply' AND state = 'superseded' AND category = 'expired'""",
+    "an answer to one person came too late for its address and was said directly": """
+        SELECT 1 FROM effects WHERE class = 'slack.reply' AND state = 'delivered' AND external_ref IS NOT NULL""",
     "a thread waited until its card was posted at the second try": """
         SELECT 1 FROM effects AS child JOIN effects AS root ON root.id = child.after_id
         WHERE root.state = 'delivered' AND root.fence > 1 AND child.state = 'delivered'""",

@@ -181,6 +181,12 @@ STORIES: Final = (
         lambda: [Configures(MODEL), Starts()],
     ),
     Story("refused command", lambda: [Clicks("approval.approve", REP), Settles()], _submitted),
+    Story(
+        "answer an hour late",
+        lambda: [Starts(), Settles()],
+        lambda: [*_submitted(), Clicks("approval.approve", REP), Stops(), Waits(HOUR)],
+        apart=True,
+    ),
     Story("submit", lambda: [Clicks("quote.submit", REP), Settles()], _created),
     Story(
         "submit, summed up by the model", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Configures(MODEL), *_created()]

@@ -323,6 +323,11 @@ DAMAGED_ROWS: dict[str, tuple[tuple[str, ...], str]] = {
         "L4",
     ),
     "a refusal that nobody was told of": (("UPDATE effects SET class = 'slack.note' WHERE id = 13",), "I1 I4 I5 L6"),
+    "an answer that was let go the same hour": (
+        ("UPDATE effects SET state = 'superseded', category = 'expired' WHERE id = 13",),
+        "I6 I7 L6",
+    ),
+    "an answer that was said directly and is not there": (("UPDATE effects SET external_ref = '1.000001' WHERE id = 13",), "I5"),
     "a command without an answer": (("UPDATE operations SET response = '{}' WHERE id = 2",), "L6"),
 }
 
@@ -416,6 +421,20 @@ def test_a_damaged_outside_is_named(deed: Deed, what: str) -> None:
     edit, expected = DAMAGED_OUTSIDE[what]
     edit(deed.outside)
     assert names(deed.verdict()) == set(expected.split()), deed.verdict()
+
+
+def test_an_answer_that_is_said_directly_may_be_there_twice_and_no_more(deed: Deed) -> None:
+    deed.damage("UPDATE effects SET external_ref = '1.000001' WHERE id = 13")
+    with closing(sqlite3.connect(deed.folder / "ledger.db")) as ledger:
+        ((key,),) = ledger.execute("SELECT effect_key FROM effects WHERE id = 13").fetchall()
+    metadata = {"event_type": "quotebot", "event_payload": {"key": key}}
+    answer = {**keyed(deed.outside), "channel": "D0REP", "ts": "1.000001", "metadata": metadata}
+
+    deed.outside.messages.extend([answer] * 2)
+    assert deed.verdict() == []
+
+    deed.outside.messages.append(answer)
+    assert names(deed.verdict()) == {"I5"}
 
 
 def test_every_invariant_has_a_damage_that_it_names() -> None:

@@ -13,6 +13,8 @@ from ledger.records import EffectIntent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ledger.records import Effect
+
 CARD: Final = "slack.card"
 POST: Final = "slack.post"
 REPLY: Final = "slack.reply"
@@ -25,6 +27,7 @@ UPDATE: Final = "crm.update"
 READ_CRM: Final = "crm.read"
 
 RESPONSE_URL_MS: Final = 29 * 60_000  # Slack gives a response_url 30 minutes
+ANSWER_MS: Final = 7 * 24 * 3600_000  # what one person is told is worth saying that long
 
 
 def root(quote_id: str) -> EffectIntent:
@@ -88,7 +91,7 @@ def reply(
     typed: str | None = None,
     thread_ts: str | None = None,
 ) -> EffectIntent:
-    """Answer one person, visible to them alone, over the response_url of their request.
+    """Answer one person, visible to them alone, over the response_url of their request; when that is dead, directly.
 
     `offer` asks under the text whether to create the same quote again: {"token": operation key, "quote_id", "version"}; without
     a quote it asks whether to create what was proposed. `typed` offers a form that holds what was read, as a command says it.
@@ -97,7 +100,13 @@ def reply(
     content: dict[str, Any] = {"user": user, "channel": channel, "text": text}
     more = {"offer": offer, "typed": typed, "thread_ts": thread_ts}
     content |= {name: value for name, value in more.items() if value is not None}
-    return _intent(REPLY, user, aggregate_id, content, expires_at=received_at + RESPONSE_URL_MS)
+    return _intent(REPLY, user, aggregate_id, content, expires_at=received_at + ANSWER_MS)
+
+
+def is_late(answer: Effect, now_ms: int) -> bool:
+    """Tell whether an answer comes when its response_url is dead and nobody looks for it where they asked any more."""
+    assert answer.expires_at is not None  # noqa: S101 -- an answer has one
+    return now_ms >= answer.expires_at - ANSWER_MS + RESPONSE_URL_MS
 
 
 def render(quote_id: str, version: int) -> EffectIntent:

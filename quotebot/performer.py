@@ -32,8 +32,8 @@ from quotebot.follow_ups import follow_ups, quote_of
 from quotebot.model_effects import Model, ModelEffects
 from quotebot.owed import owed_lines, pending_lines
 from quotebot.pacing import Pacer
+from quotebot.private_answers import PrivateAnswers
 from quotebot.slack.cards import Card, status_card
-from quotebot.slack.offers import offer_blocks, problem_blocks
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store import readings
@@ -100,7 +100,7 @@ class QuotePerformer:
             case effects.POST | effects.CARD:
                 return await self._show(effect)
             case effects.REPLY:
-                return await self._reply(effect)
+                return await PrivateAnswers(self._ledger, self._adapters.slack, self._pacer).give(effect)
             case effects.RENDER:
                 return await self.documents.render(await self._quote(effect))
             case effects.FILE:
@@ -273,25 +273,6 @@ class QuotePerformer:
         except AdapterError as error:
             return await roots.given_up(self._ledger, effect, quote, error)
         return Delivered(quote.thread_ts, {})
-
-    async def _reply(self, effect: Effect) -> Delivered:
-        transport = await self._ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
-        response_url = transport.get("response_url")
-        text, offer = effect.payload["text"], effect.payload.get("offer")
-        blocks = (problem_blocks(text, effect.payload.get("typed")) or []) if offer is None else offer_blocks(text, offer)
-        where = effect.payload
-        if response_url:
-            try:
-                await self._adapters.slack.respond(response_url, text=text, blocks=blocks)
-            except AdapterError as error:
-                if error.failure is not Failure.NOT_FOUND or not where["channel"]:
-                    raise  # used up or too old: the same person is told in the channel
-            else:
-                return Delivered(None, {})
-        await self._adapters.slack.ephemeral(
-            channel=where["channel"], user=where["user"], text=text, blocks=blocks, thread_ts=where.get("thread_ts")
-        )
-        return Delivered(None, {})
 
     async def _share(self, effect: Effect) -> Delivered:
         quote = await self._quote(effect)

@@ -416,6 +416,11 @@ def card_not_posted(quote: Quote, ref: str, reason: str) -> str:
     )
 
 
+def asked_in(channel: str, answer: str) -> str:
+    """Return an answer that is given elsewhere than where it was asked for."""
+    return f"You asked in <#{channel}>: {answer}"
+
+
 def quoted(text: str) -> str:
     """Return typed text as an mrkdwn quotation, so that none of its lines can pass for the bot's own."""
     lines = (one_line(line) for line in text.splitlines())

@@ -97,19 +97,28 @@ def messages_answered_once(facts: Facts) -> Iterator[str]:
 def _messages_once(facts: Facts) -> Iterator[str]:
     for key, messages in facts.message_by_key.items():
         effect = facts.effect_by_key.get(key)
-        again = 0 if effect is None else facts.sent_again.get(effect["id"], 0)
-        if len(messages) > 1 + again:
+        if len(messages) > _messages_max(facts, effect):
             yield f"{len(messages)} messages carry the key {key[:8]}"
         if effect is not None:
             yield from _owned(facts, effect, f"message {messages[0]['ts']}")
         elif not facts.forgets and not all(facts.lost(float(message["ts"]) * 1000) for message in messages):
             yield f"message {messages[0]['ts']} carries the key {key[:8]}, which no effect has"
     for effect in facts.effects:
-        if effect["class"] != "slack.post" or effect["state"] != "delivered" or _by_a_person(effect):
+        posted = effect["class"] == "slack.post" or (effect["class"] == "slack.reply" and effect["external_ref"] is not None)
+        if not posted or effect["state"] != "delivered" or _by_a_person(effect):
             continue
         seen = [message["ts"] for message in facts.message_by_key.get(effect["effect_key"], ())]
         if effect["external_ref"] not in seen:
             yield f"effect {effect['id']} is delivered as message {effect['external_ref']}; there is {seen or 'none'}"
+
+
+def _messages_max(facts: Facts, effect: Row | None) -> int:
+    """How many messages may carry the key of an effect: an answer to one person, said directly, cannot be read back either."""
+    if effect is None:
+        return 1
+    if effect["class"] == "slack.reply":
+        return REPLIES_MAX * int(effect["cycle"])
+    return 1 + facts.sent_again.get(effect["id"], 0)
 
 
 def _records_once(facts: Facts) -> Iterator[str]:

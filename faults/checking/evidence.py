@@ -77,7 +77,8 @@ SELECT id, operation_key, source, source_request_id, action_kind, aggregate_id, 
 _EFFECTS: Final = """
 SELECT id, effect_key, operation_id, parent_id, class, semantics, target, aggregate_id, after_id, payload, steps, state,
   next_attempt_at, not_before, claims, attempts, fence, epoch, claimed_at, uncertain_since, maybe_sent, cycle, ever_failed,
-  category, last_error, failure_history, external_ref, result FROM effects ORDER BY id
+  category, last_error, failure_history, external_ref, result, updated_at
+FROM effects ORDER BY id
 """
 _DELIVERIES: Final = "SELECT id, source, source_request_id, action_kind, operation_id, transport, seen FROM deliveries ORDER BY id"
 _QUOTES: Final = """

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from faults.checking.evidence import Facts, Row
 
 ENDED_BY_THEMSELVES: Final = frozenset({"breaker", "throttled"})
+ANSWER_DAYS: Final = 6
+DAY_MS: Final = 24 * 3600_000
 UNANSWERED_KINDS: Final = frozenset({"scheduler", "effect"})  # sources without a person behind them
 
 
@@ -100,9 +102,18 @@ def everybody_is_answered(facts: Facts) -> Iterator[str]:
         if not any(effect["class"] == "slack.reply" for effect in facts.effects_of.get(operation["id"], ())):
             end = operation["outcome"] or operation["state"]
             yield f"operation {operation['id']} came to {end}; {operation['actor']} was not told"
+    yield from _answers_given(facts)
     yield from messages_answered(facts)
     yield from _roots_posted(facts)
     yield from card_shows_the_state(facts)
+
+
+def _answers_given(facts: Facts) -> Iterator[str]:
+    """What one person is to be told is worth telling for days, by whatever address."""
+    for effect in facts.effects:
+        let_go = effect["class"] == "slack.reply" and effect["state"] == "superseded" and effect["category"] == "expired"
+        if let_go and effect["updated_at"] < facts.operation[effect["operation_id"]]["received_at"] + ANSWER_DAYS * DAY_MS:
+            yield f"effect {effect['id']}, an answer to one person, was let go before {ANSWER_DAYS} days had passed"
 
 
 def messages_answered(facts: Facts) -> Iterator[str]:

@@ -15,6 +15,7 @@ from faults.checks import house_of, violations
 from faults.lab.glass import looking_at, read_only
 from faults.sometimes import reached
 from quotebot.sandbox.slack.directory import APPROVERS, BOT_USER_ID
+from quotebot.slack.intake import is_direct
 
 Scrub = Callable[[str], str]
 
@@ -29,6 +30,7 @@ _MOMENT: Final = re.compile(
     r"\b[0-9a-f]{64}\b|\bc-[0-9a-f]{8}\b|\b1[789]\d{8}\.\d{6}\b|\b1[789]\d{11}\b|<!date\^[^>]*>"
     r"|\d\d:\d\d(:\d\d)?( UTC)?|\b\d+ (s|min|h) ago"
 )
+_ASKED_ELSEWHERE: Final = re.compile(r"^You asked in <#\w+>: ")
 _SAME: Final = {
     "quotes": "SELECT quote_id, version, state, account, requester FROM quotes ORDER BY quote_id",
     "approvals": "SELECT approval_id, quote_id, state, decided_by, decision_reason FROM approvals ORDER BY approval_id",
@@ -113,12 +115,16 @@ def difference(golden: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence
 
 
 def _visible(outside: Outside, acked: set[str | None], scrub: Scrub) -> dict[str, list[Any]]:
-    """What people see. Whispers cannot be read back: one may be there twice after a death. What an ack said differs by design."""
-    shown = [message for message in outside.messages if not message["ephemeral_for"]]
+    """What people see. Whispers cannot be read back: one may be there twice after a death. What an ack said differs by design.
+
+    What is said directly is a whisper that came too late, or could not be said where it was asked for.
+    """
+    said = [(_whispered_to(message), message) for message in outside.messages]
+    shown = [message for person, message in said if person is None]
     whispers = {
-        (message["ephemeral_for"], scrub(message["text"]))
-        for message in outside.messages
-        if message["ephemeral_for"] and message["user"] == BOT_USER_ID and message["text"] not in acked
+        (person, scrub(_ASKED_ELSEWHERE.sub("", message["text"])))
+        for person, message in said
+        if person is not None and message["user"] == BOT_USER_ID and message["text"] not in acked
     }
     return {
         "messages": [
@@ -133,6 +139,14 @@ def _visible(outside: Outside, acked: set[str | None], scrub: Scrub) -> dict[str
             for record in records
         ],
     }
+
+
+def _whispered_to(message: dict[str, Any]) -> str | None:
+    """Return who alone was told a message; None: it is not the bot's, or more than one see it."""
+    if message["user"] == BOT_USER_ID and is_direct(message["channel"]):
+        return f"U{message['channel'][1:]}"  # as the local Slack names its conversations of two
+    whispered_to: str | None = message["ephemeral_for"]
+    return whispered_to
 
 
 def _nameless(blocks: Any) -> Any:

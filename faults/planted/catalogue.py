@@ -100,6 +100,12 @@ DISPATCH: Final = (
         Windows("refused command", "out:slack:response_url:before", deeds=("kill",)),
     ),
     Bug(
+        "late answers let go",
+        "whoever asked while the bot was down for half an hour is never told",
+        dispatch.late_answers_let_go,
+        Windows("answer an hour late"),
+    ),
+    Bug(
         "performed before claimed",
         "nothing durable is older than the request",
         dispatch.performed_before_claimed,

@@ -86,6 +86,11 @@ def follow_ups_apart() -> None:
     put(Ledger, "settle", settle)
 
 
+def late_answers_let_go() -> None:
+    """An answer is worth as long as its response_url lives."""
+    effects.ANSWER_MS = effects.RESPONSE_URL_MS  # type: ignore[misc] # that is the bug
+
+
 def settled_before_performed() -> None:
     """An answer is recorded as given, then it is given."""
     honest = of(Dispatcher, "_attempt")

@@ -32,7 +32,7 @@ CELLS: dict[str, tuple[str, int, str, str, float, float, int, str, str]] = {
     "slack.card": ("convergent", 5, "exp 250 ms..30 s", "full", 10, WEEK, 4, "message", "exhausted or terminal 4xx"),
     "slack.post": ("append", 5, "exp 250 ms..30 s", "full", 10, WEEK, 4, "thread", "exhausted or terminal 4xx"),
     "slack.reply": (
-        "repeat_once", 5, "exp 250 ms..30 s", "full", 10, 1800, 4, "user", "exhausted; a dead response_url is superseded",
+        "repeat_once", 5, "exp 250 ms..30 s", "full", 10, WEEK, 4, "user", "exhausted; a dead response_url is superseded by a DM",
     ),
     "slack.file": ("append", 5, "exp 250 ms..30 s", "full", 60, WEEK, 4, "thread", "exhausted or terminal 4xx"),
     "crm.create": (

@@ -80,7 +80,7 @@ def test_the_matrix_for_people_holds_every_cell(policy: Run) -> None:
         "keyed", "6", "exp 500 ms..60 s", "full", "20 s", "7 d", "4", "quote",
         "exhausted; mapping/validation terminal; auth pauses instead",
     ]  # fmt: skip
-    assert table["slack.reply"][5] == "30 min"
+    assert table["slack.reply"][5] == "7 d"
     assert "*" not in done.stdout
 
 

@@ -10,7 +10,7 @@ from ledger.keys import effect_key
 from quotebot import words
 from quotebot.domain.pricing import LineRequest
 from quotebot.domain.quotes import ApprovalState, QuoteState
-from quotebot.effects import RESPONSE_URL_MS
+from quotebot.effects import ANSWER_MS
 from quotebot.handlers.approvals import submit
 from quotebot.handlers.quotes import DAY_MS, Asked, Decision, Twin, create, refused_offer, resubmission, root_key
 from tests.quotebot.parts import RULES, create_command
@@ -46,7 +46,7 @@ def check_refused(decision: Decision, code: str, actor: str = "U0REP") -> None:
     (answer,) = decision.effects
     assert (answer.effect_class, answer.target, answer.semantics) == ("slack.reply", actor, "repeat_once")
     assert answer.payload["text"] == decision.response["text"]
-    assert answer.expires_at == MORNING + RESPONSE_URL_MS
+    assert answer.expires_at == MORNING + ANSWER_MS
 
 
 def numbered(*ids: str) -> Callable[[], str]:

@@ -1,0 +1,82 @@
+"""Answers to one person: over the response_url of their request, or in the channel where they asked, for them alone.
+
+Where that cannot be (the address is used up, they are not in the channel), or comes so late that nobody looks for it any more, they
+are told directly: what Slack shows to one person in a channel is not kept for who is away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from adapters.failures import AdapterError, Failure
+from ledger.records import Delivered
+from quotebot import effects, words
+from quotebot.slack.intake import is_direct
+from quotebot.slack.offers import offer_blocks, problem_blocks
+from quotebot.store import quotes as store
+
+if TYPE_CHECKING:
+    from adapters.slack import SlackApi
+    from ledger.ledger import Ledger
+    from ledger.records import Effect, Settlement
+    from quotebot.pacing import Pacer
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateAnswers:
+    """Says each once; what cannot be read back is repeated once at most, which the ledger sees to."""
+
+    ledger: Ledger
+    slack: SlackApi
+    pacer: Pacer
+
+    async def give(self, effect: Effect) -> Settlement:
+        """Tell the person. Raises AdapterError."""
+        if effects.is_late(effect, self.ledger.clock.now_ms()):
+            return await self._directly(effect)
+        try:
+            return await self._where_they_asked(effect)
+        except AdapterError as error:
+            if error.failure is not Failure.NOT_FOUND:
+                raise
+        return await self._directly(effect)
+
+    async def _where_they_asked(self, effect: Effect) -> Settlement:
+        transport = await self.ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
+        said, text = effect.payload, effect.payload["text"]
+        if response_url := transport.get("response_url"):
+            await self.slack.respond(response_url, text=text, blocks=_blocks(effect, text))
+        elif said["channel"]:
+            await self.slack.ephemeral(
+                channel=said["channel"],
+                user=said["user"],
+                text=text,
+                blocks=_blocks(effect, text),
+                thread_ts=said.get("thread_ts"),
+            )
+        else:
+            return await self._directly(effect)
+        return Delivered(None, {})
+
+    async def _directly(self, effect: Effect) -> Settlement:
+        user, channel = effect.payload["user"], effect.payload["channel"]
+        if (later := self.pacer.put_off(user, effect.id)) is not None:
+            return later
+        text = effect.payload["text"]
+        if channel is not None and not is_direct(channel):
+            text = words.asked_in(channel, text)
+        posted = await self.slack.post(
+            channel=user,
+            text=text,
+            blocks=_blocks(effect, text),
+            thread_ts=None,
+            key=effect.effect_key,
+            correlation_id=effect.correlation_id,
+        )
+        return Delivered(posted.ts, {"channel": posted.channel, "ts": posted.ts})
+
+
+def _blocks(effect: Effect, text: str) -> list[dict[str, Any]]:
+    offer = effect.payload.get("offer")
+    return (problem_blocks(text, effect.payload.get("typed")) or []) if offer is None else offer_blocks(text, offer)
