@@ -255,7 +255,7 @@ class Surface:
         await self.click(ack, context, command)
 
     async def _proposed(self, command: Command) -> forms.Draft | None:
-        """Return what was proposed to whoever clicks, for the form that asks for a channel; None: it is no proposal of theirs."""
+        """Return what was proposed to whoever clicks, for the form that asks for a channel; None: it has one, or is not theirs."""
         assert isinstance(command.payload, CreateAnother)  # noqa: S101 -- of this button
         token = command.payload.token
         offer = await self.ledger.database.read(lambda tx: offered(tx, token))
@@ -263,7 +263,9 @@ class Surface:
             return None
         proposed = parse_stored(offer.action_kind, offer.payload)
         wanted = proposed.quote if isinstance(proposed, ProposeQuote) else proposed
-        return forms.draft_of_creation(wanted, token) if isinstance(wanted, CreateQuote) else None
+        if not isinstance(wanted, CreateQuote) or not intake.is_direct(wanted.channel):  # asked in a channel, answered late
+            return None
+        return forms.draft_of_creation(wanted, token)
 
     async def on_show(self, ack: Any, body: Body) -> None:
         """Handle "Show it": the quote's card as it is now, for the one who clicked. Records nothing."""
