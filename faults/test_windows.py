@@ -156,10 +156,11 @@ def test_an_answer_to_one_person_that_was_cut_off_twice_may_be_missing_and_nothi
         assert [sentence[:26] for sentence in difference(golden["end"], came["end"])] == ['golden: whispers lacks ["U']
 
 
-def test_what_dies_a_third_time_is_given_up_and_the_invariants_hold() -> None:
-    with beginning_of("recovery") as begun:  # it begins with a death
+@pytest.mark.parametrize(("name", "point"), [("recovery", "file:create"), ("put back", "out:pdf:render:before")])
+def test_what_dies_a_third_time_is_given_up_and_the_invariants_hold(name: str, point: str) -> None:
+    with beginning_of(name) as begun:  # each begins with a death
         golden = begun.play(None)
-        came = begun.play(twice_at("file:create", begun, golden))
+        came = begun.play(twice_at(point, begun, golden))
         assert came["poisoned"]
         assert wrongs(golden, came) == []
         assert not golden["poisoned"]

@@ -46,11 +46,12 @@ _CUT_OFF_TWICE: Final = """
     SELECT payload FROM effects AS e
     WHERE class = 'slack.reply' AND state = 'superseded'
       AND 2 = (SELECT count(*) FROM attempts AS a WHERE a.effect_id = e.id AND a.kind = 'send' AND a.outcome = 'died')"""
-# What died with its process three times is given up, and people are told.
+# What died with its process three times is given up, and people are told. (A restore, too, ends what was under way: nothing died.)
 _DIED_THREE_TIMES: Final = """
     SELECT 1 FROM effects AS e
     WHERE state = 'failed' AND category = 'poison'
-      AND 3 = (SELECT count(*) FROM attempts AS a WHERE a.effect_id = e.id AND a.outcome = 'died')"""
+      AND 3 = (SELECT count(*) FROM attempts AS a JOIN epochs AS p ON p.epoch = a.epoch
+               WHERE a.effect_id = e.id AND a.outcome = 'died' AND p.end_reason = 'died')"""
 
 
 def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
