@@ -7,7 +7,7 @@ was asked to sync: that is looked at too.
 
 A first start writes migration after migration, each a transaction that asks nothing of the process but what the file says. So for
 its k-th write the failing process begins where another one was cut off, after the last migration before it: what is left of the
-start writes the same bytes to the same places (test_io_errors.py holds that), and the rest need not be done again for each k.
+start makes the same writes, by place and length (test_io_errors.py holds that), and the rest need not be done again for each k.
 """
 
 from __future__ import annotations

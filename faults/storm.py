@@ -246,15 +246,15 @@ class Storm:
         return await storm_facts.is_quiet(self.deal)
 
 
-async def ended_with_their_bots(bots: dict[int, str]) -> list[str]:
-    """Return a line for each process that lives on after the bot that forked it (pid -> name), and end it."""
+async def ended_with_their_bots(bots: dict[int, str], seconds: float = GONE_SECONDS) -> list[str]:
+    """Return a line for each process that lives on so long after the bot that forked it (pid -> name), and end it."""
     with suppress(AssertionError):
-        await eventually(lambda: not living(bots), "the last of them", GONE_SECONDS)
+        await eventually(lambda: not living(bots), "the last of them", seconds)
     left = living(bots)
     for process in left:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
-    return [f"a process of {bots[process.session]} outlived it by {GONE_SECONDS:g} s: {process.name}" for process in left]
+    return [f"a process of {bots[process.session]} outlived it by {seconds:g} s: {process.name}" for process in left]
 
 
 async def run_storm(folder: Path, *, seed: int, kills: int = KILLS, stops: int = STOPS) -> Report:

@@ -89,15 +89,14 @@ def leave_a_child_behind() -> None:
         signal.pause()
 
 
-async def test_what_outlives_its_bot_is_told_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faults.storm.GONE_SECONDS", 0.0)
+async def test_what_outlives_its_bot_is_told_and_ended(tmp_path: Path) -> None:
     async with zygote(tmp_path / "zygote.txt") as mother:
         alone = await mother.spawn(Order(("--version",), {}, str(tmp_path / "alone.log")))
         survived = await mother.spawn(Order((), {}, str(tmp_path / "bot.log"), f"{__name__}:leave_a_child_behind"))
         assert [await alone.wait(), await survived.wait()] == [0, 0]
         bots = {alone.pid: "bot-0001", survived.pid: "bot-0002"}
         assert {process.session for process in living(bots)} == {survived.pid}
-        (told,) = await ended_with_their_bots(bots)
+        (told,) = await ended_with_their_bots(bots, seconds=0.0)
         assert told.startswith("a process of bot-0002 outlived it")
         await eventually(lambda: not living(bots), "it to be gone")
 

@@ -33,29 +33,21 @@ class PrivateAnswers:
 
     async def give(self, effect: Effect) -> Settlement:
         """Tell the person. Raises AdapterError."""
-        if effects.is_late(effect, self.ledger.clock.now_ms()):
+        said, text = effect.payload, effect.payload["text"]
+        transport = await self.ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
+        response_url = transport.get("response_url")
+        late = effects.is_late(effect, self.ledger.clock.now_ms())
+        if late or not (response_url or said["channel"]):
             return await self._directly(effect)
         try:
-            return await self._where_they_asked(effect)
+            if response_url:
+                await self.slack.respond(response_url, text=text, blocks=_blocks(effect, text))
+            else:
+                where = {"channel": said["channel"], "thread_ts": said.get("thread_ts")}
+                await self.slack.ephemeral(user=said["user"], text=text, blocks=_blocks(effect, text), **where)
         except AdapterError as error:
             if error.failure is not Failure.NOT_FOUND:
                 raise
-        return await self._directly(effect)
-
-    async def _where_they_asked(self, effect: Effect) -> Settlement:
-        transport = await self.ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
-        said, text = effect.payload, effect.payload["text"]
-        if response_url := transport.get("response_url"):
-            await self.slack.respond(response_url, text=text, blocks=_blocks(effect, text))
-        elif said["channel"]:
-            await self.slack.ephemeral(
-                channel=said["channel"],
-                user=said["user"],
-                text=text,
-                blocks=_blocks(effect, text),
-                thread_ts=said.get("thread_ts"),
-            )
-        else:
             return await self._directly(effect)
         return Delivered(None, {})
 

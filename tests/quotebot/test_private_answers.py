@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from adapters.failures import AdapterError, Failure
 from adapters.slack import PostedMessage
+from ledger.records import Effect
 from quotebot import effects
 from quotebot.dispatch import Dispatcher
 from quotebot.documents import Seller
 from quotebot.execution import Executor
+from quotebot.pacing import Pacer
 from quotebot.performer import Adapters, QuotePerformer
+from quotebot.private_answers import PrivateAnswers
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
 if TYPE_CHECKING:
@@ -22,11 +26,14 @@ REPLY = "SELECT state, category FROM effects WHERE class = 'slack.reply'"
 
 
 class Slack:
-    """Takes what is said to one person; `dead` answers a response_url, `absent` a channel."""
+    """Takes what is said to one person; `dead` answers a response_url, `absent` a channel, `gone` the person."""
 
-    def __init__(self, dead: AdapterError | None = None, absent: AdapterError | None = None) -> None:
-        self._dead, self._absent = dead, absent
+    def __init__(
+        self, dead: AdapterError | None = None, absent: AdapterError | None = None, gone: AdapterError | None = None
+    ) -> None:
+        self._dead, self._absent, self._gone = dead, absent, gone
         self.said: list[tuple[str, dict[str, Any]]] = []
+        self.tried: list[str] = []
 
     async def respond(self, response_url: str, **message: Any) -> None:
         assert response_url.startswith("https://hooks.slack.com/")
@@ -36,10 +43,11 @@ class Slack:
         self._say("channel", message, self._absent)
 
     async def post(self, **message: Any) -> PostedMessage:
-        self._say("direct", message, None)
+        self._say("direct", message, self._gone)
         return PostedMessage("D0REP", "1.000001")
 
     def _say(self, where: str, message: dict[str, Any], error: AdapterError | None) -> None:
+        self.tried.append(where)
         if error is not None:
             raise error
         self.said.append((where, message))
@@ -119,6 +127,22 @@ async def test_an_answer_is_given_for_a_week(bench: Bench, later_ms: int, state:
     slack = Slack()
     assert (await answered(bench, slack, later_ms=later_ms))["state"] == state
     assert len(slack.said) == (state == "delivered")
+
+
+async def test_who_asked_nowhere_and_is_not_there_any_more_is_tried_once(bench: Bench) -> None:
+    await answered(bench, Slack(), transport={})
+    answer_id = bench.row(f"SELECT id FROM effects WHERE class = '{effects.REPLY}'")["id"]  # noqa: S608 -- own
+    row = await bench.ledger.database.read(lambda tx: tx.one("effect_by_id", id=answer_id))
+    assert row is not None
+    answer = Effect.of(row)
+    slack: Any = Slack(gone=refused("user_not_found"))
+
+    with pytest.raises(AdapterError, match="user_not_found"):
+        await PrivateAnswers(bench.ledger, slack, Pacer(bench.clock)).give(
+            replace(answer, payload={**answer.payload, "channel": None})
+        )
+
+    assert slack.tried == ["direct"]
 
 
 async def test_an_answer_that_failed_otherwise_is_not_said_twice(bench: Bench) -> None:
