@@ -46,7 +46,7 @@ SILENCES: Final = 2  # ...and after so many it hangs
 TEND_SECONDS: Final = 60.0
 NUDGE_SECONDS: Final = 0.010  # between two words about new commands: each wakes the other process
 COUNTS: Final = 256  # so many are told in one word, which has to fit on a line
-SWITCH_SECONDS: Final = 0.0005  # between the loop's thread and the ledger's, where a write has to wait
+SWITCH_SECONDS: Final = 0.00005  # from the loop's thread to the ledger's, where a write has to wait for a slow disk
 END_SECONDS: Final = 2.0  # beyond what its last acknowledgements may take
 
 # What is said. To the ingress:

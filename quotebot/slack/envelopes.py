@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from slack_bolt.async_app import AsyncApp
 from slack_bolt.authorization import AuthorizeResult
-from slack_bolt.context.ack.async_ack import AsyncAck
 from slack_bolt.request.async_request import AsyncBoltRequest
-from slack_bolt.response import BoltResponse
 from slack_sdk.socket_mode.response import SocketModeResponse
 
 from quotebot import words
@@ -20,6 +19,8 @@ from quotebot.slack.filled import last_block
 from quotebot.slack.listeners import COMMAND, register
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from slack_sdk.socket_mode.request import SocketModeRequest
     from slack_sdk.web.async_client import AsyncWebClient
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from quotebot.slack.listeners import Surface
 
 OK: Final = 200
+NOT_FOUND: Final = 404  # no listener acknowledged it
+FAILED: Final = 500
 
 Ack = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
 log = structlog.get_logger(__name__)
@@ -63,12 +66,28 @@ class Envelopes:
         if answer.status != OK:
             log.warning("envelope.not_acknowledged", status=answer.status, type=request.type)
             return False
-        payload = json.loads(answer.body) if answer.body and answer.body.startswith("{") else None
-        if answer.body and payload is None:
-            payload = {"text": answer.body}
-        response = SocketModeResponse(envelope_id=request.envelope_id, payload=payload)
+        response = SocketModeResponse(envelope_id=request.envelope_id, payload=answer.payload)
         await self.ack(request.envelope_id, lambda: client.send_socket_mode_response(response))
         return True
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of an envelope: status 200 is an acknowledgement, which says `payload`, if anything.
+
+    As `ack` of a typed command's listener it takes what Bolt's would, of which only words and blocks are for commands.
+    """
+
+    status: int
+    payload: dict[str, Any] | None = None
+
+    async def __call__(self, text: str = "", blocks: Sequence[dict[str, Any]] | None = None) -> None:
+        """Acknowledge."""
+        self.status = OK
+        if blocks:
+            self.payload = {"text": text, "blocks": list(blocks)}
+        elif text:
+            self.payload = {"text": text}
 
 
 class PromptApp(AsyncApp):
@@ -80,17 +99,26 @@ class PromptApp(AsyncApp):
 
     typed: Callable[[Any, dict[str, Any], Any], Awaitable[None]] | None = None
 
-    async def answer(self, body: dict[str, Any], context: dict[str, Any]) -> BoltResponse:
-        """Answer what an envelope brought; status 200 is an acknowledgement."""
+    async def answer(self, body: dict[str, Any], context: dict[str, Any]) -> Answer:
+        """Answer what an envelope brought."""
         if self.typed is None or body.get("command") != COMMAND:
-            return await self.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body, context=context))
-        ack = AsyncAck()  # type: ignore[no-untyped-call] # Bolt has no types
+            response = await self.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body, context=context))
+            return Answer(response.status, _said(response.body))
+        ack = Answer(NOT_FOUND)
         try:
             await self.typed(ack, body, context)
         except Exception:
             log.exception("command.failed")
-            return BoltResponse(status=500, body="")
-        return ack.response or BoltResponse(status=404, body="")
+            return Answer(FAILED)
+        return ack
+
+
+def _said(body: str) -> dict[str, Any] | None:
+    """Return what Bolt's answer says; it is JSON text, or plain."""
+    if not body:
+        return None
+    said: dict[str, Any] = json.loads(body) if body.startswith("{") else {"text": body}
+    return said
 
 
 def bolt_app(client: AsyncWebClient, identity: Identity, surface: Surface) -> PromptApp:

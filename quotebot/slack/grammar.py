@@ -99,7 +99,7 @@ def parse(text: str, channel: str, catalogue: Catalogue) -> HelpRequest | Status
     if meaning == "status":
         return _status(rest)
     if meaning == "new":
-        return _create(rest, channel, catalogue)
+        return creation(rest, channel, catalogue)
     return unknown_verb(verb, VERBS)
 
 
@@ -133,7 +133,8 @@ def _status(rest: str) -> StatusRequest | GrammarProblem:
     return GrammarProblem(f"{what} Type one such as `/quote status Q-2026-0042`; it stands at the top of the quote's card.")
 
 
-def _create(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | GrammarProblem:
+def creation(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | GrammarProblem:
+    """Read what follows `new`, normalised: "for Acme: 150 pro; term 12m"."""
     head, colon, body = rest.partition(":")
     draft = _Draft()
     account = _account(head, colon, draft)

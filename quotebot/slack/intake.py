@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from quotebot.surface_commands import DiscardLetter, RetryLetter
 
 
+_AS_TEXT: Final = json.JSONEncoder(sort_keys=True)
 HOME_AFTER_MS: Final = 1_000  # a click on a Home tab is executed before the tab is drawn anew
 
 
@@ -295,7 +296,7 @@ def _interactive(
 
 def _fingerprint(raw: Any) -> str:
     """Hash raw input as Slack sent it. JSON text is ASCII, so that half a character cannot stop a request from being recorded."""
-    return keys.digest(json.dumps(raw, sort_keys=True))
+    return keys.digest(_AS_TEXT.encode(raw))
 
 
 def _container_request_id(body: Mapping[str, Any]) -> str:

@@ -86,6 +86,7 @@ class Link:
 
     socket: ClientWebSocketResponse
     ended: asyncio.Future[str]
+    heard_at: float = 0.0  # seconds of the loop's clock: when the last frame came
     greeted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def end(self, reason: str) -> None:
@@ -238,13 +239,16 @@ class Links:
 
     async def _read(self, link: Link) -> None:
         """Hand on what arrives until the connection is over, then close it."""
-        pinging = asyncio.create_task(_ping(link.socket))
+        helpers = [asyncio.create_task(_ping(link.socket))]
         loop, reason = asyncio.get_running_loop(), "cut"
+        link.heard_at = loop.time()
         try:
-            async with asyncio.timeout(None) as retirement:
+            async with asyncio.timeout(None) as reading:
+                helpers.append(asyncio.create_task(_watch(link, reading)))
                 while await self._take(link):
-                    if link.ended.done() and retirement.when() is None:
-                        retirement.reschedule(loop.time() + RETIRE_SECONDS)
+                    link.heard_at = loop.time()
+                    if link.ended.done() and reading.when() is None:
+                        reading.reschedule(loop.time() + RETIRE_SECONDS)
         except TimeoutError:
             reason = "silent"
         except (ClientError, OSError) as error:
@@ -252,14 +256,15 @@ class Links:
         finally:
             link.end(reason)
             link.greeted.set()  # whoever waits for a hello need not any longer
-            pinging.cancel()
+            for helper in helpers:
+                helper.cancel()
             with contextlib.suppress(ClientError, OSError):
                 await link.socket.close()
             self._links.pop(link, None)
 
     async def _take(self, link: Link) -> bool:
-        """Take one frame; false when it was the last. Raises TimeoutError when none came for too long."""
-        frame = await link.socket.receive(SILENCE_SECONDS)
+        """Take one frame; false when it was the last."""
+        frame = await link.socket.receive()  # without a limit of its own: that takes as long again, in front of every command
         if frame.type is WSMsgType.TEXT:
             return self._take_text(link, frame.data)
         if frame.type is WSMsgType.PING:
@@ -301,6 +306,14 @@ async def _ping(socket: ClientWebSocketResponse) -> None:
         while not socket.closed:
             await socket.ping(b"quotebot")
             await asyncio.sleep(PING_SECONDS)
+
+
+async def _watch(link: Link, reading: asyncio.Timeout) -> None:
+    """End the reading when nothing came for too long."""
+    loop = asyncio.get_running_loop()
+    while (left := link.heard_at + SILENCE_SECONDS - loop.time()) > 0:  # noqa: ASYNC110 -- frames come too often to tell of each
+        await asyncio.sleep(left)
+    reading.reschedule(loop.time())
 
 
 async def _sent(socket: ClientWebSocketResponse, text: str) -> bool:

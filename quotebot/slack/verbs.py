@@ -156,10 +156,10 @@ def parse(text: str, channel: str, catalogue: Catalogue) -> Meaning:
     if verb.endswith(":"):  # `simulate: 10 pro`
         verb, rest = verb[:-1], f": {rest}"
     meaning = VERBS.get(verb.casefold())
-    if meaning == "new" and not rest:
-        return FormRequest()
-    if not verb or meaning in ("help", "new"):
-        return grammar.parse(text, channel, catalogue)
+    if meaning == "new":
+        return grammar.creation(rest, channel, catalogue) if rest else FormRequest()
+    if not verb or meaning == "help":
+        return HelpRequest()
     if meaning is None:
         return grammar.unknown_verb(verb, VERBS)
     about_no_quote = _ABOUT_NO_QUOTE.get(meaning)
