@@ -157,7 +157,8 @@ def parse(text: str, channel: str, catalogue: Catalogue) -> Meaning:
         verb, rest = verb[:-1], f": {rest}"
     meaning = VERBS.get(verb.casefold())
     if meaning == "new":
-        return grammar.creation(rest, channel, catalogue) if rest else FormRequest()
+        asked = rest.removeprefix(":").strip()  # `new: for Acme: 10 pro`
+        return grammar.creation(asked, channel, catalogue) if asked else FormRequest()
     if not verb or meaning == "help":
         return HelpRequest()
     if meaning is None:
@@ -173,7 +174,7 @@ def typed_creation(text: str) -> str | None:
     if len(text) > grammar.TEXT_CHARACTERS_MAX:
         return None
     verb, _, rest = grammar.normalised(text).partition(" ")
-    return rest if VERBS.get(verb.casefold()) == "new" else None
+    return rest if VERBS.get(verb.casefold().removesuffix(":")) == "new" else None
 
 
 def begins_with_verb(text: str) -> bool:

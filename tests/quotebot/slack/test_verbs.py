@@ -27,7 +27,16 @@ from quotebot.lifecycle_commands import (
 from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, HelpRequest, StatusRequest
 from quotebot.slack.listing import OPEN, ListRequest
 from quotebot.slack.trails import AuditRequest, OpsRequest
-from quotebot.slack.verbs import VERBS, ChangeRequest, CompareRequest, ExplainRequest, SimulateRequest, parse
+from quotebot.slack.verbs import (
+    VERBS,
+    ChangeRequest,
+    CompareRequest,
+    ExplainRequest,
+    FormRequest,
+    SimulateRequest,
+    parse,
+    typed_creation,
+)
 from tests.quotebot.slack.quote_examples import CATALOGUE
 
 if TYPE_CHECKING:
@@ -115,8 +124,18 @@ def test_what_is_typed_means_this(text: str) -> None:
     assert read(text) == MEANINGS[text]
 
 
-def test_a_creation_is_read_as_before() -> None:
-    assert read("new for Acme: 10 pro") == CreateQuote("Acme", REQUEST, "C0SALES")
+@pytest.mark.parametrize("text", ["new for Acme: 10 pro", "NEW: for Acme: 10 pro", "create : for Acme: 10 pro"])
+def test_a_creation_is_read_with_and_without_a_colon_after_its_verb(text: str) -> None:
+    assert read(text) == CreateQuote("Acme", REQUEST, "C0SALES")
+
+
+@pytest.mark.parametrize("text", ["new", "new:", "start :"])
+def test_a_creation_of_nothing_yet_asks_for_the_form(text: str) -> None:
+    assert read(text) == FormRequest()
+
+
+def test_what_follows_the_verb_of_a_creation_is_found_behind_a_colon_too() -> None:
+    assert typed_creation("new: for Acme: 10 prp") == "for Acme: 10 prp" == typed_creation("new for Acme: 10 prp")
 
 
 def test_every_verb_but_help_and_list_without_more_says_what_is_missing() -> None:
