@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 MAX_WAITING: Final = 4096
 IDLE_SECONDS: Final = 0.030  # nobody wrote for so long: a good moment for a checkpoint
+SOON_SECONDS: Final = 0.005  # whoever writes so soon after the last batch is not alone...
+GATHERING_TURNS: Final = 3  # ...and lets those join who have reached a socket: it is read, heard by its task, handed to another
 QUICK_SECONDS: Final = 0.002  # after a commit that took longer the next is not waited for on the loop's thread
 LONG_AFTER_SECONDS: Final = 0.5  # a write that had begun at its deadline is waited for at least this much longer
 
@@ -79,6 +81,7 @@ class SqliteDatabase:
         self._under_way: list[Member] = []  # the batch that is on the thread
         self._beginning = False  # whether the thread waits until the next batch can begin
         self._kicked = False
+        self._told_at = float("-inf")  # monotonic seconds: when the last batch had ended
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
         runner.pressing = lambda: bool(self._urgent) or pressing()  # those of the running batch have left the queue
         runner.let_by = let_by
@@ -239,7 +242,15 @@ class SqliteDatabase:
         """Hand the next batch over in the next turn of the loop: the writes of this turn, and those they wake, share it."""
         if not self._kicked:
             self._kicked = True
-            self._loop.call_soon(self._kick)
+            self._loop.call_soon(self._gather if self._at_once else self._kick)
+
+    def _gather(self, turns: int = GATHERING_TURNS) -> None:
+        """Let what arrived while the loop stood still for the last batch join this one: a batch costs as much as its members do."""
+        waited_for = (self._urgent or self._waiting) and self._clock.monotonic() - self._told_at < SOON_SECONDS
+        if turns and waited_for:
+            self._loop.call_soon(self._gather, turns - 1)
+        else:
+            self._kick()
 
     def _kick(self) -> None:
         self._kicked = False
@@ -297,6 +308,7 @@ class SqliteDatabase:
     def _told(self, ran: Ran) -> None:
         """Give every caller of a batch its result, in one turn of the loop; what has to run again goes back to the head."""
         self._under_way = []
+        self._told_at = self._clock.monotonic()
         for member in reversed(ran.again):
             (self._urgent if member.urgent else self._waiting).appendleft(member)
         for member in ran.done:

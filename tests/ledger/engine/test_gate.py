@@ -17,7 +17,7 @@ from bench.lifecycle.machine import disk_folder
 from ledger.batch import BatchRunner
 from ledger.database import NotRecorded, WritesRefused
 from ledger.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
-from ledger.sqlite import QUICK_SECONDS
+from ledger.sqlite import GATHERING_TURNS, QUICK_SECONDS, SOON_SECONDS
 from tests.ledger.engine.parts import all_ready, ended, open_book, start
 from tests.ledger.parts import Held, note, notes, open_shell
 from tests.rig import eventually
@@ -87,6 +87,28 @@ async def test_the_checkpoint_owner_and_whoever_does_not_ask_for_it_write_on_a_t
 ) -> None:
     book = await open_book(path, clock, **options)
     assert await written_by(book) != threading.get_ident()
+    await book.close()
+
+
+async def commits_of_two(book: SqliteDatabase, turns: int) -> int:
+    """Write, and once more so many turns of the loop later; return in how many transactions that was recorded."""
+    before = book.commits
+    first = asyncio.create_task(book.write("note", note("first")))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await asyncio.gather(first, book.write("note", note("second")))
+    return book.commits - before
+
+
+async def test_who_writes_soon_after_a_batch_shares_the_next_with_what_comes_a_few_turns_later_and_who_is_alone_waits_for_nobody(
+    path: Path, clock: ManualClock
+) -> None:
+    book = await open_book(path, clock, checkpoints=False, at_once=True)
+    assert await commits_of_two(book, GATHERING_TURNS) == 2
+    assert await commits_of_two(book, GATHERING_TURNS) == 1
+    clock.advance(round(SOON_SECONDS * 1000) + 1)
+    assert await commits_of_two(book, GATHERING_TURNS) == 2
+    assert await commits_of_two(book, 4 * GATHERING_TURNS) == 2
     await book.close()
 
 
