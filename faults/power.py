@@ -219,6 +219,8 @@ class Autopsy:
             found = run_to_end(wrongs(self._start, self._recording.audit, told))
         except (DatabaseError, sqlite3.Error) as error:
             found = [f"the start failed: {error}"]
+        except TimeoutError:
+            found = ["the start hangs"]
         for wrong in found:
             self._wrong(number, label, image, wrong)
 

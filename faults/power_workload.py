@@ -365,19 +365,22 @@ async def live(
         await database.close()
 
 
-def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run it, not for ever, and then wait for the threads of its connections, which speak to the loop once more."""
-    return asyncio.run(_to_end(work))
+def run_to_end(work: Coroutine[Any, Any, T], hangs_seconds: float = HANGS_SECONDS) -> T:
+    """Run it, and then wait for the threads of its connections, which speak to the loop once more; neither for ever.
+
+    Raises TimeoutError when it hangs.
+    """
+    return asyncio.run(_to_end(work, hangs_seconds))
 
 
-async def _to_end(work: Coroutine[Any, Any, T]) -> T:
+async def _to_end(work: Coroutine[Any, Any, T], hangs_seconds: float) -> T:
     threads = set(threading.enumerate())
     try:
-        return await asyncio.wait_for(work, HANGS_SECONDS)
+        return await asyncio.wait_for(work, hangs_seconds)
     finally:
         for thread in set(threading.enumerate()) - threads:
-            if "_connection_worker" in thread.name:
-                thread.join()  # it was asked to end and waits for nobody; to look again and again would only hold it up
+            if "_connection_worker" in thread.name:  # asked to end it waits for nobody; what hung may never have asked it
+                thread.join(hangs_seconds)
         await asyncio.sleep(0)
 
 

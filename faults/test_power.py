@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import re
@@ -9,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -223,6 +225,20 @@ def test_every_caller_is_told_after_the_wal_was_written_and_synced(tmp_path: Pat
     assert "wt" not in words, "written, and told before it was synced"
     assert "wst" in words
     assert words.startswith("w")
+
+
+def test_what_hangs_with_a_connection_open_is_told_and_not_waited_for_for_ever() -> None:
+    let_go = threading.Event()
+
+    async def hangs() -> None:
+        threading.Thread(target=let_go.wait, name="Thread-1 (_connection_worker_thread)").start()
+        await asyncio.Event().wait()
+
+    try:
+        with pytest.raises(TimeoutError):
+            run_to_end(hangs(), hangs_seconds=0.01)
+    finally:
+        let_go.set()
 
 
 def test_folders_for_this_are_made_where_there_is_room() -> None:
