@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache, partial
@@ -54,6 +55,7 @@ IDLE_SECONDS: Final = 0.08  # longer than the writer waits before it copies the 
 SETTLE_MS: Final = 60_000  # longer than anything waits before it is looked at again
 ROUNDS_TO_FINISH: Final = 200
 HANGS_SECONDS: Final = 100.0
+ENDING_SECONDS: Final = 5.0  # the threads of connections that were asked to end take milliseconds
 REP: Final = "U0REP"
 MANAGER: Final = "U0MANAGER"
 LINES: Final = (LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1))
@@ -365,22 +367,23 @@ async def live(
         await database.close()
 
 
-def run_to_end(work: Coroutine[Any, Any, T], hangs_seconds: float = HANGS_SECONDS) -> T:
-    """Run it, and then wait for the threads of its connections, which speak to the loop once more; neither for ever.
+def run_to_end(work: Coroutine[Any, Any, T], *, hangs_seconds: float = HANGS_SECONDS, ending_seconds: float = ENDING_SECONDS) -> T:
+    """Run it, and then wait for the threads of its connections, which speak to the loop once more; for neither for ever.
 
     Raises TimeoutError when it hangs.
     """
-    return asyncio.run(_to_end(work, hangs_seconds))
+    return asyncio.run(_to_end(work, hangs_seconds, ending_seconds))
 
 
-async def _to_end(work: Coroutine[Any, Any, T], hangs_seconds: float) -> T:
+async def _to_end(work: Coroutine[Any, Any, T], hangs_seconds: float, ending_seconds: float) -> T:
     threads = set(threading.enumerate())
     try:
         return await asyncio.wait_for(work, hangs_seconds)
     finally:
+        until = time.monotonic() + ending_seconds
         for thread in set(threading.enumerate()) - threads:
-            if "_connection_worker" in thread.name:  # asked to end it waits for nobody; what hung may never have asked it
-                thread.join(hangs_seconds)
+            if "_connection_worker" in thread.name:  # to look at it again and again would only hold it up
+                thread.join(max(0.0, until - time.monotonic()))  # what hung, or was interrupted, may never have asked it to end
         await asyncio.sleep(0)
 
 

@@ -236,7 +236,7 @@ def test_what_hangs_with_a_connection_open_is_told_and_not_waited_for_for_ever()
 
     try:
         with pytest.raises(TimeoutError):
-            run_to_end(hangs(), hangs_seconds=0.01)
+            run_to_end(hangs(), hangs_seconds=0.01, ending_seconds=0.01)
     finally:
         let_go.set()
 
