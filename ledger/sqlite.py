@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 MAX_WAITING: Final = 4096
 IDLE_SECONDS: Final = 0.030  # nobody wrote for so long: a good moment for a checkpoint
-SOON_SECONDS: Final = 0.005  # whoever writes so soon after the last batch is not alone...
+SOON_SECONDS: Final = 0.005  # whoever writes so soon after the loop stood still for a batch is not alone...
 GATHERING_TURNS: Final = 3  # ...and lets those join who have reached a socket: it is read, heard by its task, handed to another
 QUICK_SECONDS: Final = 0.002  # after a commit that took longer the next is not waited for on the loop's thread
 LONG_AFTER_SECONDS: Final = 0.5  # a write that had begun at its deadline is waited for at least this much longer
@@ -81,7 +81,7 @@ class SqliteDatabase:
         self._under_way: list[Member] = []  # the batch that is on the thread
         self._beginning = False  # whether the thread waits until the next batch can begin
         self._kicked = False
-        self._told_at = float("-inf")  # monotonic seconds: when the last batch had ended
+        self._stood_still_at = float("-inf")  # monotonic seconds: when the last batch that was committed on the loop had ended
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
         runner.pressing = lambda: bool(self._urgent) or pressing()  # those of the running batch have left the queue
         runner.let_by = let_by
@@ -246,7 +246,7 @@ class SqliteDatabase:
 
     def _gather(self, turns: int = GATHERING_TURNS) -> None:
         """Let what arrived while the loop stood still for the last batch join this one: a batch costs as much as its members do."""
-        waited_for = (self._urgent or self._waiting) and self._clock.monotonic() - self._told_at < SOON_SECONDS
+        waited_for = (self._urgent or self._waiting) and self._clock.monotonic() - self._stood_still_at < SOON_SECONDS
         if turns and waited_for:
             self._loop.call_soon(self._gather, turns - 1)
         else:
@@ -294,6 +294,7 @@ class SqliteDatabase:
         if isinstance(done, Prepared) and self._runner.last_commit_seconds < QUICK_SECONDS:
             done = self._runner.commit(done)
         if isinstance(done, Ran):
+            self._stood_still_at = self._clock.monotonic()
             self._told(done)
         else:
             self._hand_over(done)
@@ -308,7 +309,6 @@ class SqliteDatabase:
     def _told(self, ran: Ran) -> None:
         """Give every caller of a batch its result, in one turn of the loop; what has to run again goes back to the head."""
         self._under_way = []
-        self._told_at = self._clock.monotonic()
         for member in reversed(ran.again):
             (self._urgent if member.urgent else self._waiting).appendleft(member)
         for member in ran.done:

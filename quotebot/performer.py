@@ -222,6 +222,7 @@ class QuotePerformer:
         shown = figures.rows(quote.pricing, self._rules.policy)
         if undecided or quote.state is QuoteState.PENDING_APPROVAL:
             changes = avoidances(quote.pricing, ruleset, self._rules.policy)
+            free = None if any(change.grants(free) for change in changes) else free  # one line says it
             shown = (*shown, *figures.avoidance_rows(changes), *figures.summary_row(summary))
         return status_card(
             quote, owed, approvers=approvers, away=away, decision=decision, free_discount=free, figures=shown, pending=pending

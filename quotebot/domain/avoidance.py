@@ -58,6 +58,10 @@ class Avoidance:
             "terms": "no special term that needs legal",
         }[self.what]
 
+    def grants(self, discount_percent: Decimal | None) -> bool:
+        """Tell whether it says that a discount of so many per cent needs nobody."""
+        return self.what == "discount" and not self.roles and self.after == discount_percent
+
 
 class _SpentError(Exception):
     """As many lines were priced as one search may price."""

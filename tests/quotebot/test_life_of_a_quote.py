@@ -344,6 +344,17 @@ async def test_the_card_of_a_new_version_shows_nothing_of_the_documents_before_i
     assert "PDF" not in json.dumps(after.blocks)
 
 
+async def test_a_card_says_once_at_which_discount_it_would_need_nobody(bench: Bench, executor: Executor) -> None:
+    unused: Any = None
+    performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
+    await brought(bench, executor, 0)
+    card = await performer.status(QUOTE)
+    assert card is not None
+    said = json.dumps(card.blocks, ensure_ascii=False)
+    assert "Needs approval by *sales_manager*" in said
+    assert (said.count("10 % discount"), said.count("eeds nobody")) == (1, 1)
+
+
 async def test_the_card_says_to_whom_it_was_sent_and_how_it_ended(bench: Bench, executor: Executor) -> None:
     unused: Any = None
     performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
