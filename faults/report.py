@@ -76,6 +76,20 @@ def keep_in(folder: Path, report: Report) -> Path:
     raise AssertionError  # the numbers never end
 
 
+def keep_as(folder: Path, name: str, report: Report) -> None:
+    """Keep the report of one part of a suite for who resumes it, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = folder / f"{name}.part"
+    whole.write_text(report.to_text(), encoding="utf-8")
+    whole.replace(folder / f"{name}.json")
+
+
+def kept_as(folder: Path | None, name: str) -> Report | None:
+    """Return the report of one part of a suite, None when it was not kept: it has to be run."""
+    path = None if folder is None else folder / f"{name}.json"
+    return Report.from_text(path.read_text(encoding="utf-8")) if path is not None and path.exists() else None
+
+
 def read_all(folder: Path) -> list[Report]:
     """Return one report per suite, by name: the folder's files with counts and seconds summed and all the rest united.
 

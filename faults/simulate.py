@@ -31,7 +31,7 @@ from faults.lab.glass import read_only
 from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.setting import lab_settings, ram, silence
 from faults.progress import bar
-from faults.report import Report, keep
+from faults.report import Report, keep, keep_as, kept_as
 from faults.sometimes import reached
 from quotebot.sandbox.slack.directory import APPROVERS
 
@@ -103,11 +103,6 @@ def check(office: Office, lived: Lived) -> None:
         lived.reached |= reached(ledger, outside, office.history)
 
 
-def kept(folder: Path, seed: int) -> Path:
-    """Where the report of one seed is kept."""
-    return folder / f"{seed}.json"
-
-
 def _live_timed(asked: tuple[int, int, Sequence[int]]) -> tuple[Lived, float]:
     began = time.monotonic()
     gc.disable()  # looking for cycles every few milliseconds takes a seventh of the time; a seed leaves little
@@ -146,9 +141,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     days = options.days if options.budget is None else DAYS[options.budget]
     begins = enumerate(range(0, days, DAYS_PER_SEED))
     asked = [(options.seed + nth, min(DAYS_PER_SEED, days - begun), commands) for nth, begun in begins]
-    todo = [each for each in asked if options.resume is None or not kept(options.resume, each[0]).exists()]
+    before = {each[0]: report for each in asked if (report := kept_as(options.resume, str(each[0]))) is not None}
+    for report in before.values():  # what was found before an interruption was found
+        keep(report)
+    todo = [each for each in asked if each[0] not in before]
     at_once = (os.cpu_count() or 1) if options.budget == "nightly" else 1
-    wrong = 0
+    wrong = sum(len(report.violations) for report in before.values())
     with bar(hidden=options.budget is None) as progress:
         task = progress.add_task("simulated days", total=days, completed=days - sum(each[1] for each in todo))
         for lived, seconds in beside(_live_timed, todo, at_once):
@@ -156,8 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             report = told(lived, seconds, story=options.story)
             keep(report)
             if options.resume is not None:
-                options.resume.mkdir(parents=True, exist_ok=True)
-                kept(options.resume, lived.seed).write_text(report.to_text(), "utf-8")
+                keep_as(options.resume, str(lived.seed), report)
             wrong += len(lived.violations)
     return 1 if wrong else 0
 

@@ -32,7 +32,7 @@ from faults.lab.setting import ram, silence
 from faults.lab.warmth import warm_up
 from faults.playing import Left, Window, left_at, play, play_on, prepared, wrongs
 from faults.progress import bar
-from faults.report import Report, keep
+from faults.report import Report, keep, keep_as, kept_as
 from faults.stories import STORIES, Story
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _family(point: str) -> str:
 
 
 def kept(folder: Path, story: str) -> Path:
-    """Where the report of one story is kept."""
+    """Where is kept what one story passes."""
     return folder / f"{story}.json"
 
 
@@ -311,8 +311,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     nightly = options.budget == "nightly"
     recoveries = None if nightly else options.recoveries
     asked = Asked(only, recoveries, options.every or nightly, options.apart or nightly, options.seed, options.left)
-    todo = [story for story in stories if options.resume is None or not kept(options.resume, story.name).exists()]
-    wrong = 0
+    before = {story.name: report for story in stories if (report := kept_as(options.resume, story.name)) is not None}
+    for report in before.values():  # what was found before an interruption was found
+        keep(report)
+    todo = [story for story in stories if story.name not in before]
+    wrong = sum(len(report.violations) for report in before.values())
     with bar(hidden=not nightly) as progress:
         task = progress.add_task("stories", total=len(stories), completed=len(stories) - len(todo))
         for tried, seconds in beside(
@@ -322,8 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             report = told(tried, seconds, options.seed)
             keep(report)
             if options.resume is not None:
-                options.resume.mkdir(parents=True, exist_ok=True)
-                kept(options.resume, tried.story).write_text(report.to_text(), "utf-8")
+                keep_as(options.resume, tried.story, report)
             wrong += len(tried.violations)
     return 1 if wrong else 0
 
