@@ -114,6 +114,10 @@ class Recorder:
         """Note it."""
         self.events.append(Deleted(name, folder))
 
+    def named(self) -> None:
+        """Note it."""
+        self.events.append(SyncedFolder(""))
+
 
 @dataclass(slots=True, eq=False)
 class _File:

@@ -82,7 +82,7 @@ async def wrongs(folder: Path, audit: Audit, facts: Iterable[Fact], *, finish: b
     database = await open_database(folder / FILE_NAME, audit, clock, bot=True)
     diary = Diary()
     try:
-        work = Work(database, clock, audit, diary, random.Random(0))  # noqa: S311 -- nothing secret; it is not asked for anything
+        work = Work(database, database, clock, audit, diary, random.Random(0))  # noqa: S311 -- nothing secret; it is not asked for anything
         await work.start()
         if finish:
             await work.finish()

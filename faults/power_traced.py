@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faults.power_images import Deleted, Recorder, Synced
+from faults.power_images import Deleted, Recorder, Synced, SyncedFolder
 from faults.power_workload import Diary, TickingClock, audit_of, live, run_to_end
 from faults.sqlite_vfs import WatchedFolder
 
@@ -49,7 +49,7 @@ def syncs(folder: Path) -> None:
     for event in recorder.events:
         if isinstance(event, Synced):
             said += [event.name] + [""] * event.folder
-        elif isinstance(event, Deleted) and event.folder:
+        elif isinstance(event, SyncedFolder) or (isinstance(event, Deleted) and event.folder):
             said.append("")
     sys.stdout.write(json.dumps(said))
 

@@ -131,8 +131,11 @@ def audit_of(folder: Path) -> Audit:
 class Work:
     """One process's work on a ledger. `rng` decides who does what; `diary` takes what each write's caller was told."""
 
-    def __init__(self, database: Database, clock: TickingClock, audit: Audit, diary: Diary, rng: random.Random) -> None:
+    def __init__(
+        self, database: Database, front: Database, clock: TickingClock, audit: Audit, diary: Diary, rng: random.Random
+    ) -> None:
         self.ledger = Ledger(database, clock, audit, pin=store.head_version)
+        self.front = Ledger(front, clock, audit, pin=store.head_version)  # it reserves: see quotebot/ingress.py
         self._clock = clock
         self._diary = diary
         self._rng = rng
@@ -211,7 +214,7 @@ class Work:
             received_at=self._clock.ms,
             transport={"actor_name": "somebody"},
         )
-        await self._told(f"reserve {payload.kind}", lambda: self.ledger.reserve(request))
+        await self._told(f"reserve {payload.kind}", lambda: self.front.reserve(request))
 
     def creation(self) -> tuple[Payload, str, int, str]:
         """Return a new quote to ask for."""
@@ -348,13 +351,18 @@ class Work:
 async def live(
     folder: Path, clock: TickingClock, audit: Audit, diary: Diary, rng: random.Random, task: Callable[[Work], Awaitable[None]]
 ) -> None:
-    """Be one process of the bot: open the ledger, recover, do the task, close. Where it has to end early, the diary says why."""
+    """Be a bot, both halves in one process: open the ledger, recover, do the task, close. The diary says why it ended early."""
+    opened: list[Database] = []
     try:
-        database = await open_database(folder / FILE_NAME, audit, clock, bot=True)
+        opened.append(await open_database(folder / FILE_NAME, audit, clock, bot=True))
+        opened.append(await open_database(folder / FILE_NAME, audit, clock, bot=False, may_migrate=False, at_once=True))
     except DatabaseError as error:
         diary.ended_by = str(error)
+        for database in opened:
+            await database.close()
         return
-    work = Work(database, clock, audit, diary, rng)
+    behind, front = opened
+    work = Work(behind, front, clock, audit, diary, rng)
     try:
         await work.start()
         await task(work)
@@ -363,8 +371,9 @@ async def live(
     except sqlite3.Error as error:  # a read failed: the bot's workers would end it
         diary.ended_by = str(error)
     finally:
-        await work.ledger.noted()
-        await database.close()
+        for ledger, database in ((work.front, front), (work.ledger, behind)):
+            await ledger.noted()
+            await database.close()
 
 
 def run_to_end(work: Coroutine[Any, Any, T], *, hangs_seconds: float = HANGS_SECONDS, ending_seconds: float = ENDING_SECONDS) -> T:

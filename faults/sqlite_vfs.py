@@ -1,7 +1,8 @@
 """Stands between SQLite and the file system: sees every write, sync and delete of one folder, and may answer with an error.
 
 It is put, by ctypes, under the very SQLite that Python's sqlite3 module is linked to. So the production build of SQLite runs over
-it, with production's threads, pragmas, locks and statements; there is no second SQLite, and production does not know.
+it, with production's threads, pragmas, locks and statements; there is no second SQLite, and production does not know. What the
+ledger itself asks of its WAL (ledger/wal.py) is seen, and may fail, in the same way.
 
 The calls are SQLite's own (sqlite3_vfs and sqlite3_io_methods, https://www.sqlite.org/c3ref/io_methods.html). The WAL index is
 shared memory: it is rebuilt after a power cut, so nothing is lost by not seeing it.
@@ -10,6 +11,7 @@ shared memory: it is rebuilt after a power cut, so nothing is lost by not seeing
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import gc
 import os
@@ -20,6 +22,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+from ledger import sqlite_file
+from ledger.wal import Wal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -72,6 +77,10 @@ class Observer(Protocol):
 
     def deleted(self, name: str, *, folder: bool) -> None:
         """Tell that the name is gone, and with `folder` that this would survive a power cut."""
+        ...
+
+    def named(self) -> None:
+        """Tell that the folder's names would survive a power cut now."""
         ...
 
 
@@ -214,11 +223,13 @@ class WatchedFolder:
     def __enter__(self) -> Self:
         """Become what SQLite opens files with."""
         self._library.sqlite3_vfs_register(ctypes.byref(self._vfs), 1)
+        sqlite_file.Wal = self._wal  # type: ignore[attr-defined,assignment] # called as the class is
         gc.freeze()  # what was there before need not be looked through at the end
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Step aside. Raises what an observer raised, and RuntimeError when a file is still open: it would point to nothing."""
+        sqlite_file.Wal = Wal  # type: ignore[attr-defined] # as it was
         self._library.sqlite3_vfs_unregister(ctypes.byref(self._vfs))
         if self._open_files:
             gc.collect()  # a traceback may have kept a cursor, and that its connection
@@ -254,7 +265,14 @@ class WatchedFolder:
         return name if folder == self._folder else None
 
     def _asked(self, call: Call, file: _Open) -> int:
-        return OK if self._fault is None or call not in self._failing else self._fault(call, file.name)
+        return self._refused(call, file.name)
+
+    def _refused(self, call: Call, name: str) -> int:
+        return OK if self._fault is None or call not in self._failing else self._fault(call, name)
+
+    def _wal(self, path: Path) -> Wal:
+        """Open a WAL as production does; one of our folder is watched."""
+        return _WatchedWal(path, self._refused, self._observer) if os.path.realpath(path.parent) == self._folder else Wal(path)
 
     # ------------------------------------------------------------------------------------------- called by SQLite
 
@@ -349,6 +367,29 @@ class WatchedFolder:
         file = self._open_files[address]
         code = self._asked(Call.LOCK, file) if flags & _SHM_LOCK else OK
         return code or int(file.real["shm_lock"](address, slot, slots, flags))
+
+
+class _WatchedWal(Wal):
+    """What the ledger itself asks of its WAL, past the same fault and observer."""
+
+    def __init__(self, path: Path, refused: Callable[[Call, str], int], observer: Observer | None) -> None:
+        self._name = path.name
+        self._refused = refused
+        self._observer = observer
+        self._ask()
+        super().__init__(path)
+        if observer is not None:
+            observer.named()
+
+    def flush(self) -> None:
+        self._ask()
+        super().flush()
+        if self._observer is not None:
+            self._observer.synced(self._name, folder=False)
+
+    def _ask(self) -> None:
+        if self._refused(Call.SYNC, self._name):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def _only_believe(_vfs: int, microseconds: int) -> int:

@@ -24,7 +24,18 @@ KINDS: Final = {
     },
     "process": {"subprocess.run", "subprocess.Popen", "asyncio.create_subprocess_exec", "os.fork", "os.execv", "os.system"},
     "files": {
-        *("os.open", "os.write", "os.pwrite", "os.fsync", "os.replace", "os.rename", "os.unlink", "os.link", "os.ftruncate"),
+        *(
+            "os.open",
+            "os.write",
+            "os.pwrite",
+            "os.fsync",
+            "os.fdatasync",
+            "os.replace",
+            "os.rename",
+            "os.unlink",
+            "os.link",
+            "os.ftruncate",
+        ),
         *("os.posix_fallocate", "os.mkdir", "os.makedirs", "tempfile.mkstemp", "tempfile.TemporaryDirectory", "shutil.rmtree"),
     },
 }
@@ -39,6 +50,7 @@ PLACES: Final = {
         "database files",
         "the choke point; it makes the ledger's file and opens the witness",
     ),
+    "ledger/wal.py": ("files", "the choke point for flushes beside SQLite; faults/sqlite_vfs.py stands in it"),
     "ledger/integrity.py": ("database", "a connection of its own that cannot write, to read the whole file"),
     "quotebot/outside.py": ("outbound", "the choke point: what Ports.outside hands on"),
     "adapters/slack.py": ("outbound", "its own session when nobody hands one in"),

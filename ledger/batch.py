@@ -1,7 +1,7 @@
 """One batch of writes on one connection: a savepoint each, one COMMIT for all, and what each is told when the disk fails.
 
 Everything here runs on one thread at a time: the writer's, or the loop's while the writer's has nothing to do. Only the counters
-are read, and `remake_ballast` is called, at any time.
+are read, and `remake_ballast` and `flush` are called, at any time.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ledger.ballast import Ballast
     from ledger.clock import Clock
     from ledger.locks import WriteGate
+    from ledger.wal import Wal
 
 MAX_BATCH: Final = 256
 BATCH_SECONDS: Final = 0.020  # then it commits: nobody who is in it waits longer for those behind them
@@ -48,6 +49,7 @@ class BatchRunner:
         self._statements = statements
         self._clock = clock
         self._finish = finish
+        self.wal: Wal | None = None  # where COMMIT does not flush: what `flush` does
         self._committing = False
         self._patient = True
         self.pressing: Callable[[], bool] = lambda: False  # whether somebody urgent waits for this batch to end
@@ -58,11 +60,8 @@ class BatchRunner:
         self.writes = 0
         self.commit_seconds = 0.0
         self.last_commit_seconds = 0.0
-
-    def run(self, batch: Sequence[Member]) -> Ran:
-        """Run the batch in one transaction and commit it. Nobody may be told anything before this returns."""
-        done = self.perform(batch)
-        return done if isinstance(done, Ran) else self.commit(done)
+        self.flush_seconds = 0.0
+        self.last_flush_seconds = 0.0
 
     def begin_at_once(self) -> bool:
         """Begin the transaction of the batch that is performed next, if nobody else holds the gate or, past it, the file."""
@@ -87,8 +86,11 @@ class BatchRunner:
                 self._gate.let_go()
         return self._connection.in_transaction
 
-    def perform(self, batch: Sequence[Member]) -> Ran | Prepared:
-        """Do all of a batch but its COMMIT, which has to follow, on any thread; where none is to follow, say what became of it."""
+    def run(self, batch: Sequence[Member]) -> Ran:
+        """Run the batch in one transaction, commit it and let the next one in. Nobody may be told anything before this returns.
+
+        Where COMMIT does not flush, they may be told only after a `flush` that begins later than this returns.
+        """
         try:
             if not batch[0].urgent:
                 self.let_by()
@@ -96,23 +98,26 @@ class BatchRunner:
             if self._gate.leads_elsewhere():
                 self._roll_back()
                 self.broken = "another file was put in the ledger's place (a restore): this process is of the old generation."
-                done: Ran | Prepared = Ran(tell(batch, NotRecorded, f"{self.broken} Nothing was recorded."), [])
-            else:
-                done = self._perform(batch)
+                return Ran(tell(batch, NotRecorded, f"{self.broken} Nothing was recorded."), [])
+            done = self._perform(batch)
+            return done if isinstance(done, Ran) else self._commit(done)
         except BaseException as error:  # noqa: BLE001 -- whatever it was, every waiting caller must hear of it
-            done = self._failed(batch, error)
-        if isinstance(done, Ran):
-            self._gate.let_go()
-        return done
-
-    def commit(self, prepared: Prepared) -> Ran:
-        """Commit what was performed, and let the next one in."""
-        try:
-            return self._commit(prepared)
-        except BaseException as error:  # noqa: BLE001 -- as above
-            return self._failed([*prepared.ran, *prepared.rest], error)
+            return self._failed(batch, error)
         finally:
             self._gate.let_go()
+
+    def flush(self) -> str | None:
+        """Return when all that was committed before would survive a power cut; say what is wrong where it might not."""
+        assert self.wal is not None  # noqa: S101 -- it flushes itself
+        started = self._clock.monotonic()
+        try:
+            self.wal.flush()
+        except BaseException as error:  # noqa: BLE001 -- whatever it was, every waiting caller must hear of it
+            self.broken = f"flushing the WAL failed ({error}); whether it was recorded is not known. Restart to re-read by key."
+            return self.broken
+        self.last_flush_seconds = self._clock.monotonic() - started
+        self.flush_seconds += self.last_flush_seconds
+        return None
 
     def refusal(self, name: str) -> WritesRefused:
         """Say why nothing is written any more."""
@@ -147,9 +152,11 @@ class BatchRunner:
         self._gate.close()
 
     def close_witness(self, connection: sqlite3.Connection) -> None:
-        """Close the second connection."""
+        """Close what was opened beside the writer's connection."""
         del connection
         self._witness.close()
+        if self.wal is not None:
+            self.wal.close()
 
     def _failed(self, batch: Sequence[Member], error: BaseException) -> Ran:
         self.broken = f"the ledger's writer failed ({error!r})."

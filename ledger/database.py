@@ -5,7 +5,8 @@ What an engine has to provide (tests/ledger/engine/test_conformance.py holds eve
 * `write` is atomic and isolated: nobody sees a part of it, and two writes never read the same state and both build on it. SQLite
   has one writer at a time; PostgreSQL would run SERIALIZABLE, or take one advisory lock per ledger, and run the work again on a
   serialization failure. Work may therefore run twice, and must not remember anything between the runs.
-* A result is returned only when the commit would survive a power cut (WAL and synchronous=FULL; synchronous_commit=on).
+* A result is returned only when the commit would survive a power cut (WAL and synchronous=FULL, or a flush
+  of its own after the COMMIT; synchronous_commit=on).
 * Every ending is one of three: recorded, provably not recorded (NotRecorded), or unknown (OutcomeUnknown). When it cannot be proven
   that nothing was recorded, it is unknown. A lost connection during COMMIT is unknown; before it, it is not recorded.
 * After an unknown outcome or a sign of damage the database refuses every later write (WritesRefused) until a restart.

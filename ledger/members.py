@@ -57,7 +57,7 @@ class Ran(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A batch that ran and is to be committed. The gate is taken until then."""
+    """A batch that ran and is to be committed."""
 
     ran: list[Member]
     rest: Sequence[Member]  # not begun: back to the head of the queue

@@ -22,9 +22,18 @@ import aiosqlite
 from ledger.ballast import Ballast
 from ledger.batch import MAX_BATCH, BatchRunner
 from ledger.database import Health, NotRecorded, OutcomeUnknown
+from ledger.flushing import Flushing
 from ledger.locks import WriteGate, hold_instance_lock
-from ledger.members import Errand, Member, Prepared, Ran, tell
-from ledger.sqlite_file import APPLICATION_ID, CACHED_STATEMENTS, Opening, cannot_be_opened, prepare_reader, prepare_writer
+from ledger.members import Errand, Member, Ran, tell
+from ledger.sqlite_file import (
+    APPLICATION_ID,
+    CACHED_STATEMENTS,
+    Opening,
+    cannot_be_opened,
+    open_wal,
+    prepare_reader,
+    prepare_writer,
+)
 from ledger.sqlite_tx import SqliteTx
 
 if TYPE_CHECKING:
@@ -41,7 +50,6 @@ MAX_WAITING: Final = 4096
 IDLE_SECONDS: Final = 0.030  # nobody wrote for so long: a good moment for a checkpoint
 SOON_SECONDS: Final = 0.005  # whoever writes so soon after the loop stood still for a batch is not alone...
 GATHERING_TURNS: Final = 3  # ...and lets those join who have reached a socket: it is read, heard by its task, handed to another
-QUICK_SECONDS: Final = 0.002  # after a commit that took longer the next is not waited for on the loop's thread
 LONG_AFTER_SECONDS: Final = 0.5  # a write that had begun at its deadline is waited for at least this much longer
 
 
@@ -50,8 +58,8 @@ class SqliteDatabase:
 
     The loop queues writes and hands over one batch at a time; the writer's thread runs it and gives all results back at once. Every
     attribute here belongs to the loop; what the thread knows is in the runner. Where batches run `at_once`, the loop runs them
-    itself, for two threads of Python wait for each other at every statement, and the thread only waits in its place: for the gate,
-    for another program's lock, for a disk that takes its time. What arrives meanwhile is the next batch.
+    itself, for two threads of Python wait for each other at every statement, and threads only wait in its place: for the gate, for
+    another program's lock, for a disk that takes its time. What arrives meanwhile is the next batch.
     """
 
     def __init__(
@@ -74,9 +82,10 @@ class SqliteDatabase:
         self._clock = opening.clock
         self._at_once = at_once
         self._loop = asyncio.get_running_loop()
+        self._flushing = Flushing(runner, _deliver) if at_once else None
         self._urgent: deque[Member] = deque()
         self._waiting: deque[Member] = deque()
-        self._inbox: queue.SimpleQueue[list[Member] | Prepared | Errand] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[list[Member] | Errand] = queue.SimpleQueue()
         self._serving: asyncio.Task[None] | None = None
         self._under_way: list[Member] = []  # the batch that is on the thread
         self._beginning = False  # whether the thread waits until the next batch can begin
@@ -111,7 +120,8 @@ class SqliteDatabase:
         `before_migrating` is called once before the schema of a ledger that was used is changed; what it raises prevents that.
         `pressing` tells, on the writer's thread, whether somebody urgent of another process waits for a batch to end; `let_by`
         waits there, for a moment at most, until such a one has written. `at_once` is for a process that has nothing better to do
-        than to write: its loop stands still while it does. It means nothing for the bot, whose thread also checkpoints.
+        than to write: its loop stands still while it does, and flushes are its own (see flushing.py). It means nothing for the bot,
+        whose thread also checkpoints.
 
         Raises DatabaseError when the file is not ours, is newer than this build, or does not give the durability asked for.
         """
@@ -119,6 +129,7 @@ class SqliteDatabase:
         opening = Opening(
             path, migrations, clock, checkpoints=checkpoints, may_migrate=may_migrate, before_migrating=before_migrating
         )
+        at_once = at_once and not checkpoints
         opening.create_file()
         gate = WriteGate(path, "bot" if checkpoints else "cli")
         ballast = Ballast(path, ballast_bytes)
@@ -129,6 +140,8 @@ class SqliteDatabase:
             writer = await cls.connect(path)
             witness = await _on_its_thread(writer, prepare_writer, opening, gate, ballast)
             runner = await _on_its_thread(writer, BatchRunner, witness, gate, ballast, statements, clock, finish)
+            if at_once:
+                runner.wal = await _on_its_thread(writer, open_wal, opening)
             reader = await cls.connect(path, read_only=True)
             await _on_its_thread(reader, prepare_reader)
         except BaseException as error:
@@ -142,7 +155,7 @@ class SqliteDatabase:
             if isinstance(error, sqlite3.Error):
                 raise cannot_be_opened(error) from error
             raise
-        return cls(writer, reader, runner, opening, statements, pressing, let_by, at_once=at_once and not checkpoints)
+        return cls(writer, reader, runner, opening, statements, pressing, let_by, at_once=at_once)
 
     @classmethod
     async def connect(cls, path: Path, *, read_only: bool = False) -> aiosqlite.Connection:
@@ -174,7 +187,7 @@ class SqliteDatabase:
             waiting=len(self._urgent) + len(self._waiting),
             commits=runner.commits,
             writes=runner.writes,
-            commit_seconds=runner.commit_seconds,
+            commit_seconds=runner.commit_seconds + runner.flush_seconds,
             last_commit_seconds=runner.last_commit_seconds,
             wal_bytes=wal_bytes,
             ballast=runner.ballast.is_there(),
@@ -231,6 +244,8 @@ class SqliteDatabase:
         self._drained = self._loop.create_future()
         if self._under_way or self._urgent or self._waiting:
             await self._drained
+        if self._flushing is not None:
+            await self._flushing.close()
         self._inbox.put(Errand.LEAVE)
         await self._reader.close()
         await _on_its_thread(self._writer, self._runner.close, checkpoint=self._opening.checkpoints)
@@ -274,7 +289,7 @@ class SqliteDatabase:
         elif self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
-    def _hand_over(self, errand: list[Member] | Prepared | Errand) -> None:
+    def _hand_over(self, errand: list[Member] | Errand) -> None:
         self._inbox.put(errand)
         self._serve_if_needed()
 
@@ -289,15 +304,9 @@ class SqliteDatabase:
 
     def _run_at_once(self) -> None:
         """Run the next batch, which was begun, here; a disk that takes its time is waited for beside the loop."""
-        self._under_way = self._next_batch()
-        done = self._runner.perform(self._under_way)
-        if isinstance(done, Prepared) and self._runner.last_commit_seconds < QUICK_SECONDS:
-            done = self._runner.commit(done)
-        if isinstance(done, Ran):
-            self._stood_still_at = self._clock.monotonic()
-            self._told(done)
-        else:
-            self._hand_over(done)
+        ran = self._runner.run(self._next_batch())
+        self._stood_still_at = self._clock.monotonic()
+        self._told(ran)
 
     def _next_batch(self) -> list[Member]:
         batch: list[Member] = []
@@ -311,8 +320,11 @@ class SqliteDatabase:
         self._under_way = []
         for member in reversed(ran.again):
             (self._urgent if member.urgent else self._waiting).appendleft(member)
-        for member in ran.done:
-            _deliver(member)
+        if self._flushing is not None:
+            self._flushing.tell(ran.done)
+        else:
+            for member in ran.done:
+                _deliver(member)
         self._kick_soon()
 
     def _expire(self, member: Member, remaining: float) -> None:
@@ -350,11 +362,11 @@ class SqliteDatabase:
         elif self._under_way or self._beginning:  # it came while the thread was leaving
             self._serve_if_needed()
 
-    def _do(self, errand: list[Member] | Prepared | Errand) -> Callable[[], None]:
+    def _do(self, errand: list[Member] | Errand) -> Callable[[], None]:
         """Do what was handed over; return what the loop has to do then."""
         if isinstance(errand, Errand):
             return partial(self._begun, begun=self._runner.begin())
-        return partial(self._told, self._runner.commit(errand) if isinstance(errand, Prepared) else self._runner.run(errand))
+        return partial(self._told, self._runner.run(errand))
 
     def _serve(self, connection: sqlite3.Connection) -> None:
         """Run batch after batch until nobody has written for a while: one trip to the thread per burst, not per batch."""

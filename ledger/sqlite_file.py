@@ -14,6 +14,7 @@ from ledger.disk import Disk
 from ledger.locks import instance_holder
 from ledger.migrations import Migration, migrate, pending
 from ledger.sqlite_tx import primary_code
+from ledger.wal import Wal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,7 +90,7 @@ class Opening:
         )
 
 
-def cannot_be_opened(error: sqlite3.Error) -> DatabaseError:
+def cannot_be_opened(error: sqlite3.Error | OSError) -> DatabaseError:
     """Say that the disk kept us out."""
     return DatabaseError(
         f"The ledger cannot be opened ({error}). No command was touched. Look at the disk: is it full, read-only or failing?"
@@ -111,6 +112,16 @@ def prepare_writer(connection: sqlite3.Connection, opening: Opening, gate: Write
         raise cannot_be_opened(error) from error
     ballast.make(opening.clock.monotonic())
     return witness
+
+
+def open_wal(connection: sqlite3.Connection, opening: Opening) -> Wal:
+    """Open the WAL to flush it beside SQLite, and have COMMIT leave that to whoever does. Raises DatabaseError."""
+    try:
+        wal = Wal(opening.wal)
+    except OSError as error:
+        raise cannot_be_opened(error) from error
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return wal
 
 
 def _open_witness(opening: Opening) -> sqlite3.Connection:

@@ -306,6 +306,13 @@ SCHEDULE: Final = (
 
 DISK: Final = (
     Bug("synchronous=NORMAL", "a power cut loses what was acknowledged", disk.synchronous_normal, PowerCuts()),
+    Bug("told before the flush", "a power cut loses what was just acknowledged", disk.told_before_the_flush, PowerCuts(one_of=5)),
+    Bug(
+        "failed flush taken for a good one",
+        "what was acknowledged is not on the disk",
+        disk.failed_flush_taken_for_a_good_one,
+        DiskErrors("IOERR_FSYNC", "sticky"),
+    ),
     Bug(
         "COMMIT error taken for success",
         "what was answered is not there",

@@ -10,6 +10,7 @@ from faults.planted.tools import of, put
 from ledger import sqlite_file
 from ledger.batch import BatchRunner
 from ledger.database import NotRecorded
+from ledger.flushing import Flushing
 from ledger.members import Ran, tell
 
 
@@ -22,6 +23,28 @@ def synchronous_normal() -> None:
         connection.execute("PRAGMA synchronous = 1")
 
     put(sqlite_file, "_prepare", prepare)
+
+
+def told_before_the_flush() -> None:
+    """Where COMMIT does not flush, its callers are told all the same; the flush comes right after."""
+
+    def tell_at_once(self: Any, members: Any) -> None:
+        for member in members:
+            of(self, "_deliver")(member)
+        of(self, "_loop").call_soon(of(self, "_runner").flush)
+
+    put(Flushing, "tell", tell_at_once)
+
+
+def failed_flush_taken_for_a_good_one() -> None:
+    """A flush that failed is told as one that did not."""
+    honest = of(BatchRunner, "flush")
+
+    def flush(self: Any) -> None:
+        honest(self)
+        self.broken = None
+
+    put(BatchRunner, "flush", flush)
 
 
 def commit_error_taken_for_success() -> None:

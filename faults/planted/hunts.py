@@ -179,6 +179,7 @@ class PowerCuts:
     """The power is cut in the middle of a workload, or of storing files."""
 
     artefacts: bool = False
+    one_of: int = 25  # after one event of so many
 
     def ready(self, ground: Ground) -> None:
         """Nothing is to be made."""
@@ -199,7 +200,7 @@ class PowerCuts:
                 _remove(folder)
             states = counts["artefact states"]
         else:
-            report = power.run_seed(1, power.BUDGETS["change"], processes=(1,), part=(0, 25))
+            report = power.run_seed(1, power.BUDGETS["change"], processes=(1,), part=(0, self.one_of))
             violations, states = list(report.violations), report.counts["states"]
         return Caught("power", f"{states:,} states", violations[0].partition("# ")[2]) if violations else None
 

@@ -17,13 +17,12 @@ from bench.lifecycle.machine import disk_folder
 from ledger.batch import BatchRunner
 from ledger.database import NotRecorded, WritesRefused
 from ledger.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
-from ledger.sqlite import GATHERING_TURNS, QUICK_SECONDS, SOON_SECONDS
+from ledger.sqlite import GATHERING_TURNS, SOON_SECONDS
 from tests.ledger.engine.parts import all_ready, ended, open_book, start
 from tests.ledger.parts import Held, note, notes, open_shell
 from tests.rig import eventually
 
 if TYPE_CHECKING:
-    from ledger.members import Prepared, Ran
     from ledger.sqlite import SqliteDatabase
     from tests.ledger.parts import ManualClock
 
@@ -204,26 +203,6 @@ async def test_who_has_the_old_file_open_when_another_takes_its_place_writes_not
         await writing
     gate.close()
     assert not book._runner._connection.in_transaction
-    assert gate_holder(path) is None
-    await book.close()
-
-
-async def test_after_a_slow_commit_the_next_is_made_beside_the_loop_and_if_it_was_quick_the_one_after_on_it(
-    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    book = await open_book(path, clock, checkpoints=False, at_once=True)
-    committed_by: list[int] = []
-
-    def commit(prepared: Prepared) -> Ran:
-        committed_by.append(threading.get_ident())
-        assert gate_holder(path) == f"{os.getpid()} cli"
-        return BatchRunner.commit(book._runner, prepared)
-
-    monkeypatch.setattr(book._runner, "commit", commit)
-    book._runner.last_commit_seconds = QUICK_SECONDS
-    for _ in range(2):
-        assert await written_by(book) == threading.get_ident()
-    assert [thread == threading.get_ident() for thread in committed_by] == [False, True]
     assert gate_holder(path) is None
     await book.close()
 

@@ -1,0 +1,37 @@
+"""The write-ahead log of a ledger as a file, for who flushes it beside SQLite."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Wal:
+    """An open ledger's WAL. It has to be there: SQLite makes it with the first connection and keeps it until the last is gone."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it, and make its name durable: SQLite does that only with a flush of its own. Raises OSError."""
+        self._file = os.open(path, os.O_RDWR)
+        try:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def flush(self) -> None:
+        """Return when every byte that was written to it before would survive a power cut. Blocks; raises OSError.
+
+        The descriptor stays open, for the kernel tells each of them once of pages it could not write, whoever asked for that.
+        """
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)

@@ -1,0 +1,262 @@
+"""Whose COMMIT does not flush: nobody is told before a flush that began after it, and one flush serves all who came before it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
+from ledger.flushing import QUICK_SECONDS
+from ledger.locks import gate_holder
+from ledger.wal import Wal
+from tests.ledger.engine.parts import open_book
+from tests.ledger.parts import note, notes, open_shell
+from tests.rig import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ledger.database import Tx
+    from ledger.sqlite import SqliteDatabase
+    from tests.ledger.parts import ManualClock
+
+
+class Disk:
+    """A disk whose flushes are noted, and can be held and made to fail."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._flush: Callable[[Wal], None] = Wal.flush
+        self._let_on = threading.Semaphore(0)
+        self.held = False
+        self.fails = False
+        self.flushed_by: list[int] = []
+        self.flushed: list[list[str]] = []  # what was committed when each flush began
+
+    def flush(self, wal: Wal) -> None:
+        """Take its place."""
+        shell = open_shell(self._path)
+        self.flushed_by.append(threading.get_ident())
+        self.flushed.append(notes(shell))
+        shell.close()
+        if self.held:
+            assert self._let_on.acquire(timeout=10)
+        if self.fails:
+            raise OSError(5, "Input/output error")
+        self._flush(wal)
+
+    def let_on(self) -> None:
+        """Let one flush that is held go on."""
+        self._let_on.release()
+
+
+@pytest.fixture
+def disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    made = Disk(path)
+
+    def flush(wal: Wal) -> None:
+        made.flush(wal)
+
+    monkeypatch.setattr(Wal, "flush", flush)
+    return made
+
+
+async def open_at_once(path: Path, clock: ManualClock, *, slow: bool = False) -> SqliteDatabase:
+    """Open a book that flushes by itself; a slow one has met a slow flush."""
+    book = await open_book(path, clock, checkpoints=False, at_once=True)
+    if slow:
+        book._runner.last_flush_seconds = QUICK_SECONDS
+    return book
+
+
+async def test_only_who_flushes_by_itself_commits_without_a_flush(path: Path, clock: ManualClock, disk: Disk) -> None:
+    def synchronous(tx: Tx) -> int:
+        del tx
+        ((level,),) = book._runner._connection.execute("PRAGMA synchronous").fetchall()
+        return int(level)
+
+    for options, expected in (({}, 2), ({"checkpoints": False}, 2), ({"at_once": True}, 2)):
+        book = await open_book(path, clock, **options)
+        assert await book.write("look", synchronous) == expected
+        await book.close()
+    assert disk.flushed == []
+    book = await open_at_once(path, clock)
+    assert await book.write("look", synchronous) == 1
+    assert len(disk.flushed) == 1
+    await book.close()
+
+
+async def test_who_is_told_was_committed_before_the_flush_which_keeps_nobody_from_the_file(
+    path: Path, clock: ManualClock, disk: Disk
+) -> None:
+    book = await open_at_once(path, clock, slow=True)
+    disk.held = True
+    writing = asyncio.create_task(book.write("note", note("durable")))
+    await eventually(lambda: disk.flushed == [["durable"]], "the flush to begin")
+    assert gate_holder(path) is None
+    stranger = open_shell(path)
+    stranger.execute("BEGIN IMMEDIATE")
+    stranger.execute("ROLLBACK")
+    stranger.close()
+    assert not writing.done()
+    disk.let_on()
+    assert await writing == "durable"
+    await book.close()
+
+
+async def test_what_is_committed_while_a_flush_is_under_way_shares_the_next_and_is_not_told_by_the_one_that_began_before(
+    path: Path, clock: ManualClock, disk: Disk
+) -> None:
+    book = await open_at_once(path, clock, slow=True)
+    disk.held = True
+    first = asyncio.create_task(book.write("note", note("first")))
+    await eventually(lambda: len(disk.flushed) == 1, "the first flush to begin")
+    later = []
+    for text in ("second", "third"):
+        committed = book.commits
+        later.append(asyncio.create_task(book.write("note", note(text))))
+        await eventually(lambda before=committed: book.commits > before, "it to be committed")  # type: ignore[misc] # bound now
+    disk.let_on()
+    assert await first == "first"
+    await eventually(lambda: len(disk.flushed) == 2, "the second flush to begin")
+    assert [each.done() for each in later] == [False, False]
+    disk.let_on()
+    assert await asyncio.gather(*later) == ["second", "third"]
+    assert disk.flushed == [["first"], ["first", "second", "third"]]
+    assert book.commits == 3
+    await book.close()
+
+
+async def test_a_refusal_that_rests_on_what_is_not_flushed_waits_for_the_flush_and_one_that_rests_on_nothing_does_not(
+    path: Path, clock: ManualClock, disk: Disk
+) -> None:
+    def refused_if_there(tx: Tx) -> None:
+        assert [row["text"] for row in tx.all("notes")] == seen
+        raise LookupError(str(seen))
+
+    book = await open_at_once(path, clock, slow=True)
+    seen: list[str] = []
+    with pytest.raises(LookupError):
+        await book.write("look", refused_if_there)
+    assert disk.flushed == []
+    disk.held = True
+    writing = asyncio.create_task(book.write("note", note("there")))
+    await eventually(lambda: len(disk.flushed) == 1, "the flush to begin")
+    seen.append("there")
+    looking = asyncio.create_task(book.write("look", refused_if_there))
+    await asyncio.wait([looking], timeout=0.05)
+    assert not looking.done()
+    disk.let_on()
+    disk.let_on()
+    assert await writing == "there"
+    with pytest.raises(LookupError, match="there"):
+        await looking
+    await book.close()
+
+
+async def test_quick_flushes_are_waited_for_on_the_loop_and_after_a_slow_one_they_are_not_until_one_was_quick(
+    path: Path, clock: ManualClock, disk: Disk
+) -> None:
+    book = await open_at_once(path, clock)
+    here = threading.get_ident()
+    await book.write("note", note("quick"))
+    book._runner.last_flush_seconds = QUICK_SECONDS
+    await book.write("note", note("after a slow one"))
+    await book.close()
+    again = await open_at_once(path, clock)
+    await again.write("note", note("after a quick one"))
+    await again.close()
+    assert [thread == here for thread in disk.flushed_by] == [True, False, True]
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["on the loop", "beside it"])
+async def test_after_a_flush_that_failed_it_is_said_that_nothing_is_known_and_nothing_more_is_written(
+    path: Path, clock: ManualClock, disk: Disk, *, slow: bool
+) -> None:
+    book = await open_at_once(path, clock, slow=slow)
+    disk.fails = True
+    with pytest.raises(OutcomeUnknown, match=r"flushing the WAL failed.*not known\. Restart to re-read by key"):
+        await book.write("note", note("doubtful"))
+    assert book.health.broken is not None
+    disk.fails = False
+    with pytest.raises(WritesRefused, match="flushing the WAL failed"):
+        await book.write("note", note("refused"))
+    assert disk.flushed == [["doubtful"]]
+    await book.close()
+
+
+async def test_of_a_failed_flush_all_hear_who_were_committed_before_it_began_and_those_behind_hear_of_their_own(
+    path: Path, clock: ManualClock, disk: Disk
+) -> None:
+    book = await open_at_once(path, clock, slow=True)
+    disk.held = disk.fails = True
+    first = asyncio.create_task(book.write("note", note("first")))
+    await eventually(lambda: len(disk.flushed) == 1, "the flush to begin")
+    second = asyncio.create_task(book.write("note", note("second")))
+    await eventually(lambda: book.commits == 2, "the second to be committed")
+    for _ in range(2):
+        disk.let_on()
+    for doubtful in (first, second):
+        with pytest.raises(OutcomeUnknown):
+            await doubtful
+    await book.close()
+
+
+async def test_closing_waits_for_the_flush_and_tells(path: Path, clock: ManualClock, disk: Disk) -> None:
+    book = await open_at_once(path, clock, slow=True)
+    disk.held = True
+    writing = asyncio.create_task(book.write("note", note("last")))
+    await eventually(lambda: len(disk.flushed) == 1, "the flush to begin")
+    closing = asyncio.create_task(book.close())
+    await asyncio.wait([closing], timeout=0.05)
+    assert not closing.done()
+    disk.let_on()
+    await closing
+    assert await writing == "last"
+
+
+async def test_a_caller_who_went_away_while_it_was_flushed_keeps_nobody_from_being_told(
+    path: Path, clock: ManualClock, disk: Disk
+) -> None:
+    book = await open_at_once(path, clock, slow=True)
+    disk.held = True
+    gone = asyncio.create_task(book.write("note", note("gone")))
+    stays = asyncio.create_task(book.write("note", note("stays")))
+    await eventually(lambda: len(disk.flushed) == 1, "the flush to begin")
+    gone.cancel()
+    disk.let_on()
+    assert await stays == "stays"
+    await book.close()
+
+
+async def test_a_log_whose_name_cannot_be_made_durable_is_not_opened(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(descriptor: int) -> None:
+        raise OSError(5, os.strerror(5), str(descriptor))
+
+    await (await open_book(path, clock)).close()
+    monkeypatch.setattr("ledger.wal.os.fsync", refused)
+    with pytest.raises(DatabaseError, match=r"cannot be opened.*Input/output error.*No command was touched"):
+        await open_at_once(path, clock)
+    assert gate_holder(path) is None
+
+
+async def test_a_deadline_that_passes_while_it_is_flushed_is_waited_out(path: Path, clock: ManualClock, disk: Disk) -> None:
+    book = await open_at_once(path, clock, slow=True)
+    disk.held = True
+    writing = asyncio.create_task(book.write("note", note("late"), deadline=clock.monotonic() + 0.01))
+    await asyncio.wait([writing], timeout=0.1)
+    assert not writing.done()
+    disk.let_on()
+    assert await writing == "late"
+    disk.held = False
+    clock.advance(1000)
+    with pytest.raises(NotRecorded):
+        await book.write("note", note("too late"), deadline=clock.monotonic() - 1)
+    await book.close()
