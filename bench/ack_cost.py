@@ -64,7 +64,7 @@ PARTS: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     "what was typed, understood": (verbs, ("parse",)),
     "statements": (SqliteTx, ("one", "all", "many")),
     "signing": (Audit, ("chain",)),
-    "COMMIT, its flush included": (BatchRunner, ("commit",)),
+    "COMMIT, its flush included": (BatchRunner, ("_commit", "flush")),
 }
 LOGGED: Final = "a line in the log"
 REST: Final = "the rest: tasks, futures, answers"

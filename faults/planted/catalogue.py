@@ -329,7 +329,7 @@ DISK: Final = (
         "rolled back, told success",
         "a member of a lost batch hears that it stands",
         disk.rolled_back_told_success,
-        DiskErrors("IOERR_READ"),
+        DiskErrors("IOERR_READ", most=100),  # both halves read the file to open it
     ),
     Bug("artefact not synced", "a stored file is empty after a power cut", disk.artefact_not_synced, PowerCuts(artefacts=True)),
     Bug(
