@@ -3,7 +3,7 @@
 The same production code over the machine's own SQLite as in power.py, with an error in the place of one call. The process may
 refuse or say that it does not know; it may not lie. Afterwards, on a disk that works: what was recorded is there, what was said not
 to be is not, the file and the audit are whole, and the next process finishes everything. A failed sync may also have lost what it
-was asked to sync: that is looked at too.
+was asked to sync: that is looked at too, at once and after the next process has worked on what it found in memory.
 
 A first start writes migration after migration, each a transaction that asks nothing of the process but what the file says. So for
 its k-th write the failing process begins where another one was cut off, after the last migration before it: what is left of the
@@ -50,6 +50,7 @@ SUITE: Final = "io_errors"
 AT_ONCE: Final = 2
 LATER_MS: Final = 60_000
 WRONG_ENOUGH: Final = 50
+CUTS: Final = 3  # of the power, while the next process works on what a failed sync may have left
 SAMPLE: Final = 25  # production starts on one of so many files that read as others did before
 KINDS: Final = {
     "FULL": (Call.WRITE, FULL),
@@ -222,7 +223,26 @@ class Bench:
                 disk.take(event)
             for label, image in disk.after_a_cut(f"{trial.seed}", 1):
                 self._restart(k, f"({label}) ", image, diary)
+            self._build_upon(k, folder, recorder, diary)
         return fault.fired
+
+    def _build_upon(self, k: int, folder: Path, recorder: Recorder, diary: Diary) -> None:
+        """Let the next process work on what may be in memory alone, and cut the power, under way and at its end."""
+        begun = len(recorder.events)
+        clock = TickingClock(max((fact.at for fact in diary.facts), default=MORNING_MS) + 2 * LATER_MS)
+        later = Diary(lambda: len(recorder.events))
+        with WatchedFolder(folder, observer=recorder):
+            run_to_end(live(folder, clock, self._audit, later, self._chance(), _errand))
+        if later.ended_by is not None:
+            self._wrong(k, f"the next process did not start: {later.ended_by}")
+        cuts = {*self._luck.sample(range(begun, len(recorder.events)), CUTS), len(recorder.events)}
+        disk = Disk(self._safe, forgets=True)
+        for number, event in enumerate(recorder.events, start=1):
+            disk.take(event)
+            if number in cuts:
+                answered = Diary(facts=[fact for fact in later.facts if fact.seen <= number])
+                for label, image in disk.after_a_cut(f"{self._trial.seed}", 1):
+                    self._restart(k, f"(forgotten, {label}) ", image, answered)
 
     def _restart(self, k: int, where: str, image: Image, diary: Diary) -> None:
         """Start on what is left: whenever it reads as nothing before did, or other answers had been given; and now and then."""

@@ -40,6 +40,14 @@ class Wrote:
 
 
 @dataclass(frozen=True, slots=True)
+class WroteAgain:
+    """All that a file held was written over itself, by the ledger and not by SQLite."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Truncated:
     """A file has this size now."""
 
@@ -53,6 +61,13 @@ class Synced:
 
     name: str
     folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFailed:
+    """A file could not be synced: the kernel said so once, and takes what it could not write for written from then on."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +100,7 @@ class SyncedFolder:
     name: str
 
 
-Event = Opened | Wrote | Truncated | Synced | Deleted | Renamed | MadeFolder | SyncedFolder
+Event = Opened | Wrote | WroteAgain | Truncated | Synced | SyncFailed | Deleted | Renamed | MadeFolder | SyncedFolder
 
 
 class Recorder:
@@ -102,6 +117,10 @@ class Recorder:
         """Note it."""
         self.events.append(Wrote(name, offset, content))
 
+    def wrote_again(self, name: str, content: bytes) -> None:
+        """Note it."""
+        self.events.append(WroteAgain(name, content))
+
     def truncated(self, name: str, size: int) -> None:
         """Note it."""
         self.events.append(Truncated(name, size))
@@ -109,6 +128,10 @@ class Recorder:
     def synced(self, name: str, *, folder: bool) -> None:
         """Note it."""
         self.events.append(Synced(name, folder))
+
+    def sync_failed(self, name: str) -> None:
+        """Note it."""
+        self.events.append(SyncFailed(name))
 
     def deleted(self, name: str, *, folder: bool) -> None:
         """Note it."""
@@ -127,6 +150,7 @@ class _File:
     content: bytearray = field(default_factory=bytearray)
     unsynced: list[Wrote | Truncated] = field(default_factory=list)  # writes, cut at the borders of sectors
     _now: bytes | None = b""  # the content as it is read, made once per change
+    _forgotten: bool = False  # whether some of what is read will never be written
 
     @property
     def now(self) -> bytes:
@@ -148,12 +172,16 @@ class _File:
 
     def sync(self) -> None:
         if self.unsynced:
-            self.safe = self.now
+            self.safe = self.with_some([True] * len(self.unsynced), full_size=False)
             self.unsynced.clear()
+
+    def forget(self) -> None:
+        self._forgotten = self._forgotten or bool(self.unsynced)
+        self.unsynced.clear()
 
     def with_some(self, kept: Sequence[bool], *, full_size: bool) -> bytes:
         """Return the content when only some of what is unsynced arrived."""
-        if all(kept):
+        if all(kept) and not self._forgotten:
             return self.now
         if not any(kept):
             return self.safe.ljust(len(self.content), b"\0") if full_size else self.safe
@@ -168,8 +196,9 @@ class _File:
 class Disk:
     """Files by name, as a process sees them and as they would be found after a power cut."""
 
-    def __init__(self, safe: Image | None = None) -> None:
-        """`safe` is what is there, and safe, from the beginning."""
+    def __init__(self, safe: Image | None = None, *, forgets: bool = False) -> None:
+        """`safe` is what is there, and safe, from the beginning. One that `forgets` never writes what a failed sync asked for."""
+        self._forgets = forgets
         self._now: dict[str, _File | None] = {}  # None: a folder
         for name, content in (safe or {}).items():
             self._now[name] = None if content is None else _File(content, bytearray(content), _now=content)
@@ -179,12 +208,10 @@ class Disk:
         """Let it happen."""
         if isinstance(event, Opened):
             self._now.setdefault(event.name, _File())
-        elif isinstance(event, Wrote | Truncated):
-            self._file(event.name).take(event)
-        elif isinstance(event, Synced):
-            self._file(event.name).sync()
-            if event.folder:
-                self._sync_names(_folder(event.name))
+        elif isinstance(event, Wrote | WroteAgain | Truncated):
+            self._file(event.name).take(Wrote(event.name, 0, event.content) if isinstance(event, WroteAgain) else event)
+        elif isinstance(event, Synced | SyncFailed):
+            self._sync(event)
         elif isinstance(event, Deleted):
             self._now.pop(event.name)
             if event.folder:
@@ -250,6 +277,14 @@ class Disk:
         file = self._now[name]
         assert file is not None  # noqa: S101 -- it is a file
         return file
+
+    def _sync(self, event: Synced | SyncFailed) -> None:
+        if isinstance(event, Synced):
+            self._file(event.name).sync()
+            if event.folder:
+                self._sync_names(_folder(event.name))
+        elif self._forgets:
+            self._file(event.name).forget()
 
     def _sync_names(self, folder: str) -> None:
         kept = {name: file for name, file in self._safe.items() if _folder(name) != folder}

@@ -67,12 +67,20 @@ class Observer(Protocol):
         """Tell that `content` was written at `offset`."""
         ...
 
+    def wrote_again(self, name: str, content: bytes) -> None:
+        """Tell that all that a file held was written over itself."""
+        ...
+
     def truncated(self, name: str, size: int) -> None:
         """Tell that the file has `size` bytes now."""
         ...
 
     def synced(self, name: str, *, folder: bool) -> None:
         """Tell that the file's content, and with `folder` the folder's names too, would survive a power cut now."""
+        ...
+
+    def sync_failed(self, name: str) -> None:
+        """Tell that a sync was answered with an error."""
         ...
 
     def deleted(self, name: str, *, folder: bool) -> None:
@@ -353,6 +361,8 @@ class WatchedFolder:
     def _sync(self, address: int, flags: int) -> int:
         file = self._open_files[address]
         code = self._asked(Call.SYNC, file) or int(file.real["sync"](address, flags))
+        if code != OK and self._observer is not None:
+            self._observer.sync_failed(file.name)
         if code == OK:
             names_folder, file.names_folder = file.names_folder, False
             if self._observer is not None:
@@ -387,8 +397,15 @@ class _WatchedWal(Wal):
         if self._observer is not None:
             self._observer.synced(self._name, folder=False)
 
+    def write_again(self) -> None:
+        if self._observer is not None:
+            self._observer.wrote_again(self._name, self.content())
+        super().write_again()
+
     def _ask(self) -> None:
         if self._refused(Call.SYNC, self._name):
+            if self._observer is not None:
+                self._observer.sync_failed(self._name)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 

@@ -104,14 +104,29 @@ def prepare_writer(connection: sqlite3.Connection, opening: Opening, gate: Write
     """
     try:
         with gate:
+            if opening.may_migrate:  # no bot runs: one that has died may have died of a flush that failed
+                _settle_wal(opening)
             _prepare(connection, opening)
             witness = _open_witness(opening)
+    except OSError as error:
+        raise cannot_be_opened(error) from error
     except sqlite3.Error as error:
         if primary_code(error) in _NO_ROOM and ballast.free(opening.clock.monotonic()):
             return prepare_writer(connection, opening, gate, ballast)
         raise cannot_be_opened(error) from error
     ballast.make(opening.clock.monotonic())
     return witness
+
+
+def _settle_wal(opening: Opening) -> None:
+    """See that a WAL which was left behind is on the disk as it is read. Raises OSError."""
+    if not opening.wal.exists():
+        return
+    wal = Wal(opening.wal)
+    try:
+        wal.write_again()
+    finally:
+        wal.close()
 
 
 def open_wal(connection: sqlite3.Connection, opening: Opening) -> Wal:

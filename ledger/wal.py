@@ -32,6 +32,19 @@ class Wal:
         """
         os.fdatasync(self._file)
 
+    def write_again(self) -> None:
+        """Write what is in it over itself, and flush. Call it inside the gate; blocks, raises OSError.
+
+        What a failed flush could not write the kernel takes for written from then on: who reads it finds it, later flushes leave it
+        out, and a power cut takes it back with all that was built upon it.
+        """
+        os.pwrite(self._file, self.content(), 0)
+        self.flush()
+
+    def content(self) -> bytes:
+        """Return what is in it."""
+        return os.pread(self._file, os.fstat(self._file).st_size, 0)
+
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)

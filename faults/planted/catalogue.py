@@ -314,6 +314,12 @@ DISK: Final = (
         DiskErrors("IOERR_FSYNC", "sticky"),
     ),
     Bug(
+        "builds upon what is in memory alone",
+        "after a failed flush, a restart and a power cut all is lost that was acknowledged since",
+        disk.builds_upon_what_is_in_memory_alone,
+        DiskErrors("IOERR_FSYNC", "sticky"),
+    ),
+    Bug(
         "COMMIT error taken for success",
         "what was answered is not there",
         disk.commit_error_taken_for_success,

@@ -47,6 +47,11 @@ def failed_flush_taken_for_a_good_one() -> None:
     put(BatchRunner, "flush", flush)
 
 
+def builds_upon_what_is_in_memory_alone() -> None:
+    """A start takes the WAL as it is read, though a flush may have failed to write it."""
+    put(sqlite_file, "_settle_wal", lambda _opening: None)
+
+
 def commit_error_taken_for_success() -> None:
     """A COMMIT that failed is told as one that did not."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from ledger.ballast import Ballast
 from ledger.database import NotRecorded
+from ledger.wal import Wal
 from tests.ledger.engine.parts import Engine, emitting, ended, open_book, start
 from tests.ledger.parts import START_MS, note, notes, open_shell
 
@@ -177,3 +179,34 @@ def test_no_ballast_is_kept_unless_asked_for(path: Path) -> None:
     ballast = Ballast(path, 0)
     assert (ballast.wanted, ballast.make(0.0), ballast.free(0.0)) == (False, False, False)
     assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, True), ({"checkpoints": False}, True), ({"checkpoints": False, "may_migrate": False}, False)],
+    ids=["a bot", "a cli without a bot", "a cli beside a bot"],
+)
+async def test_who_opens_what_a_dead_bot_has_left_writes_its_log_again_and_who_opens_beside_a_bot_does_not(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool], *, expected: bool
+) -> None:
+    book = await open_book(path, clock)
+    await book.write("note", note("kept"))
+    left = path.parent / "left" / path.name
+    left.parent.mkdir()
+    for ending in ("", "-wal"):
+        shutil.copy(f"{path}{ending}", f"{left}{ending}")
+    await book.close()
+    log = left.with_name(f"{left.name}-wal")
+    written: list[bytes] = []
+    again = Wal.write_again
+
+    def noting(wal: Wal) -> None:
+        written.append(log.read_bytes())
+        again(wal)
+        assert log.read_bytes() == written[-1]
+
+    monkeypatch.setattr(Wal, "write_again", noting)
+    book = await open_book(left, clock, **options)
+    assert [bool(content) for content in written] == [True] * expected
+    assert await book.read(lambda tx: [row["text"] for row in tx.all("notes")]) == ["kept"]
+    await book.close()
