@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ledger.locks import WriteGate
     from ledger.wal import Wal
 
-MAX_BATCH: Final = 256
 BATCH_SECONDS: Final = 0.020  # then it commits: nobody who is in it waits longer for those behind them
 SHARED_SECONDS: Final = 0.002  # the same where somebody urgent is in it, or waits for it to end
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from ledger.database import OutcomeUnknown
-from ledger.members import Member, tell
+from ledger.members import MAX_BATCH, Member, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,15 +25,16 @@ QUICK_SECONDS: Final = 0.002  # after a flush that took longer the next is not w
 
 
 class Flushing:
-    """Belongs to the loop, as the database does. `deliver` gives one caller its result.
+    """Belongs to the loop, as the database does. `deliver` gives one caller its result; `room` is called when it is full no more.
 
     Flushes that are quick are waited for on the loop. Those that are not follow each other on a thread, which does not ask the loop
     in between: a disk that waits for Python serves fewer.
     """
 
-    def __init__(self, runner: BatchRunner, deliver: Callable[[Member], None]) -> None:
+    def __init__(self, runner: BatchRunner, deliver: Callable[[Member], None], room: Callable[[], None]) -> None:
         self._runner = runner
         self._deliver = deliver
+        self._room = room
         self._loop = asyncio.get_running_loop()
         self._beside = ThreadPoolExecutor(1, "ledger-flush")
         self._waiting = 0  # how many are to be told after a flush
@@ -42,6 +43,11 @@ class Flushing:
         self._lock = threading.Lock()
         self._next: list[Member] = []  # committed after the flush that is under way began
         self._serving = False
+
+    @property
+    def full(self) -> bool:
+        """Whether so many wait that nothing more is to be committed: who has not begun can still be refused in time."""
+        return self._waiting >= MAX_BATCH
 
     def tell(self, members: Sequence[Member]) -> None:
         """Give each its result once all that was committed by now is flushed: that is also what it may have read of others."""
@@ -84,6 +90,9 @@ class Flushing:
     def _flushed(self, members: Sequence[Member], trouble: str | None) -> None:
         for member in members if trouble is None else tell(members, OutcomeUnknown, trouble):
             self._deliver(member)
+        full = self.full
         self._waiting -= len(members)
+        if full and not self.full:
+            self._room()
         if self._told_all is not None and not self._waiting:
             self._told_all.set_result(None)

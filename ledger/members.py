@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from ledger.database import DatabaseError
     from ledger.sqlite_tx import SqliteTx
+
+
+MAX_BATCH: Final = 256  # who share a commit, and who wait for a flush before nothing more is committed
 
 
 class Member:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import aiosqlite
 
 from ledger.ballast import Ballast
-from ledger.batch import MAX_BATCH, BatchRunner
+from ledger.batch import BatchRunner
 from ledger.database import Health, NotRecorded, OutcomeUnknown
 from ledger.flushing import Flushing
 from ledger.locks import WriteGate, hold_instance_lock
-from ledger.members import Errand, Member, Ran, tell
+from ledger.members import MAX_BATCH, Errand, Member, Ran, tell
 from ledger.sqlite_file import (
     APPLICATION_ID,
     CACHED_STATEMENTS,
@@ -82,7 +82,7 @@ class SqliteDatabase:
         self._clock = opening.clock
         self._at_once = at_once
         self._loop = asyncio.get_running_loop()
-        self._flushing = Flushing(runner, _deliver) if at_once else None
+        self._flushing = Flushing(runner, _deliver, self._kick_soon) if at_once else None
         self._urgent: deque[Member] = deque()
         self._waiting: deque[Member] = deque()
         self._inbox: queue.SimpleQueue[list[Member] | Errand] = queue.SimpleQueue()
@@ -269,7 +269,7 @@ class SqliteDatabase:
 
     def _kick(self) -> None:
         self._kicked = False
-        if self._under_way or self._beginning:
+        if self._under_way or self._beginning or (self._flushing is not None and self._flushing.full):
             return
         if self._runner.broken is not None:  # nothing is written on this connection again
             for member in (*self._urgent, *self._waiting):

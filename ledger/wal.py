@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,9 @@ class Wal:
         What a failed flush could not write the kernel takes for written from then on: who reads it finds it, later flushes leave it
         out, and a power cut takes it back with all that was built upon it.
         """
-        os.pwrite(self._file, self.content(), 0)
+        content = self.content()
+        if os.pwrite(self._file, content, 0) != len(content):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         self.flush()
 
     def content(self) -> bytes:

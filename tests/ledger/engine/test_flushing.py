@@ -12,6 +12,7 @@ import pytest
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.flushing import QUICK_SECONDS
 from ledger.locks import gate_holder
+from ledger.members import MAX_BATCH
 from ledger.wal import Wal
 from tests.ledger.engine.parts import open_book
 from tests.ledger.parts import note, notes, open_shell
@@ -259,4 +260,24 @@ async def test_a_deadline_that_passes_while_it_is_flushed_is_waited_out(path: Pa
     clock.advance(1000)
     with pytest.raises(NotRecorded):
         await book.write("note", note("too late"), deadline=clock.monotonic() - 1)
+    await book.close()
+
+
+async def test_while_as_many_as_share_a_commit_wait_for_a_flush_nothing_more_is_committed_and_who_comes_is_refused_in_time(
+    path: Path, clock: ManualClock, disk: Disk
+) -> None:
+    book = await open_at_once(path, clock, slow=True)
+    disk.held = True
+    committed = [asyncio.create_task(book.write("note", note(str(number)))) for number in range(MAX_BATCH)]
+    await eventually(lambda: len(disk.flushed) == 1, "the flush to begin")
+    with pytest.raises(NotRecorded, match="did not start before its deadline; nothing was recorded"):
+        await book.write("note", note("refused"), deadline=clock.monotonic() + 0.05)
+    waiting = asyncio.create_task(book.write("note", note("in time")))
+    await asyncio.wait([waiting], timeout=0.05)
+    assert book.commits == 1
+    disk.let_on()
+    assert await asyncio.gather(*committed) == [str(number) for number in range(MAX_BATCH)]
+    disk.let_on()
+    assert await waiting == "in time"
+    assert len(disk.flushed[1]) == MAX_BATCH + 1
     await book.close()
