@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ledger.locks import WriteGate
     from ledger.wal import Wal
 
+COPY_EVERY: Final = 50  # times what the last checkpoint took: a fiftieth of the time at most is spent on them while others wait
 BATCH_SECONDS: Final = 0.020  # then it commits: nobody who is in it waits longer for those behind them
 SHARED_SECONDS: Final = 0.002  # the same where somebody urgent is in it, or waits for it to end
 
@@ -60,6 +61,7 @@ class BatchRunner:
         self.commit_seconds = 0.0
         self.last_commit_seconds = 0.0
         self.flush_seconds = 0.0
+        self.copy_due_at = 0.0  # monotonic seconds: before that others, who wait for it, are not made to wait again
         self.last_flush_seconds = 0.0
 
     def begin_at_once(self) -> bool:
@@ -127,11 +129,14 @@ class BatchRunner:
         if self.broken is not None:
             return
         with self._gate:
+            started = self._clock.monotonic()
             try:
                 self._control.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
             except sqlite3.Error as error:
                 if primary_code(error) in FATAL:
                     self.broken = f"a checkpoint failed ({error}): the file may be damaged."
+            now = self._clock.monotonic()
+            self.copy_due_at = now + COPY_EVERY * (now - started)
 
     def remake_ballast(self) -> bool:
         """Keep room for a full disk again, if there is some. Called from any thread but one at a time."""

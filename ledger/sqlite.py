@@ -369,18 +369,26 @@ class SqliteDatabase:
         return partial(self._told, self._runner.run(errand))
 
     def _serve(self, connection: sqlite3.Connection) -> None:
-        """Run batch after batch until nobody has written for a while: one trip to the thread per burst, not per batch."""
+        """Run batch after batch until nobody has written for a while: one trip to the thread per burst, not per batch.
+
+        Every pause is a moment for a checkpoint, even while others keep writing: a small one now and then, apart from a batch of
+        ours, keeps them waiting for less than a large one behind it.
+        """
         del connection
         unchecked = False
         while True:
             try:
                 errand = self._inbox.get(timeout=IDLE_SECONDS)
             except queue.Empty:
-                if unchecked and self._opening.checkpoints and self._runner.pressing():
-                    continue  # it would keep them waiting; a WAL that grows too long meanwhile is copied by a commit
-                if unchecked and self._opening.checkpoints:
+                if not unchecked or not self._opening.checkpoints:
+                    return
+                if not self._runner.pressing():
                     self._runner.checkpoint("PASSIVE")
-                return
+                    return
+                if self._clock.monotonic() >= self._runner.copy_due_at:
+                    self._runner.let_by()
+                    self._runner.checkpoint("PASSIVE")
+                continue
             if errand is Errand.LEAVE:
                 return
             told = self._do(errand)

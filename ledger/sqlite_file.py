@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 APPLICATION_ID: Final = 0x51424F54  # "QBOT": `file` names it and a stranger's database is refused
 CACHED_STATEMENTS: Final = 512  # more than there are named statements: none is compiled twice
-WAL_PAGES: Final = 1000  # copied by a commit: while it copies more, whoever is to be acknowledged waits longer
+WAL_PAGES: Final = 4000  # copied by a commit, where the writer had no moment for it before: everybody waits for both
 BUSY_MS: Final = 5000  # how long a statement waits for another program's lock
 PRAGMAS: Final = {  # set, then read back
     "journal_mode": "wal",

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 import aiosqlite
 import pytest
 
+from ledger.batch import COPY_EVERY
 from ledger.database import DatabaseError, NotRecorded
 from ledger.migrations import Migration
 from ledger.sqlite import APPLICATION_ID, SqliteDatabase, hold_instance_lock
 from tests.ledger.parts import MIGRATIONS, NOTE_STATEMENTS, NOTES, Held, note, notes, open_database, open_notebook, open_shell
+from tests.rig import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -227,6 +229,43 @@ async def test_an_idle_bot_copies_the_log_into_the_file(path: Path, clock: Manua
         while b"soon in the file" not in content(path):  # noqa: ASYNC110 -- the writer's thread sets no event of ours
             await asyncio.sleep(0.01)
     assert book.health.broken is None
+    await book.close()
+
+
+async def test_while_others_keep_writing_the_log_is_copied_in_pauses_and_not_before_fifty_times_what_it_took_has_passed(
+    path: Path, clock: ManualClock
+) -> None:
+    looks, copies = [0], [0]
+
+    def pressing() -> bool:
+        looks[0] += 1
+        return pressed[0]
+
+    class Control:
+        """The writer's own cursor; a checkpoint takes a second."""
+
+        def execute(self, sql: str) -> sqlite3.Cursor:
+            done: sqlite3.Cursor = control.execute(sql)
+            if "wal_checkpoint(PASSIVE)" in sql:
+                clock.advance(1000)
+                copies[0] += 1
+            return done
+
+    pressed = [True]
+    book = await SqliteDatabase.open(
+        path, statements=NOTE_STATEMENTS, migrations=(*MIGRATIONS, NOTES), clock=clock, pressing=pressing
+    )
+    control = book._runner._control
+    book._runner._control = Control()  # type: ignore[assignment] # all that is used of it is there
+    await book.write("note", note("soon in the file"))
+    await eventually(lambda: copies == [1], "a pause")
+    assert b"soon in the file" in content(path)
+    for milliseconds, expected in ((0, 1), (COPY_EVERY * 1000 - 1, 1), (1, 2)):
+        clock.advance(milliseconds)
+        seen = looks[0]
+        await eventually(lambda before=seen: looks[0] >= before + 3, "more pauses")  # type: ignore[misc] # bound now
+        assert copies == [expected]
+    pressed[0] = False
     await book.close()
 
 
