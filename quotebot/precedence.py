@@ -25,6 +25,7 @@ GIVE_WAY_SECONDS: Final = 0.025
 LOOK_SECONDS: Final = 0.0025  # how often who gives way looks whether it still has to
 LET_BY_SECONDS: Final = 0.0005  # as long as who waits at the gate needs to be awake...
 LET_BY_TIMES: Final = 6  # ...and until an acknowledgement that met nobody has left
+BREATH_SECONDS: Final = 0.020  # between two writes of the workers in a flood: who waited for one is worked off before the next
 FLOOD: Final = 10  # so many arrivals...
 FLOOD_SECONDS: Final = 0.1  # ...in this time are one
 FLOOD_MOMENTS: Final = 10  # for so many moments the workers give way to it, then they take one
@@ -61,6 +62,7 @@ class Precedence:
         self._board = _blank(bytearray(_BYTES)) if board is None else board
         self._arrivals: deque[float] = deque(maxlen=FLOOD)
         self._follows = False
+        self._let_by_at = _NEVER
 
     @property
     def busy(self) -> bool:
@@ -86,12 +88,16 @@ class Precedence:
         """Let whoever is on the way in another process write first, for a moment at most. For the writer's thread: it waits here.
 
         The kernel gives the write gate to whoever comes to it first, and a process that works comes back sooner than one that waits
-        is awake.
+        is awake. In a flood two writes in a row would keep those waiting who have just waited.
         """
-        for _ in range(LET_BY_TIMES):
-            if not self._follows or not self.busy or self.flooded:  # in a flood somebody always is: turns are for that
-                return
-            time.sleep(LET_BY_SECONDS)
+        if self._follows and self.flooded:  # somebody always is on the way: who they are is for turns to say
+            time.sleep(max(0.0, self._let_by_at + BREATH_SECONDS - self._clock.monotonic()))
+        else:
+            for _ in range(LET_BY_TIMES):
+                if not self._follows or not self.busy:
+                    break
+                time.sleep(LET_BY_SECONDS)
+        self._let_by_at = self._clock.monotonic()
 
     def begin(self) -> None:
         """Note that an envelope arrived."""

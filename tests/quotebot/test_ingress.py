@@ -20,7 +20,17 @@ from quotebot import ingress, words
 from quotebot.cli import exits
 from quotebot.ingress import Ingress
 from quotebot.metrics import Metrics
-from quotebot.precedence import BUSY, FLOOD, FLOOD_SECONDS, LATELY, LET_BY_SECONDS, LET_BY_TIMES, Precedence, shared_board
+from quotebot.precedence import (
+    BREATH_SECONDS,
+    BUSY,
+    FLOOD,
+    FLOOD_SECONDS,
+    LATELY,
+    LET_BY_SECONDS,
+    LET_BY_TIMES,
+    Precedence,
+    shared_board,
+)
 from quotebot.sandbox.world import World
 from quotebot.slack.links import LinkDisabledError, TokenRefusedError
 from quotebot.wire import LINE_BYTES_MAX, IngressEndedError, Wire
@@ -213,6 +223,24 @@ def test_the_writer_lets_by_who_is_on_the_way_in_another_process_for_a_moment_an
     socket_side.end()
     workers.let_by()
     assert not workers.busy
+
+
+def test_in_a_flood_the_writer_takes_a_breath_between_two_of_its_writes() -> None:
+    clock, board = ManualClock(), shared_board()
+    workers, socket_side = Precedence(clock), Precedence(clock, board)
+    workers.follow(board)
+    for _ in range(FLOOD):
+        socket_side.begin()
+    assert workers.flooded
+    workers.let_by()
+    began = time.perf_counter()
+    workers.let_by()
+    assert time.perf_counter() - began >= BREATH_SECONDS
+    workers.follow(shared_board())
+    times, began = 100, time.perf_counter()
+    for _ in range(times):
+        workers.let_by()
+    assert time.perf_counter() - began < times * BREATH_SECONDS
 
 
 @pytest.mark.parametrize(
