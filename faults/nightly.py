@@ -2,6 +2,7 @@
 
 Interrupted (Ctrl-C, a reboot), the same command goes on: a finished suite is not run again, and a suite that was cut off goes on
 from its last report. When the sources changed meanwhile all begins anew: numbers of two different programs are not added up.
+`--save` writes how far it is to FAULTS.begun.json; committed, the same command goes on from there on another machine.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from faults.publish import PublishError, publish, tree_hash
-from faults.report import FOLDER_VARIABLE, Report, read_all
+from faults.publish import BEGUN, PublishError, publish, tree_hash
+from faults.report import FOLDER_VARIABLE, Report, keep_in, merged, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,15 +55,45 @@ class Work:
     folder: Path
     tree: str
 
-    def begin(self) -> bool:
-        """Go on with what is there, or begin anew when it is about other sources; tell whether there is something to go on with."""
+    def begin(self, saved: Path) -> str:
+        """Go on with what is here, else with what was `saved`, and begin anew when both are about other sources; say which."""
         if self._state()[0] == self.tree:
-            return True
+            return "Going on where it was interrupted."
         for part in ("reports", "progress"):
             shutil.rmtree(self.folder / part, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
+        if saved.exists() and self._restored(json.loads(saved.read_text(encoding="utf-8"))):
+            return f"Going on from {saved.name}."
         self._write([])
-        return False
+        return "Beginning anew."
+
+    def save(self, path: Path) -> None:
+        """Write how far it is to one file. The reports of one suite are drawn together: of what is done only the sum counts."""
+        finished = {suite: [asdict(report) for report in read_all(self.reports(suite))] for suite in self.finished}
+        begun = {}
+        for folder in sorted(self.progress("").glob("*")):
+            parts = sorted(str(part.relative_to(folder)) for part in folder.rglob("*.json"))
+            if parts and folder.name not in finished:
+                sum_of_them = merged(Report.from_text((folder / part).read_text(encoding="utf-8")) for part in parts)
+                begun[folder.name] = {"parts": parts, "report": asdict(sum_of_them)}
+        text = json.dumps({"tree": self.tree, "finished": finished, "begun": begun}, sort_keys=True, indent=1)
+        path.write_text(f"{text}\n", encoding="utf-8")
+
+    def _restored(self, saved: Mapping[str, Any]) -> bool:
+        """Take up what `save` wrote, unless it is about other sources. A suite's sum is its first part, the others are empty."""
+        if saved["tree"] != self.tree:
+            return False
+        for suite, reports in saved["finished"].items():
+            for report in reports:
+                keep_in(self.reports(suite), Report.from_text(json.dumps(report)))
+        for suite, found in saved["begun"].items():
+            first = Report.from_text(json.dumps(found["report"]))
+            for part in found["parts"]:
+                place = self.progress(suite) / part
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text((first if part == found["parts"][0] else Report(first.suite)).to_text(), encoding="utf-8")
+        self._write(list(saved["finished"]))  # last: cut short, it begins from the file once more
+        return True
 
     @property
     def finished(self) -> list[str]:
@@ -140,12 +171,19 @@ def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, sui
     """Run all and publish; returns 0 when nothing was violated, 1 otherwise, 130 when interrupted."""
     parser = argparse.ArgumentParser(prog="./run test --nightly", description="Run every suite of faults and write FAULTS.md.")
     parser.add_argument("--budget", choices=tuple(COMMANDS), default="nightly")
+    parser.add_argument("--save", action="store_true", help=f"only write how far it is to {BEGUN}, for another machine to go on")
     options = parser.parse_args(argv)
     checkout = checkout or Path(__file__).resolve().parent.parent
     console = Console(stderr=True)
     try:
         work = Work(checkout / "var" / f"faults-{options.budget}", tree_hash(checkout))
-        console.print("Going on where it was interrupted." if work.begin() else "Beginning anew.")
+        console.print(work.begin(checkout / BEGUN))
+        if options.save:
+            work.save(checkout / BEGUN)
+            console.print(
+                f"{BEGUN} says how far it is. Commit it: where it is checked out, {COMMANDS['nightly']} goes on from there."
+            )
+            return 0
         wrong = run_all(work, suites, options.budget, console)
         reports = all_reports(work, suites)
         wrong += [line for report in reports for line in report.violations]
@@ -154,6 +192,7 @@ def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, sui
         if not wrong:
             page = publish(checkout, reports, COMMANDS[options.budget])
             shutil.rmtree(work.folder)
+            (checkout / BEGUN).unlink(missing_ok=True)
             console.print(f"0 violations. {page.name} and the headline in README.md are written; commit them.")
     except KeyboardInterrupt:
         console.print("Interrupted. The same command goes on from here.")

@@ -4,7 +4,7 @@
     python -m faults.publish --check             exit 0: FAULTS.md was made from these very sources; 1: it is older, or unreadable
 
 A commit cannot name itself, so FAULTS.md names its parent and a hash of the source tree: of every tracked file, in the order of
-`git ls-files`, without FAULTS.md itself and without the headline in README.md.
+`git ls-files`, without FAULTS.md itself, how far a long run is (FAULTS.begun.json), and the headline in README.md.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PAGE: Final = "FAULTS.md"
+BEGUN: Final = "FAULTS.begun.json"  # how far a long run is, where it goes on
 README: Final = "README.md"
 MARKS: Final = ("<!-- faults -->", "<!-- /faults -->")
 BUGS: Final = "bugs"  # the suite whose `reached` are the planted bugs it caught
@@ -65,10 +66,10 @@ class Origin:
 
 
 def tree_hash(checkout: Path) -> str:
-    """Return the SHA-256 (hex) of all tracked files of a checkout as they are on disk, FAULTS.md and the headline left out."""
+    """Return the SHA-256 (hex) of all tracked files of a checkout as they are on disk, but for what the suites wrote."""
     digest = hashlib.sha256()
     for name in _git(checkout, "ls-files", "-z").split("\0"):
-        if name in ("", PAGE):
+        if name in ("", PAGE, BEGUN):
             continue
         content = _content(checkout / name)
         if name == README and content is not None:
@@ -243,7 +244,7 @@ def _changed_since(checkout: Path, parent: str) -> str:
     dirty = bool(_git(checkout, "status", "--porcelain", "--", PAGE).strip())
     since = last if last and not dirty else parent
     try:
-        names = _git(checkout, "diff", "--name-only", since, "--", ".", f":!{PAGE}").split("\n")
+        names = _git(checkout, "diff", "--name-only", since, "--", ".", f":!{PAGE}", f":!{BEGUN}").split("\n")
     except PublishError:
         return f"Commit {since[:12]} is not in this repository, so what changed cannot be named."
     return "\n".join(["Changed since:", *(f"  {name}" for name in names if name)])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faults import checks, nightly, publish, sometimes
-from faults.report import FOLDER_VARIABLE, Report, keep, keep_in, read_all
+from faults.report import FOLDER_VARIABLE, Report, keep, keep_as, keep_in, kept_as, merged, read_all
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
@@ -193,6 +193,44 @@ def test_a_long_run_begins_anew_when_the_sources_changed(checkout: Path, suites:
     (checkout / "two_suite.broken").write_text("")
     assert nightly.main([], checkout=checkout, suites=suites) == 1
     (checkout / "code.py").write_text("print(4)\n")
+    assert nightly.main([], checkout=checkout, suites=suites) == 1
+    assert (checkout / "runs.txt").read_text().split() == ["one_suite", "two_suite"] * 2
+
+
+def test_a_long_run_that_was_saved_and_committed_goes_on_on_another_machine(checkout: Path, suites: dict[str, str]) -> None:
+    (checkout / "two_suite.broken").write_text("")
+    assert nightly.main([], checkout=checkout, suites=suites) == 1
+    here = nightly.Work(checkout / "var" / "faults-nightly", publish.tree_hash(checkout))
+    parts = {"4.json": {"steps": 2, "x": 1}, "deep/5.json": {"steps": 3}}  # of a suite that was cut off
+    for number, (name, counts) in enumerate(parts.items(), start=4):
+        keep_as(here.progress("two_suite") / Path(name).parent, Path(name).stem, Report("two_suite", counts, seeds=(number,)))
+    assert nightly.main(["--save"], checkout=checkout, suites=suites) == 0
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "-m", "how far it is")
+
+    other = checkout.parent / "other"
+    git(checkout.parent, "clone", "--quiet", str(checkout), str(other))
+    there = nightly.Work(other / "var" / "faults-nightly", publish.tree_hash(other))
+    there.begin(other / publish.BEGUN)
+    assert there.finished == ["one_suite"]
+    assert read_all(there.reports("one_suite")) == read_all(here.reports("one_suite"))
+    progress = there.progress("two_suite")
+    assert sorted(str(path.relative_to(progress)) for path in progress.rglob("*.json")) == sorted(parts)
+    kept = [kept_as((progress / name).parent, Path(name).stem) for name in parts]
+    assert merged(filter(None, kept)) == Report("two_suite", {"steps": 5, "x": 1}, seeds=(4, 5))
+
+    assert nightly.main([], checkout=other, suites=suites) == 0
+    assert (checkout / "runs.txt").read_text().split() == ["one_suite", "two_suite", "two_suite"], "the first was not run again"
+    assert not (other / publish.BEGUN).exists()
+    assert publish.complaint(other) is None
+
+
+def test_what_was_saved_about_other_sources_is_not_gone_on_with(checkout: Path, suites: dict[str, str]) -> None:
+    (checkout / "two_suite.broken").write_text("")
+    assert nightly.main([], checkout=checkout, suites=suites) == 1
+    assert nightly.main(["--save"], checkout=checkout, suites=suites) == 0
+    shutil.rmtree(checkout / "var")
+    (checkout / "code.py").write_text("print(5)\n")
     assert nightly.main([], checkout=checkout, suites=suites) == 1
     assert (checkout / "runs.txt").read_text().split() == ["one_suite", "two_suite"] * 2
 
