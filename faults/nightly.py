@@ -1,7 +1,8 @@
 """Runs every suite's budget in sequence and publishes what came of it: `./run test --nightly`; `--budget change` is the short form.
 
 Interrupted (Ctrl-C, a reboot), the same command goes on: a finished suite is not run again, and a suite that was cut off goes on
-from its last report. When the sources changed meanwhile all begins anew: numbers of two different programs are not added up.
+from its last report. When the sources changed meanwhile, pages (*.md) aside, all begins anew: numbers of two different programs are
+not added up.
 `--save` writes how far it is to FAULTS.begun.json; committed, the same command goes on from there on another machine.
 """
 
@@ -176,7 +177,7 @@ def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, sui
     checkout = checkout or Path(__file__).resolve().parent.parent
     console = Console(stderr=True)
     try:
-        work = Work(checkout / "var" / f"faults-{options.budget}", tree_hash(checkout))
+        work = Work(checkout / "var" / f"faults-{options.budget}", tree_hash(checkout, pages=False))
         console.print(work.begin(checkout / BEGUN))
         if options.save:
             work.save(checkout / BEGUN)
@@ -187,7 +188,7 @@ def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, sui
         wrong = run_all(work, suites, options.budget, console)
         reports = all_reports(work, suites)
         wrong += [line for report in reports for line in report.violations]
-        if tree_hash(checkout) != work.tree:
+        if tree_hash(checkout, pages=False) != work.tree:
             wrong.append("The sources changed while the suites ran.")
         if not wrong:
             page = publish(checkout, reports, COMMANDS[options.budget])

@@ -93,9 +93,10 @@ class BatchRunner:
         Where COMMIT does not flush, they may be told only after a `flush` that begins later than this returns.
         """
         try:
-            if not batch[0].urgent:
-                self.let_by()
-            self._gate.take()
+            if not self._connection.in_transaction:  # what was begun has the gate
+                if not batch[0].urgent:
+                    self.let_by()
+                self._gate.take()
             if self._gate.leads_elsewhere():
                 self._roll_back()
                 self.broken = "another file was put in the ledger's place (a restore): this process is of the old generation."

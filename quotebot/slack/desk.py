@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import structlog
 
-from ledger import keys
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown
 from ledger.machine import OperationState
 from ledger.records import Operation, Request, Reservation, Sighting
@@ -127,8 +126,8 @@ def answer_for(reservation: Reservation) -> Answer:
 
 
 def _too_large(payload: Mapping[str, Any]) -> bool:
-    """Tell whether the canonical form is over the limit. ASCII JSON is never shorter and much quicker to make."""
-    return len(json.dumps(payload)) > PAYLOAD_BYTES_MAX and len(keys.canonical_json(payload)) > PAYLOAD_BYTES_MAX
+    """Tell whether the canonical form is over the limit. It is as long in any other order, which is quicker to make."""
+    return len(orjson.dumps(payload)) > PAYLOAD_BYTES_MAX
 
 
 def _working(operation: Operation) -> str:
