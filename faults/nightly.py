@@ -1,9 +1,9 @@
 """Runs every suite's budget in sequence and publishes what came of it: `./run test --nightly`; `--budget change` is the short form.
 
 Interrupted (Ctrl-C, a reboot), the same command goes on: a finished suite is not run again, and a suite that was cut off goes on
-from its last report. When the sources changed meanwhile, pages (*.md) aside, all begins anew: numbers of two different programs are
-not added up.
-`--save` writes how far it is to FAULTS.begun.json; committed, the same command goes on from there on another machine.
+from its last report. When the sources changed meanwhile, pages (docs/, *.md) aside, all begins anew: numbers of two different
+programs are not added up. `--save` writes how far it is to FAULTS.begun.json; committed, the same command goes on from there on
+another machine.
 """
 
 from __future__ import annotations

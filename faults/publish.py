@@ -68,11 +68,11 @@ class Origin:
 def tree_hash(checkout: Path, *, pages: bool = True) -> str:
     """Return the SHA-256 (hex) of all tracked files of a checkout as they are on disk, but for what the suites wrote.
 
-    Without `pages` Markdown is left out: nothing that runs depends on it.
+    Without `pages` docs/ and all other Markdown are left out: no suite reads them.
     """
     digest = hashlib.sha256()
     for name in _git(checkout, "ls-files", "-z").split("\0"):
-        if name in ("", PAGE, BEGUN) or (name.endswith(".md") and not pages):
+        if name in ("", PAGE, BEGUN) or (not pages and (name.startswith("docs/") or name.endswith(".md"))):
             continue
         content = _content(checkout / name)
         if name == README and content is not None:
