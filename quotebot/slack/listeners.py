@@ -181,9 +181,9 @@ class Surface:
 
     async def _record(self, ack: Any, context: Any, command: Command) -> None:
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
-        await ack(text=answer.text, blocks=list(answer.blocks) or None)
         if self._looked_seconds_ago() >= LOOK_AGAIN_SECONDS:
             asyncio.get_running_loop().call_soon(self._look)  # once the acknowledgement is on its way
+        await ack(text=answer.text, blocks=list(answer.blocks) or None)
 
     async def on_button(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a click on a card. Opening a form is read-only; everything else is recorded first."""
