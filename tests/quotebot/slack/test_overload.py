@@ -15,7 +15,7 @@ from quotebot import words
 from quotebot.precedence import BUSY, FLOOD, FLOOD_SECONDS, LATELY, QUIET, Precedence
 from quotebot.slack.desk import FrontDesk
 from quotebot.slack.envelopes import Envelopes, bolt_app, refusal
-from quotebot.slack.listeners import Surface
+from quotebot.slack.listeners import LOOK_AGAIN_SECONDS, Surface
 from quotebot.slack.socket import AT_ONCE, WAITING_MAX, SocketReceiver
 from quotebot.store.rulesets import ActiveRuleset
 from tests.quotebot.parts import RULES, Bench, ManualClock
@@ -127,6 +127,24 @@ async def test_beyond_what_may_wait_it_is_refused_at_once(bench: Bench, desk: De
     assert set(desk.wire.texts()) == {words.nothing_recorded()}
     first = {ack["envelope_id"] for ack in desk.wire.sent[: AT_ONCE + 5]}
     assert {f"E{AT_ONCE + WAITING_MAX + number}" for number in range(5)} <= first
+
+
+async def test_after_a_pause_the_ruleset_is_looked_at_anew_once_the_command_is_acknowledged(
+    bench: Bench, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.type(0)
+    await _all_answered(desk, 1)
+    bench.clock.advance(round(LOOK_AGAIN_SECONDS * 1000))
+    acknowledged, read = [], bench.ledger.database.read
+
+    def watched(work: Any) -> Any:
+        acknowledged.append(len(desk.wire.sent))
+        return read(work)
+
+    monkeypatch.setattr(bench.ledger.database, "read", watched)
+    desk.type(1)
+    await eventually(lambda: bool(acknowledged), "the look")
+    assert acknowledged == [2]
 
 
 def test_where_an_ack_carries_no_words_a_refusal_is_no_ack() -> None:
