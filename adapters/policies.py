@@ -153,6 +153,7 @@ JUDGED_ALONE: Mapping[Failure, Verdict] = MappingProxyType(
 )
 TWICE_AT_MOST = frozenset({Failure.RENDER, Failure.INTERNAL})  # same input, same error: seen twice is proof
 TEMPLATE_ERROR = "template_error"  # proof at first sight
+UNREADABLE = "unreadable"  # there was an answer, and most likely not of a failure
 
 
 def verdict(policy: Policy, error: AdapterError, *, alike_before: int) -> Verdict:
@@ -166,7 +167,8 @@ def verdict(policy: Policy, error: AdapterError, *, alike_before: int) -> Verdic
         return Verdict.DEAD
     if error.possibly_applied and policy.semantics == "append":
         return Verdict.UNCERTAIN
-    lost = error.possibly_applied and error.http_status is None  # a 5xx is an answer: most likely nothing was done
+    # A 5xx is an answer: most likely nothing was done.
+    lost = error.possibly_applied and (error.http_status is None or error.code == UNREADABLE)
     if lost and policy.semantics == "repeat_once" and alike_before:
         return Verdict.DEAD
     return Verdict.RETRY

@@ -113,16 +113,18 @@ def _live_timed(asked: tuple[int, int, Sequence[int]]) -> tuple[Lived, float]:
     return lived, time.monotonic() - began
 
 
-def told(lived: Lived, seconds: float, *, story: bool) -> Report:
-    """Print what came of a seed, and return its report."""
+def told(lived: Lived, seconds: float, *, story: bool, busy: bool = False) -> Report:
+    """Print what came of a seed, and return its report. `busy`: its days were."""
     seed = lived.seed
+    again = f"python -m faults.simulate --seed {seed} --days {DAYS_PER_SEED}{' --busy' if busy else ''} --story"
     if story:
         print("\n".join(lived.story))
-    for sentence in lived.violations:
-        print(f"seed {seed}, {sentence} -- python -m faults.simulate --seed {seed} --days {DAYS_PER_SEED} --story")
+    violations = tuple(f"seed {seed}, {sentence} -- {again}" for sentence in lived.violations)
+    for line in violations:
+        print(line)
     print(f"seed {seed}: {lived.days} days, {dict(lived.counts)}, trace {lived.trace[:16]} ({seconds:.1f} s)")
     counts = {"days": lived.days, **lived.counts}
-    return Report("simulate", counts, tuple(lived.violations), tuple(sorted(lived.reached)), (seed,), seconds)
+    return Report("simulate", counts, violations, tuple(sorted(lived.reached)), (seed,), seconds)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -132,12 +134,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--story", action="store_true", help="print what happened")
     parser.add_argument("--log", action="store_true", help="let the bot's own log be seen")
-    parser.add_argument("--budget", choices=DAYS, help="instead of --days; nightly days are busier, too")
+    parser.add_argument("--busy", action="store_true", help="hundreds of commands a day, as in the nightly run")
+    parser.add_argument("--budget", choices=DAYS, help="instead of --days; nightly days are --busy")
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each seed's report there, and leave out what is in it")
     options = parser.parse_args(argv)
     if not options.log:
         silence()
-    commands = BUSY if options.budget == "nightly" else COMMANDS
+    busy = options.busy or options.budget == "nightly"
+    commands = BUSY if busy else COMMANDS
     days = options.days if options.budget is None else DAYS[options.budget]
     begins = enumerate(range(0, days, DAYS_PER_SEED))
     asked = [(options.seed + nth, min(DAYS_PER_SEED, days - begun), commands) for nth, begun in begins]
@@ -151,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         task = progress.add_task("simulated days", total=days, completed=days - sum(each[1] for each in todo))
         for lived, seconds in beside(_live_timed, todo, at_once):
             progress.update(task, advance=lived.days)
-            report = told(lived, seconds, story=options.story)
+            report = told(lived, seconds, story=options.story, busy=busy)
             keep(report)
             if options.resume is not None:
                 keep_as(options.resume, str(lived.seed), report)

@@ -42,6 +42,14 @@ def test_after_every_day_whatever_happened_in_it_everything_holds(shard: int) ->
     assert len(trace(done.stdout)) == SEEDS_OF_A_SHARD
 
 
+@pytest.mark.takes(7)
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("seed", ["799", "895"])
+def test_busy_days_in_which_something_did_not_hold_once_hold(seed: str) -> None:
+    done = simulate("--days", "3", "--seed", seed, "--busy")
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+
+
 @pytest.mark.takes(8)
 @pytest.mark.timeout(200)
 def test_the_same_seed_gives_the_same_trace_and_another_seed_another() -> None:

@@ -1,7 +1,8 @@
 """How fast we write into one channel: some messages at once, then one a second, as Slack asks of apps.
 
 What has to wait is put back into the ledger until its turn, and no request is spent on it. Turns are kept in memory: after a
-restart they are given anew. What Slack limits by method (its tiers) it says itself, with a 429, which holds the class meanwhile.
+restart they are given anew, perhaps sooner, so nothing sleeps for long without asking again. What Slack limits by method (its
+tiers) it says itself, with a 429, which holds the class meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 CHANNEL_SECONDS: Final = 1.0  # between two messages into one channel, in the long run
 AT_ONCE: Final = 15
+ASK_AGAIN_SECONDS: Final = 30.0  # whose turn is further off; no retry of Slack's classes waits longer by itself, either
 EARLY_SECONDS: Final = 0.05  # who comes that much before their turn has come in time
 REMEMBERED_MAX: Final = 10_000  # turns and channels; the oldest are forgotten
 
@@ -60,7 +62,7 @@ class Pacer:
         if not wait:
             return None
         why = f"This channel takes one message a second: this one waits {wait:.0f} s for its turn. Nothing was sent."
-        return Retry(Trouble(Failure.THROTTLED.value, why), delay_ms=round(wait * 1000), spent=False)
+        return Retry(Trouble(Failure.THROTTLED.value, why), delay_ms=round(min(wait, ASK_AGAIN_SECONDS) * 1000), spent=False)
 
     def _forget(self) -> None:
         while len(self._turns) > REMEMBERED_MAX:

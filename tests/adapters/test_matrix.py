@@ -157,6 +157,13 @@ def test_a_template_error_is_final_at_first_sight(effect_class: str, how: str) -
 
 
 @pytest.mark.parametrize("effect_class", ORDER)
+@pytest.mark.parametrize(("lost", "answered"), [("lost", "5xx"), ("lost2", "5xx2")])
+def test_an_answer_that_cannot_be_read_is_a_lost_one_whatever_its_status(effect_class: str, lost: str, answered: str) -> None:
+    unread = Cell(Failure.TRANSIENT, answered, effect_class, Verdict.RETRY).judged("unreadable")
+    assert unread is Cell(Failure.TRANSIENT, lost, effect_class, Verdict.RETRY).judged()
+
+
+@pytest.mark.parametrize("effect_class", ORDER)
 def test_only_a_retry_or_a_look_spends_the_budget_and_only_the_last_try_ends_it(effect_class: str) -> None:
     line = policy_for(effect_class)
     outcomes = []

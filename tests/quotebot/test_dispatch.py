@@ -6,6 +6,7 @@ import pytest
 
 from adapters.failures import AdapterError, Failure
 from adapters.policies import POLICIES
+from adapters.slack_errors import unreadable
 from tests.quotebot.deeds import DONE, Round, lost, transient
 
 if TYPE_CHECKING:
@@ -211,9 +212,10 @@ async def test_an_answer_just_in_time_is_sent(play: Round) -> None:
     assert play.state() == ("delivered", 1)
 
 
-async def test_an_answer_that_may_have_arrived_is_repeated_once_then_dropped(play: Round) -> None:
+@pytest.mark.parametrize("error", [lost(), unreadable("chat.postMessage", 200)], ids=["lost", "unreadable"])
+async def test_an_answer_that_may_have_arrived_is_repeated_once_then_dropped(play: Round, error: AdapterError) -> None:
     await play.owe("slack.reply")
-    play.performer.sends.extend([lost(), lost()])
+    play.performer.sends.extend([error, error])
     await play.step()
     assert play.state() == ("pending", 1)
     await play.next_step()

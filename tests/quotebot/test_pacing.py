@@ -34,6 +34,19 @@ def test_beyond_the_first_few_a_channel_gets_one_message_a_second_in_the_order_t
     assert waits(pacer, "C1", range(20, 24)) == [0, 0, 0, 1]
 
 
+def test_who_has_a_long_way_to_go_keeps_their_turn_and_asks_again_meanwhile() -> None:
+    clock = ManualClock()
+    pacer = Pacer(clock, Pace(at_once=1))
+    asleep = {number: pacer.put_off("C1", number) for number in range(71)}
+    delays = {number: later.delay_ms for number, later in asleep.items() if later is not None}
+    assert delays == {number: min(number, 30) * 1_000 for number in range(1, 71)}
+    clock.advance(30_000)
+    again = [later.delay_ms for number in (31, 61, 70) if (later := pacer.put_off("C1", number)) is not None]
+    assert again == [1_000, 30_000, 30_000]
+    clock.advance(31_000)
+    assert pacer.put_off("C1", 61) is None, "its turn is the one that it had"
+
+
 def test_what_is_remembered_is_limited() -> None:
     pacer = Pacer(ManualClock(), Pace(at_once=1))
     for channel in range(pacing.REMEMBERED_MAX + 5):

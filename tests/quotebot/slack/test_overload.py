@@ -22,6 +22,8 @@ from tests.quotebot.parts import RULES, Bench, ManualClock
 from tests.rig import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from quotebot.slack.cards import Card
     from quotebot.slack.links import Inbox, Link, Links
 
@@ -36,9 +38,11 @@ class Wire:
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
+        self.sending: Callable[[], object] = lambda: None
 
     async def send(self, text: str, link: Link) -> None:
         assert link is LINK
+        self.sending()
         self.sent.append(json.loads(text))
 
     async def close(self) -> None:
@@ -62,6 +66,7 @@ class Desk:
             active=ActiveRuleset(RULES.ruleset),
             status=_no_card,
         )
+        self.looked = surface.looked
         self.receiver = SocketReceiver(
             Envelopes(bolt_app(client, Identity("T0HOME", "U0BOT", "B0BOT"), surface)),
             self._links,
@@ -129,22 +134,15 @@ async def test_beyond_what_may_wait_it_is_refused_at_once(bench: Bench, desk: De
     assert {f"E{AT_ONCE + WAITING_MAX + number}" for number in range(5)} <= first
 
 
-async def test_after_a_pause_the_ruleset_is_looked_at_anew_once_the_command_is_acknowledged(
-    bench: Bench, desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_a_pause_the_ruleset_is_looked_at_anew_once_the_command_is_acknowledged(bench: Bench, desk: Desk) -> None:
     desk.type(0)
     await _all_answered(desk, 1)
+    before, seen = desk.looked.at, list[float]()
     bench.clock.advance(round(LOOK_AGAIN_SECONDS * 1000))
-    acknowledged, read = [], bench.ledger.database.read
-
-    def watched(work: Any) -> Any:
-        acknowledged.append(len(desk.wire.sent))
-        return read(work)
-
-    monkeypatch.setattr(bench.ledger.database, "read", watched)
+    desk.wire.sending = lambda: seen.append(desk.looked.at)
     desk.type(1)
-    await eventually(lambda: bool(acknowledged), "the look")
-    assert acknowledged == [2]
+    await eventually(lambda: desk.looked.at > before, "another look")
+    assert seen == [before]
 
 
 def test_where_an_ack_carries_no_words_a_refusal_is_no_ack() -> None:
