@@ -72,7 +72,7 @@ class Work:
         """Write how far it is to one file. The reports of one suite are drawn together: of what is done only the sum counts."""
         finished = {suite: [asdict(report) for report in read_all(self.reports(suite))] for suite in self.finished}
         begun = {}
-        for folder in sorted(self.progress("").glob("*")):
+        for folder in sorted((self.folder / "progress").glob("*")):
             parts = sorted(str(part.relative_to(folder)) for part in folder.rglob("*.json"))
             if parts and folder.name not in finished:
                 sum_of_them = merged(Report.from_text((folder / part).read_text(encoding="utf-8")) for part in parts)

@@ -8,10 +8,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import structlog
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown
+from ledger.jsontext import dumps
 from ledger.machine import OperationState
 from ledger.records import Operation, Request, Reservation, Sighting
 from ledger.settlement import QUOTEBOT
@@ -126,8 +126,8 @@ def answer_for(reservation: Reservation) -> Answer:
 
 
 def _too_large(payload: Mapping[str, Any]) -> bool:
-    """Tell whether the canonical form is over the limit. It is as long in any other order, which is quicker to make."""
-    return len(orjson.dumps(payload)) > PAYLOAD_BYTES_MAX
+    """Tell whether the canonical form is over the limit. As the ledger stores JSON it is as long, and quicker to make."""
+    return len(dumps(payload).encode()) > PAYLOAD_BYTES_MAX
 
 
 def _working(operation: Operation) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
@@ -297,8 +296,6 @@ def _interactive(
 
 def _fingerprint(raw: Any) -> str:
     """Hash raw input as Slack sent it. JSON text is ASCII, so that half a character cannot stop a request from being recorded."""
-    if isinstance(raw, list) and all(type(item) is str for item in raw):  # what the encoder writes, without setting one up
-        return keys.digest(f"[{', '.join(map(encode_basestring_ascii, raw))}]")
     return keys.digest(_AS_TEXT.encode(raw))
 
 
