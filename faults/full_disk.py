@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from faults.rig import Json
 
 REFUSED: Final = "Nothing was recorded and nothing was done"
-TRIES: Final = 40
+TRIES: Final = 400  # a reservation takes some eight pages, and what the WAL has room for already asks nothing of the disk
 
 
 def expect(fact: str, held: object) -> None:
