@@ -126,7 +126,8 @@ async def replay(
         if wait:
             results = await following.settled(_letters(ledger), results, asked.interval_ms * len(chosen) / 1000)
         elif not idle and any(result.outcome == "queued" for result in results):
-            exits.complain("Queued: the running bot delivers them. Use --wait to follow.")
+            how_to_follow = " Use --wait to follow." if sys.stderr.isatty() else ""  # not for who reads it on the sandbox's page
+            exits.complain(f"Queued: the running bot delivers them.{how_to_follow}")
     return _report(results, json_output=json_output)
 
 

@@ -234,6 +234,7 @@ async def test_an_outage_with_a_dead_bot_in_it_ends_by_a_replay_from_the_page(
     await page.get_by_test_id("backstage-tab-ledger").click()
     await page.get_by_test_id("replay").click()
     await expect(page.get_by_test_id("said")).to_contain_text("queued", timeout=WORK_MS)
+    await expect(page.get_by_test_id("said")).not_to_contain_text("--")  # no word of a command line's options
 
     await expect(owed).to_have_attribute("data-state", "delivered", timeout=WORK_MS)
     await expect(letter).to_have_count(0)
