@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,11 +33,15 @@ if TYPE_CHECKING:
 
 QUOTES = 40  # so many that one of two who set off together does not come first every time
 SECONDS = 40
+TO_WAKE_SECONDS = 0.005  # between telling the two when to set off and that moment: enough to wake on a busy processor
 SIDES = {"approve": "U0MANAGER", "reject": "U0CFO"}
 
 
 async def decide_all(path: Path, side: str) -> None:
-    """Give one side's answer to every quote, as a process beside the bot does; both set off for each at the same moment."""
+    """Give one side's answer to every quote, as a process beside the bot does; both set off for each at the same moment.
+
+    They are told the moment and are awake before it: were they woken by it, whoever shares a processor with other work came last.
+    """
     clock = ManualClock()
     audit = Audit(DOMAIN_EVENTS, load_keyring(path.parent))
     database = await open_database(path, audit, clock, bot=False, may_migrate=False)
@@ -44,11 +49,14 @@ async def decide_all(path: Path, side: str) -> None:
     for number in range(1, QUOTES + 1):
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        await asyncio.to_thread(sys.stdin.readline)
+        moment = float(await asyncio.to_thread(sys.stdin.readline))
         quote_id = f"Q-2026-{number:04d}"
         payload = DecideApproval(f"A-2026-{number:04d}-v1-1", "approve" if side == "approve" else "reject", "Too deep.")
         request = request_for(payload, f"{side}:{quote_id}", quote_id=quote_id, version=1, actor=SIDES[side])
-        await ledger.reserve(replace(request, source="cli"))
+        request = replace(request, source="cli")
+        while time.monotonic() < moment:
+            pass
+        await ledger.reserve(request)
     await database.close()
     sys.stdout.write("done\n")
 
@@ -79,9 +87,10 @@ async def test_of_two_processes_one_decides_each_quote_and_the_other_is_told_who
     ]
     for number in range(QUOTES):
         await all_ready(*racers)
+        moment = time.monotonic() + TO_WAKE_SECONDS
         for racer in racers[:: 1 if number % 2 else -1]:  # who is told first has a hair's breadth
             assert racer.stdin is not None
-            racer.stdin.write(b"go\n")
+            racer.stdin.write(f"{moment}\n".encode())
     await ended(*racers, seconds=SECONDS)
     while await executor.step():
         pass
