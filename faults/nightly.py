@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from faults.publish import BEGUN, PublishError, publish, tree_hash
+from faults.publish import BEGUN, LONG_RUN, PublishError, publish, tree_hash
 from faults.report import FOLDER_VARIABLE, Report, keep_in, merged, read_all
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 SHORT: Final = {"drills": ["all"], "reaching": [], "bugs": ["--budget", "nightly"]}
-COMMANDS: Final = {"nightly": "./run test --nightly", "change": "./run python -m faults.nightly --budget change"}
+COMMANDS: Final = {"nightly": LONG_RUN, "change": "./run python -m faults.nightly --budget change"}
 GRACE_SECONDS: Final = 30.0  # for a suite to note where it is after Ctrl-C
 INTERRUPTED: Final = 130
 

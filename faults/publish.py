@@ -5,6 +5,9 @@
 
 A commit cannot name itself, so FAULTS.md names its parent and a hash of the source tree: of every tracked file, in the order of
 `git ls-files`, without FAULTS.md itself, how far a long run is (FAULTS.begun.json), and the headline in README.md.
+
+The suites of a change tell of the sources as they are; the long run takes hours and may be of older ones. When a change is
+published, what the last long run said stays on the page, with the commit it was of.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 PAGE: Final = "FAULTS.md"
 BEGUN: Final = "FAULTS.begun.json"  # how far a long run is, where it goes on
 README: Final = "README.md"
+LONG_RUN: Final = "./run test --nightly"
 MARKS: Final = ("<!-- faults -->", "<!-- /faults -->")
 BUGS: Final = "bugs"  # the suite whose `reached` are the planted bugs it caught
 WINDOWS: Final = "windows of "
@@ -49,6 +53,8 @@ COUNTED: Final = (
 )
 _PARENT: Final = re.compile(r"^\| Parent commit \| `([0-9a-f]{40})` \|$", re.MULTILINE)
 _TREE: Final = re.compile(r"^\| Source tree \(SHA-256\) \| `([0-9a-f]{64})` \|$", re.MULTILINE)
+_HEAD: Final = re.compile(r"^(?P<headline>Tried: .*)$[\s\S]*?(?P<origin>^\| \| \|$(?:\n\|.*$)+)", re.MULTILINE)
+_LONG_HEADING: Final = "## The last long run"
 
 
 class PublishError(Exception):
@@ -90,7 +96,8 @@ def publish(checkout: Path, reports: Sequence[Report], command: str) -> Path:
     origin = Origin(parent, tree_hash(checkout), f"{datetime.now(UTC):%Y-%m-%d}", command)
     readme, page = checkout / README, checkout / PAGE
     front = _with_headline(readme.read_text(encoding="utf-8"), f"{headline(reports)} [{PAGE}]({PAGE}) says how.")
-    page.write_text(render(reports, origin), encoding="utf-8")
+    before = page.read_text(encoding="utf-8") if page.exists() else ""
+    page.write_text(render(reports, origin, "" if command == LONG_RUN else last_long_run(before)), encoding="utf-8")
     readme.write_text(front, encoding="utf-8")
     return page
 
@@ -108,6 +115,15 @@ def complaint(checkout: Path) -> str | None:
     return f"{PAGE} is older than the sources (its parent is {parent[1][:12]}). Make it again: ./run test --nightly\n{changed}"
 
 
+def last_long_run(page: str) -> str:
+    """Return what a page says of the last long run: its headline and the table of where its numbers come from; "" for nothing."""
+    main, _, kept = page.partition(f"{_LONG_HEADING}\n")
+    found = _HEAD.search(kept or main)
+    if found is None or f"| Command | `{LONG_RUN}` |" not in found["origin"]:
+        return ""
+    return f"{found['headline']}\n\n{found['origin']}"
+
+
 def headline(reports: Sequence[Report]) -> str:
     """Return the numbers as one sentence."""
     by_suite = {report.suite: report for report in reports}
@@ -120,12 +136,12 @@ def headline(reports: Sequence[Report]) -> str:
     return f"Tried: {', '.join(parts)}. Found: {wrong:,} {'violation' if wrong == 1 else 'violations'}."
 
 
-def render(reports: Sequence[Report], origin: Origin) -> str:
-    """Return FAULTS.md."""
-    return "\n".join(_lines(reports, origin)) + "\n"
+def render(reports: Sequence[Report], origin: Origin, long_run: str = "") -> str:
+    """Return FAULTS.md; `long_run` is what `last_long_run` returned for the page before."""
+    return "\n".join(_lines(reports, origin, long_run)) + "\n"
 
 
-def _lines(reports: Sequence[Report], origin: Origin) -> Iterator[str]:
+def _lines(reports: Sequence[Report], origin: Origin, long_run: str) -> Iterator[str]:
     yield "# What was tried to break it"
     yield ""
     yield headline(reports)
@@ -139,6 +155,8 @@ def _lines(reports: Sequence[Report], origin: Origin) -> Iterator[str]:
     yield f"| Parent commit | `{origin.parent}` |"
     yield f"| Source tree (SHA-256) | `{origin.tree}` |"
     yield ""
+    if long_run:
+        yield from (_LONG_HEADING, "", "It takes hours: it may be of older sources than all else on this page.", "", long_run, "")
     yield "## By suite"
     yield ""
     yield "| Suite | What was done | Violations | Seconds | Seeds |"

@@ -86,6 +86,28 @@ def test_the_headline_counts_everything_and_stands_between_the_marks_of_the_read
     assert (checkout / "README.md").read_text().count("Tried:") == 1
 
 
+def test_what_the_last_long_run_said_stays_on_the_page_until_the_next_one(checkout: Path) -> None:
+    assert "long run" not in publish.publish(checkout, [STORM], "a change").read_text(), "there was none"
+    long_run, commit = published(checkout), git(checkout, "rev-parse", "HEAD")
+    assert "long run" not in long_run, "it is the page"
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "-m", "second")
+    for number in (3, 4):
+        (checkout / "code.py").write_text(f"print({number})\n")
+        page = publish.publish(checkout, [Report("storm", {"kills": number})], "a change").read_text()
+        of_change, _, after = page.partition("## The last long run\n")
+        kept, _, _ = after.partition("## By suite")
+        assert f"Tried: {number} SIGKILLs of the real bot. Found: 0 violations." in of_change
+        assert "| Command | `a change` |" in of_change
+        assert f"{publish.headline(REPORTS)}\n" in kept
+        assert "| Command | `./run test --nightly` |" in kept
+        assert f"| Parent commit | `{commit}` |" in kept
+        assert publish.complaint(checkout) is None, "the tree that counts is the first of the page"
+    (checkout / "code.py").write_text("print(5)\n")
+    assert "older than the sources" in str(publish.complaint(checkout))
+    assert "## The last long run" not in published(checkout)
+
+
 def test_violations_are_counted_and_shown_with_how_to_repeat_them(checkout: Path) -> None:
     wrong = Report("storm", {"kills": 1}, ("storm 4: a quote is lost (repeat: python -m faults.storm --seed 4)",))
     page = publish.publish(checkout, [wrong], "x").read_text()
