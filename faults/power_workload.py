@@ -354,7 +354,7 @@ async def live(
     """Be a bot, both halves in one process: open the ledger, recover, do the task, close. The diary says why it ended early."""
     opened: list[Database] = []
     try:
-        opened.append(await open_database(folder / FILE_NAME, audit, clock, bot=True))
+        opened.append(await open_database(folder / FILE_NAME, audit, clock, bot=True, copy_after=1))  # in every rest
         opened.append(await open_database(folder / FILE_NAME, audit, clock, bot=False, may_migrate=False, at_once=True))
     except DatabaseError as error:
         diary.ended_by = str(error)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import aiosqlite
 
 from ledger.ballast import Ballast
-from ledger.batch import BatchRunner
+from ledger.batch import COPY_AFTER, BatchRunner
 from ledger.database import Health, NotRecorded, OutcomeUnknown
 from ledger.flushing import Flushing
 from ledger.locks import WriteGate, hold_instance_lock
@@ -111,6 +111,7 @@ class SqliteDatabase:
         pressing: Callable[[], bool] = lambda: False,
         let_by: Callable[[], object] = lambda: None,
         at_once: bool = False,
+        copy_after: int = COPY_AFTER,
     ) -> SqliteDatabase:
         """Open or create the ledger at `path` and bring its schema up to date.
 
@@ -121,7 +122,7 @@ class SqliteDatabase:
         `pressing` tells, on the writer's thread, whether somebody urgent of another process waits for a batch to end; `let_by`
         waits there, for a moment at most, until such a one has written. `at_once` is for a process that has nothing better to do
         than to write: its loop stands still while it does, and flushes are its own (see flushing.py). It means nothing for the bot,
-        whose thread also checkpoints.
+        whose thread also checkpoints: in a pause, after `copy_after` commits of its own at least.
 
         Raises DatabaseError when the file is not ours, is newer than this build, or does not give the durability asked for.
         """
@@ -139,7 +140,7 @@ class SqliteDatabase:
         try:
             writer = await cls.connect(path)
             witness = await _on_its_thread(writer, prepare_writer, opening, gate, ballast)
-            runner = await _on_its_thread(writer, BatchRunner, witness, gate, ballast, statements, clock, finish)
+            runner = await _on_its_thread(writer, BatchRunner, witness, gate, ballast, statements, clock, finish, copy_after)
             if at_once:
                 runner.wal = await _on_its_thread(writer, open_wal, opening)
             reader = await cls.connect(path, read_only=True)
@@ -371,8 +372,8 @@ class SqliteDatabase:
     def _serve(self, connection: sqlite3.Connection) -> None:
         """Run batch after batch until nobody has written for a while: one trip to the thread per burst, not per batch.
 
-        Every pause is a moment for a checkpoint, even while others keep writing: a small one now and then, apart from a batch of
-        ours, keeps them waiting for less than a large one behind it.
+        Every pause is a moment for a checkpoint, if one is worth it or others keep writing: a small one now and then, apart from a
+        batch of ours, keeps them waiting for less than a large one behind it.
         """
         del connection
         unchecked = False
@@ -383,7 +384,8 @@ class SqliteDatabase:
                 if not unchecked or not self._opening.checkpoints:
                     return
                 if not self._runner.pressing():
-                    self._runner.checkpoint("PASSIVE")
+                    if self._runner.worth_copying:
+                        self._runner.checkpoint("PASSIVE")
                     return
                 if self._clock.monotonic() >= self._runner.copy_due_at:
                     self._runner.let_by()

@@ -15,6 +15,7 @@ from adapters.policies import Matrix, policies
 from ledger.audit import Audit
 from ledger.backup import FOLDER, BackupError, Source, back_up
 from ledger.ballast import BALLAST_BYTES
+from ledger.batch import COPY_AFTER
 from ledger.clock import SystemClock
 from ledger.dead_letters import DeadLetters
 from ledger.keyring import load_keyring
@@ -109,13 +110,14 @@ async def open_database(
     pressing: Callable[[], bool] = lambda: False,
     let_by: Callable[[], object] = lambda: None,
     at_once: bool = False,
+    copy_after: int = COPY_AFTER,
     engine: type[SqliteDatabase] = SqliteDatabase,
 ) -> Database:
     """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL.
 
     `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does. `pressing`: whether somebody
     of another process waits for an acknowledgement; batches are short then. `let_by` lets that one write first. `at_once`: what
-    can be written without waiting is written on the loop's own thread.
+    can be written without waiting is written on the loop's own thread. `copy_after`: how many commits make a checkpoint worth it.
     """
     return await engine.open(
         path,
@@ -130,6 +132,7 @@ async def open_database(
         pressing=pressing,
         let_by=let_by,
         at_once=at_once,
+        copy_after=copy_after,
     )
 
 
