@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -22,12 +23,13 @@ from quotebot.opening import open_database, open_ledger
 from quotebot.repricing import Repricing
 from quotebot.ruleset_changes import Answer, Import, RulesetChanges, Who
 from quotebot.sandbox.world import World
+from quotebot.slack.listeners import LOOK_SECONDS
 from quotebot.slack.reads import Reads
 from quotebot.slack.verbs import ChangeRequest, CompareRequest, parse
 from quotebot.store import rulesets as store
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 from tests.quotebot.slack.quote_examples import RULESET
-from tests.rig import bot_in, settings_for
+from tests.rig import bot_in, eventually, settings_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -353,10 +355,12 @@ async def test_people_sell_what_was_activated_beside_the_running_bot_with_their_
     document["price_books"][0]["prices"].append({"sku": "gadget", "kind": "flat", "price": "21"})
     async with World(tmp_path / "world").serve() as world, bot_in(world, tmp_path / "bot") as deal:
         assert "gadget" in (await deal.slash("new for Acme: 2 gadget; term 1m"))["ack"]["text"]
+        looked_at = time.monotonic()
         async with open_ledger(settings_for(world, tmp_path / "bot")) as ledger:
             asked = Import(parse_ruleset({**document, "version": "2"}), "rules.json", activate=True)
             answer = await RulesetChanges(ledger).import_draft(asked, who("1"), seen=1)
             assert answer.outcome == "applied"
+        await eventually(lambda: time.monotonic() - looked_at >= LOOK_SECONDS, "the moment in which a look is shared to pass")
         await deal.slash("new for Acme: 2 gadget; term 1m")
         await deal.settled()
         assert "42.00 USD" in await deal.card_text()
