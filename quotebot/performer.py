@@ -220,12 +220,21 @@ class QuotePerformer:
         undecided = quote.state is QuoteState.PRICED and not decision.automatic
         free = free_discount(quote.pricing, ruleset, self._rules.policy) if undecided else None
         shown = figures.rows(quote.pricing, self._rules.policy)
+        easier: tuple[figures.Row, ...] = ()
         if undecided or quote.state is QuoteState.PENDING_APPROVAL:
             changes = avoidances(quote.pricing, ruleset, self._rules.policy)
             free = None if any(change.grants(free) for change in changes) else free  # one line says it
-            shown = (*shown, *figures.avoidance_rows(changes), *figures.summary_row(summary))
+            shown, easier = (*shown, *figures.summary_row(summary)), figures.avoidance_rows(changes)
         return status_card(
-            quote, owed, approvers=approvers, away=away, decision=decision, free_discount=free, figures=shown, pending=pending
+            quote,
+            owed,
+            approvers=approvers,
+            away=away,
+            decision=decision,
+            free_discount=free,
+            figures=shown,
+            easier=easier,
+            pending=pending,
         )
 
     def _card_state(self, tx: Tx, quote_id: str) -> _CardState | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from quotebot.domain.policy import PolicyDecision
     from quotebot.domain.pricing import PricedLine, Pricing
     from quotebot.domain.quotes import Quote
+    from quotebot.figures import Row
 
 HEADER_CHARACTERS_MAX = 150
 SECTION_CHARACTERS_MAX = 3_000
@@ -99,13 +100,15 @@ def status_card(
     away: tuple[Delegation, ...] = (),
     decision: PolicyDecision | None = None,
     free_discount: Decimal | None = None,
-    figures: tuple[tuple[str, str], ...] = (),
+    figures: tuple[Row, ...] = (),
+    easier: tuple[Row, ...] = (),
     pending: tuple[str, ...] = (),
 ) -> Card:
     """Render the card. `approvers` are user ids to name while approval is pending, `away` for whom they may stand in.
 
     `decision` previews it before submission; `free_discount` is the largest discount in per cent at which nobody would have to
-    approve. `figures` are rows to say beside the lines: what, and how much; `pending` is mrkdwn about commands that wait.
+    approve. `figures` are rows to say beside the lines: what, and how much; `easier` are rows beneath who has to approve: with what
+    it would need fewer. `pending` is mrkdwn about commands that wait.
     """
     pricing = quote.pricing
     net = money.format_amount(pricing.net_total, pricing.currency)
@@ -118,6 +121,7 @@ def status_card(
         section(_table(pricing, owed)),
         *_figures(figures),
         *([] if approval_text is None else [section(approval_text)]),
+        *_figures(easier, "💡 "),
         {"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision)},
         *_decided_context(quote),
         *_end_context(quote),
@@ -170,8 +174,8 @@ def _table(pricing: Pricing, owed: tuple[OwedEffect, ...]) -> str:
     return "\n".join(rows)
 
 
-def _figures(figures: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
-    rows = [f"{words.escape(name)}: *{words.escape(clipped(value, FIGURE_CHARACTERS_MAX))}*" for name, value in figures]
+def _figures(figures: tuple[Row, ...], sign: str = "") -> list[dict[str, Any]]:
+    rows = [f"{sign}{words.escape(name)}: *{words.escape(clipped(value, FIGURE_CHARACTERS_MAX))}*" for name, value in figures]
     return [section("\n".join(rows))] if rows else []
 
 

@@ -182,6 +182,14 @@ def test_before_submission_the_card_says_who_would_have_to_approve_and_why() -> 
     assert "Needs approval by *sales_manager*: discount 15 % is over 10 %" in spoken(card)
 
 
+def test_what_would_need_nobody_stands_beneath_who_has_to_approve_and_figures_stand_above() -> None:
+    shown, easier = (("Total with tax", "1 USD"),), (("Needs nobody with", "10 % discount instead of 15 % <b>"),)
+    said = spoken(status_card(example_quote(), (), decision=NEEDS_MANAGER, figures=shown, easier=easier)).split("\n")
+    approval = next(number for number, line in enumerate(said) if "Needs approval by *sales_manager*" in line)
+    assert said[approval + 1] == "💡 Needs nobody with: *10 % discount instead of 15 % &lt;b&gt;*"
+    assert said.index("Total with tax: *1 USD*") < approval
+
+
 def test_before_submission_the_card_names_the_largest_discount_that_needs_nobody() -> None:
     card = status_card(example_quote(), (), decision=NEEDS_MANAGER, free_discount=Decimal("10.00"))
     assert "Up to 10 % discount it needs nobody" in spoken(card)
