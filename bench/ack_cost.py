@@ -45,7 +45,7 @@ from quotebot.outside import build_performer, connect_outside  # noqa: E402 -- a
 from quotebot.precedence import Precedence, shared_board  # noqa: E402 -- after the path
 from quotebot.reception import Front, receiver_of  # noqa: E402 -- after the path
 from quotebot.settings import Settings  # noqa: E402 -- after the path
-from quotebot.slack import desk, verbs  # noqa: E402 -- after the path
+from quotebot.slack import verbs  # noqa: E402 -- after the path
 from quotebot.slack.links import Link  # noqa: E402 -- after the path
 from quotebot.slack.socket import SocketReceiver  # noqa: E402 -- after the path
 from quotebot.telemetry import configure_logs  # noqa: E402 -- after the path
@@ -66,7 +66,6 @@ PARTS: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     "signing": (Audit, ("chain",)),
     "COMMIT, its flush included": (BatchRunner, ("_commit", "flush")),
 }
-LOGGED: Final = "a line in the log"
 REST: Final = "the rest: tasks, futures, answers"
 
 
@@ -91,18 +90,6 @@ class Meter:
                 self._inner[-1] += seconds
 
         return run
-
-
-class Log:
-    """The log, measured."""
-
-    def __init__(self, log: Any, meter: Meter) -> None:
-        self._log = log
-        self._meter = meter
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a method of it."""
-        return self._meter.watched(LOGGED, getattr(self._log, name))
 
 
 class Socket:
@@ -269,7 +256,6 @@ def watch(meter: Meter) -> None:
     for part, (owner, names) in PARTS.items():
         for name in names:
             setattr(owner, name, meter.watched(part, getattr(owner, name)))
-    desk.log = Log(desk.log, meter)
 
 
 def line(words: str, cells: Iterable[str]) -> None:
@@ -293,11 +279,11 @@ def main() -> None:
     for place, count, together, pause_seconds in columns.values():
         with (
             Path(os.devnull).open("w", encoding="utf-8") as nobody,
-            contextlib.redirect_stderr(nobody),  # the log is written, and nobody reads it
+            contextlib.redirect_stderr(nobody),  # what is logged, nobody reads
             tempfile.TemporaryDirectory(prefix="quotebot-bench-", dir=place) as folder,
         ):
             cpu, seconds = asyncio.run(column(Path(folder), count, together, pause_seconds, meter))
-        bill = {part: meter.spent[part] / count for part in (*PARTS, LOGGED)}
+        bill = {part: meter.spent[part] / count for part in PARTS}
         bills.append({**bill, REST: cpu - sum(bill.values())})
         whole.append(cpu)
         groups.append(spread(seconds))

@@ -20,7 +20,7 @@ MAX_BATCH: Final = 256  # who share a commit, and who wait for a flush before no
 class Member:
     """One waiting write. Its start and its abandonment exclude each other, so "not recorded" is never a guess."""
 
-    __slots__ = ("_taken", "deadline", "error", "future", "name", "result", "timer", "urgent", "work")
+    __slots__ = ("_taken", "deadline", "error", "future", "name", "result", "urgent", "work")
 
     def __init__(
         self, name: str, work: Callable[[SqliteTx], Any], future: asyncio.Future[Any], *, urgent: bool, deadline: float | None
@@ -30,7 +30,6 @@ class Member:
         self.future = future
         self.urgent = urgent
         self.deadline = deadline
-        self.timer: asyncio.TimerHandle | None = None
         self.result: Any = None
         self.error: BaseException | None = None
         # Who acquires it first, the writer (to start) or the loop (to give up), has the member; the other sees that it is taken.

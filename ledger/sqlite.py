@@ -22,6 +22,7 @@ import aiosqlite
 from ledger.ballast import Ballast
 from ledger.batch import COPY_AFTER, BatchRunner
 from ledger.database import Health, NotRecorded, OutcomeUnknown
+from ledger.deadlines import Deadlines
 from ledger.flushing import Flushing
 from ledger.locks import WriteGate, hold_instance_lock
 from ledger.members import MAX_BATCH, Errand, Member, Ran, tell
@@ -50,7 +51,6 @@ MAX_WAITING: Final = 4096
 IDLE_SECONDS: Final = 0.030  # nobody wrote for so long: a good moment for a checkpoint
 SOON_SECONDS: Final = 0.005  # whoever writes so soon after the loop stood still for a batch is not alone...
 GATHERING_TURNS: Final = 3  # ...and lets those join who have reached a socket: it is read, heard by its task, handed to another
-LONG_AFTER_SECONDS: Final = 0.5  # a write that had begun at its deadline is waited for at least this much longer
 
 
 class SqliteDatabase:
@@ -82,6 +82,7 @@ class SqliteDatabase:
         self._clock = opening.clock
         self._at_once = at_once
         self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop, _deliver)
         self._flushing = Flushing(runner, _deliver, self._kick_soon) if at_once else None
         self._urgent: deque[Member] = deque()
         self._waiting: deque[Member] = deque()
@@ -210,12 +211,11 @@ class SqliteDatabase:
             self._kick_soon()
         if deadline is None:
             return await future
-        remaining = max(0.0, deadline - self._clock.monotonic())
-        member.timer = self._loop.call_later(remaining, self._expire, member, remaining)
+        self._deadlines.watch(member, max(0.0, deadline - self._clock.monotonic()))
         try:
             return await future
         finally:
-            member.timer.cancel()
+            self._deadlines.forget(member)
 
     async def read(self, work: Callable[[SqliteTx], T]) -> T:
         """Run `work` on the read-only connection, in one snapshot."""
@@ -327,24 +327,6 @@ class SqliteDatabase:
             for member in ran.done:
                 _deliver(member)
         self._kick_soon()
-
-    def _expire(self, member: Member, remaining: float) -> None:
-        if member.abandon():
-            member.error = NotRecorded(f"{member.name} did not start before its deadline; nothing was recorded.")
-            _deliver(member)
-            return
-        # It has begun: its outcome is a matter of one commit. Waiting it out beats guessing.
-        member.timer = self._loop.call_later(max(LONG_AFTER_SECONDS, remaining), self._give_up, member)
-
-    def _give_up(self, member: Member) -> None:
-        if member.future.done():
-            return
-        if member.abandon():  # its batch was rolled back, and it is waiting to run again
-            words = f"{member.name} was rolled back and did not start again before its deadline; nothing was recorded."
-            member.future.set_exception(NotRecorded(words))
-            return
-        words = f"{member.name} had begun at its deadline; whether it was recorded is not known yet."
-        member.future.set_exception(OutcomeUnknown(words))
 
     # -------------------------------------------------------------------------------------------- on the writer's thread
 

@@ -86,14 +86,15 @@ class FrontDesk:
             log.exception("command.maybe_recorded", action_kind=request.action_kind)
             return Answer(recorded=None, text=words.maybe_recorded())
         self._observe(self._ledger.clock.monotonic() - began)
-        received = partial(
-            log.info,
-            "command.received",
-            action_kind=request.action_kind,
-            correlation_id=reservation.operation.correlation_id,
-            sighting=reservation.sighting.value,
-        )
-        asyncio.get_running_loop().call_soon(received)  # once the acknowledgement is on its way
+        if reservation.sighting is not Sighting.NEW:  # of a new one whoever executes it logs what became of it
+            repeated = partial(
+                log.info,
+                "command.repeated",
+                action_kind=request.action_kind,
+                correlation_id=reservation.operation.correlation_id,
+                sighting=reservation.sighting.value,
+            )
+            asyncio.get_running_loop().call_soon(repeated)  # once the acknowledgement is on its way
         return answer_for(reservation)
 
     async def drop(self, envelope_id: str | None, size: int) -> None:

@@ -221,6 +221,27 @@ async def test_a_write_that_did_not_start_before_its_deadline_is_provably_not_re
     assert notes(page) == ["slow", "next"]
 
 
+async def test_each_waiting_write_has_a_deadline_of_its_own_whichever_came_first(
+    book: SqliteDatabase, page: sqlite3.Connection, clock: ManualClock
+) -> None:
+    slow = Held("slow")
+    running = asyncio.create_task(book.write("slow", slow))
+    await slow.begun()
+    patient = asyncio.create_task(book.write("patient", note("patient"), deadline=clock.monotonic() + 60))
+    for name in ("hasty", "as hasty"):  # the one is told, then the other
+        with pytest.raises(NotRecorded, match=f"^{name} did not start before its deadline"):
+            await book.write(name, note(name), deadline=clock.monotonic() + 0.02)
+    together = await asyncio.gather(
+        *(book.write(f"{number}", note(f"{number}"), deadline=clock.monotonic() + 0.01 * number) for number in (3, 1, 2)),
+        return_exceptions=True,
+    )
+    assert [type(told) for told in together] == [NotRecorded] * 3
+    assert not patient.done()
+    slow.release()
+    await asyncio.gather(running, patient)
+    assert notes(page) == ["slow", "patient"]
+
+
 async def test_a_write_whose_deadline_passed_in_the_queue_is_dropped_by_the_writer(
     book: SqliteDatabase, page: sqlite3.Connection, clock: ManualClock
 ) -> None:

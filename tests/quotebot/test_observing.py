@@ -181,7 +181,7 @@ def test_a_replay_in_another_process_belongs_to_the_same_trace_and_another_comma
 
 
 def test_a_line_of_no_command_makes_no_span_and_a_dead_letter_one_without_length() -> None:
-    (dead,) = spans_of({**LINE, "event": "bot.started"}, {**COMMAND, "event": "command.received"}, DEAD)
+    (dead,) = spans_of({**LINE, "event": "bot.started"}, {**COMMAND, "event": "command.repeated"}, DEAD)
     assert (dead.name, dead.start_time, dead.attributes["quotebot.dead"]) == ("dead_letter", dead.end_time, True)
 
 
