@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ledger.locks import WriteGate
     from ledger.wal import Wal
 
-COPY_AFTER: Final = 64  # commits of ours. Who writes first after the WAL was copied flushes twice: SQLite starts the WAL over
+COPY_AFTER: Final = 256  # rows changed by us. Who writes first after the WAL was copied flushes twice: SQLite starts the WAL over
 COPY_EVERY: Final = 50  # times what the last checkpoint took: a fiftieth of the time at most is spent on them while others wait
 BATCH_SECONDS: Final = 0.020  # then it commits: nobody who is in it waits longer for those behind them
 SHARED_SECONDS: Final = 0.002  # the same where somebody urgent is in it, or waits for it to end
@@ -52,7 +52,7 @@ class BatchRunner:
         self._clock = clock
         self._finish = finish
         self._copy_after = copy_after
-        self._copied_commits = 0  # how many there were at the last checkpoint
+        self._copied_changes = connection.total_changes  # how many there were at the last checkpoint
         self.wal: Wal | None = None  # where COMMIT does not flush: what `flush` does
         self._committing = False
         self._patient = True
@@ -132,14 +132,14 @@ class BatchRunner:
     @property
     def worth_copying(self) -> bool:
         """Whether so much was written since the last checkpoint that one is worth what it costs whoever writes after it."""
-        return self.commits - self._copied_commits >= self._copy_after
+        return self._connection.total_changes - self._copied_changes >= self._copy_after
 
     def checkpoint(self, mode: str) -> None:
         """Copy the WAL into the file. `mode`: PASSIVE in between, TRUNCATE at the end. A full disk is no news here."""
         if self.broken is not None:
             return
         with self._gate:
-            started, self._copied_commits = self._clock.monotonic(), self.commits
+            started, self._copied_changes = self._clock.monotonic(), self._connection.total_changes
             try:
                 self._control.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
             except sqlite3.Error as error:

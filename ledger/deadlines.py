@@ -1,6 +1,6 @@
 """Tells callers that the deadline of their write has passed: while it had not begun, or some time after, when it had.
 
-One timer serves all who wait. One for each would cost every command as much as two statements do.
+One timer serves all who wait. One for each would cost every command as much as a statement does.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class SqliteDatabase:
         `pressing` tells, on the writer's thread, whether somebody urgent of another process waits for a batch to end; `let_by`
         waits there, for a moment at most, until such a one has written. `at_once` is for a process that has nothing better to do
         than to write: its loop stands still while it does, and flushes are its own (see flushing.py). It means nothing for the bot,
-        whose thread also checkpoints: in a pause, after `copy_after` commits of its own at least.
+        whose thread also checkpoints: in a pause, once it changed `copy_after` rows.
 
         Raises DatabaseError when the file is not ours, is newer than this build, or does not give the durability asked for.
         """

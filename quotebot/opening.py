@@ -117,7 +117,7 @@ async def open_database(
 
     `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does. `pressing`: whether somebody
     of another process waits for an acknowledgement; batches are short then. `let_by` lets that one write first. `at_once`: what
-    can be written without waiting is written on the loop's own thread. `copy_after`: how many commits make a checkpoint worth it.
+    can be written without waiting is written on the loop's own thread. `copy_after`: how many changed rows are worth a checkpoint.
     """
     return await engine.open(
         path,
