@@ -157,6 +157,14 @@ def verdict(machine: Lag, ours: Lag) -> str:
     return f"missed: p99 {ours.p99:.2f} ms, goal {GOAL_MS:g} ms; another process costs {machine.p99:.2f} ms here"
 
 
+def goal(machine: Lag, ours: Lag) -> dict[str, Any]:
+    """Return what was wanted and found, as the table of all benchmarks has it."""
+    said = verdict(machine, ours)
+    short = "missed" if said.startswith("missed") else "ok" if ours.p99 < GOAL_MS else "too noisy, no verdict"
+    words = f"beside PDFs and slow calls the loop is less than {GOAL_MS:g} ms late, p99"
+    return {"goal": words, "found": ours.p99, "unit": " ms", "verdict": short}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, and return 0 when the goal is met."""
     if arguments[:1] == ["--serve"]:
@@ -169,7 +177,8 @@ def main(arguments: Sequence[str]) -> int:
         lags = asyncio.run(run(Path(folder)))
     said = verdict(*lags[1:])
     if "--json" in arguments:
-        print(json.dumps({"lags_ms": [{name: getattr(lag, name) for name in Lag.__slots__} for lag in lags], "verdict": said}))
+        rows = [{name: getattr(lag, name) for name in Lag.__slots__} for lag in lags]
+        print(json.dumps({"lags_ms": rows, "verdict": said, "goals": [goal(*lags[1:])]}))
     else:
         print(f"{'how late the loop is, ms':32}{'calls':>8}{'p50':>8}{'p99':>8}{'worst':>8}")
         for lag in lags:

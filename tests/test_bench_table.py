@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from bench import _all
+from bench import _all, lag
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 GOOD: Final = {"goal": "a beside b", "found": {"median": 5.25, "min": 5, "max": 6}, "unit": "x", "verdict": "ok"}
@@ -24,6 +24,15 @@ def test_every_benchmark_that_judges_is_in_the_table_and_tools_are_not() -> None
     names = {path.stem for path in _all.benchmarks(ROOT / "bench")}
     assert {"start", "pricing", "ledger", "recovery", "retention"} <= names
     assert "profile" not in names
+
+
+@pytest.mark.parametrize(
+    ("machine", "ours", "verdict"), [(0.5, 9.9, "ok"), (9.0, 10.5, "too noisy, no verdict"), (0.5, 10.5, "missed")]
+)
+def test_how_late_the_loop_is_has_a_line_in_the_table(machine: float, ours: float, verdict: str) -> None:
+    late = [lag.Lag(name, 1, 0.1, p99, p99) for name, p99 in (("machine", machine), ("ours", ours))]
+    ((_, wanted, found, said),) = _all.rows({"lag": {"goals": [lag.goal(*late)]}})
+    assert (wanted, found, said) == ("beside PDFs and slow calls the loop is less than 10 ms late, p99", f"{ours:.2f} ms", verdict)
 
 
 def test_a_benchmark_is_asked_for_its_report_with_the_options_of_the_run(tmp_path: Path) -> None:
