@@ -1,0 +1,112 @@
+"""Classification of the domain's columns (see ledger/columns.py). A column that stands in no class fails a test.
+
+A new table or column: `chained` if it says what was decided, priced, sent or shown as proof; `derived` if a verification can
+rebuild it; `operational` for caches, schedules and whatever retention deletes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ledger.columns import LEDGER_TABLES, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_QUOTE: Final = "{row}.quote_id"
+_OF_QUOTE: Final = "quote_id = :chain"
+
+DOMAIN_TABLES: Final[Mapping[str, Table]] = {
+    "quote_numbers": Table("year", derived="year last"),
+    "quotes": Table(
+        "quote_id",
+        chain=_QUOTE,
+        of_chain=_OF_QUOTE,
+        chained=(
+            "quote_id version state account requester requester_name team_id channel created_at valid_until created_by_operation "
+            "asked_hash recorded_at root_effect_key thread_ts updated_at"
+        ),
+    ),
+    "one_time_tokens": Table("token", chain=_QUOTE, of_chain=_OF_QUOTE, chained="token quote_id used_at"),
+    "quote_versions": Table(
+        "quote_id version",
+        chain=_QUOTE,
+        of_chain=_OF_QUOTE,
+        chained="quote_id version ruleset pricing_hash created_at",
+        derived="pricing",
+        hashes=(("pricing_hash", "pricing"),),
+    ),
+    "approvals": Table(
+        "approval_id",
+        chain=_QUOTE,
+        of_chain=_OF_QUOTE,
+        chained=(
+            "approval_id quote_id quote_version required_roles reasons state requested_by requested_at decided_by decided_role "
+            "decided_at decision_reason earlier"
+        ),
+    ),
+    "approval_slots": Table(
+        "approval_id slot",
+        chain="(SELECT quote_id FROM approvals WHERE approval_id = {row}.approval_id)",
+        of_chain="approval_id IN (SELECT approval_id FROM approvals WHERE quote_id = :chain)",
+        chained=(
+            "approval_id slot stage roles asked assignee dual_control state opened_at remind_at escalate_at expires_at reminded_at "
+            "escalated_at decided_by decided_role on_behalf_of decided_at reason"
+        ),
+    ),
+    "delegations": Table(
+        "operation_key",
+        chain="'delegation:' || {row}.absent",
+        chained="operation_key team_id absent delegate since until asked_at reason",
+    ),
+    "superseded_versions": Table(
+        "quote_id version",
+        chain=_QUOTE,
+        of_chain=_OF_QUOTE,
+        chained="quote_id version state valid_until superseded_by superseded_at",
+    ),
+    "quote_sendings": Table(
+        "quote_id version", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id version recipient sent_by sent_at"
+    ),
+    "quote_closings": Table(
+        "quote_id", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id version state reason closed_by closed_at"
+    ),
+    "quote_freezings": Table("quote_id version", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id version frozen_by frozen_at"),
+    "quote_opportunities": Table("quote_id", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id record_id account_id"),
+    "replaced_roots": Table("quote_id dead_ts", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id dead_ts post_key replaced_at"),
+    "artefacts": Table(
+        "render_key sha256", chain=_QUOTE, of_chain=_OF_QUOTE, chained="render_key sha256 quote_id version pages rendered_at"
+    ),
+    "rulesets": Table(
+        "version",
+        chain="'system'",
+        chained=(
+            "version hash label products books state origin note imported_by imported_at activated_by activated_at retired_at"
+        ),
+        derived="document",
+        hashes=(("hash", "document"),),
+    ),
+    "ruleset_requests": Table("request_id", chain="'system'", chained="request_id fingerprint answer requested_by requested_at"),
+    "crm_conflicts": Table(
+        "id",
+        chain=_QUOTE,
+        of_chain=_OF_QUOTE,
+        chained="id quote_id version record_id field ours theirs found_at state decided_by decided_at reason",
+    ),
+    "schedule_marks": Table("job name", operational="job name anchor slot outcome marked_at"),
+    "people": Table("team_id user_id", operational="team_id user_id kind fetched_at"),
+    "letter_cards": Table(
+        "reference", operational="reference channel post_key ts announced_at decision decided_by decided_at reason"
+    ),
+    "readings": Table(
+        "operation_key", operational="operation_key team_id user_id asked_at answered_by answered_at read_by proposal"
+    ),
+    "model_calls": Table(
+        "id", operational="id effect_key correlation_id model outcome request_sha256 answer_sha256 request answer called_at"
+    ),
+    "quote_summaries": Table("quote_id version", operational="quote_id version summary written_at"),
+    "crm_cursors": Table("object", operational="object modstamp read_at"),
+    "crm_mirror": Table("kind record_id", operational="kind record_id name name_key account_id facts"),
+    "crm_mirror_cursors": Table("kind", operational="kind read_as modstamp record_id more pages read_at whole_at"),
+}
+TABLES: Final[Mapping[str, Table]] = {**LEDGER_TABLES, **DOMAIN_TABLES}
