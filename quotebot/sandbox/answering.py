@@ -67,6 +67,13 @@ class Body:
         value = self._take(name, None, bool, "true or false")
         return None if value is None else bool(value)
 
+    def optional_texts(self, name: str) -> list[str] | None:
+        """Return a list of texts or None."""
+        value = self._take(name, None, list, "a list of strings")
+        if value is not None and not all(isinstance(each, str) for each in value):
+            raise GestureError(400, f"field {name!r} must be a list of strings")
+        return value if value is None else list(value)
+
     def mapping(self, name: str) -> Json:
         """Return an object, empty when absent."""
         value: Json = self._take(name, {}, dict, "an object")

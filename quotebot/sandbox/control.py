@@ -117,16 +117,17 @@ class Control:
         return await self._gestures.submit(body.text("user"), body.text("view_id"), body.mapping("values"))
 
     async def _message(self, body: Body) -> Json:
+        with_teams = body.optional_flag("with_teams") is not False
         return await self._gestures.write(
-            body.text("user"), body.text("channel"), body.text("text"), body.optional_text("thread_ts")
+            body.text("user"), body.text("channel"), body.text("text"), body.optional_text("thread_ts"), with_teams=with_teams
         )
 
     async def _home(self, body: Body) -> Json:
         return await self._gestures.open_home(body.text("user"))
 
     async def _channel(self, body: Body) -> Json:
-        archived, restricted, with_bot = (body.optional_flag(name) for name in ("archived", "restricted", "with_bot"))
-        return self._gestures.change_channel(body.text("channel"), archived=archived, restricted=restricted, with_bot=with_bot)
+        flags = {name: body.optional_flag(name) for name in ("archived", "restricted", "with_bot", "private", "shared", "pending")}
+        return self._gestures.change_channel(body.text("channel"), members=body.optional_texts("members"), **flags)
 
     async def _shortcut(self, body: Body) -> Json:
         return await self._gestures.shortcut(

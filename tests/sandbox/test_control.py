@@ -24,7 +24,9 @@ async def test_the_state_names_team_people_and_channels(hand: Hand) -> None:
     state = await hand.get("state")
     assert state["team"] == {"id": "T0QUOTE", "name": "quotebot-sandbox", "domain": "quotebot-sandbox"}
     assert [user["id"] for user in state["users"] if user["is_guest"]] == ["U0GUEST"]
-    assert {channel["id"] for channel in state["channels"]} == {"C0DEALS", "C0GENERAL", "C0OPS"}
+    assert {channel["id"] for channel in state["channels"]} == {"C0DEALS", "C0GENERAL", "C0OPS", "C0PARTNER"}
+    assert [channel["id"] for channel in state["channels"] if channel["is_ext_shared"]] == ["C0PARTNER"]
+    assert [user["id"] for user in state["users"] if user["is_external"]] == ["U0PARTNER"]
     assert state["bot"] == {"connections": 0}
 
 

@@ -46,7 +46,7 @@ def world_with(scopes: frozenset[str] | None = None, *, clock: Time | None = Non
         ("users.lookupByEmail", {"email": "rep@quotebot-sandbox.example"}, "users:read.email"),
         ("usergroups.list", {}, "usergroups:read"),
         ("reactions.add", {"channel": "C0DEALS", "timestamp": "1.0", "name": "eyes"}, "reactions:write"),
-        ("conversations.members", {"channel": "C0DEALS"}, "channels:read,groups:read,im:read,mpim:read"),
+        ("conversations.members", {"channel": "C0DEALS"}, "channels:read"),
         ("conversations.open", {"users": "U0REP"}, "im:write,channels:manage,groups:write,mpim:write"),
     ],
 )

@@ -186,7 +186,7 @@ async def test_a_direct_message_channel_opens_on_demand(client: AsyncWebClient) 
     assert (await client.chat_postMessage(channel="U0CFO", text="hello"))["channel"] == channel
     assert (await client.conversations_info(channel=channel))["channel"]["is_im"] is True
     listed = await client.conversations_list(types="public_channel")
-    assert [each["name"] for each in listed["channels"]] == ["deals", "general", "quotebot-ops"]
+    assert [each["name"] for each in listed["channels"]] == ["deals", "general", "quotebot-ops", "deals-partner"]
     assert (await refused(client.conversations_open(users="U0NOBODY")))["error"] == "user_not_found"
 
 

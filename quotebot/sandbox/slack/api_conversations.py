@@ -7,7 +7,7 @@ import binascii
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel
+from quotebot.sandbox.slack.directory import BOT_USER_ID, TEAM_ID, Channel
 from quotebot.sandbox.slack.errors import Json, SlackError
 
 if TYPE_CHECKING:
@@ -44,27 +44,22 @@ def list_(workspace: Workspace, arguments: Arguments) -> Json:
     wanted = [
         channel
         for channel in workspace.directory.channels.values()
-        if ("im" if channel.is_im else "public_channel") in types
+        if _kind(channel) in types
+        and (not channel.is_private or BOT_USER_ID in channel.members)
         and not (channel.is_archived and arguments.flag("exclude_archived"))
     ]
-    start = _offset(arguments)
-    limit = arguments.number("limit", PAGE_DEFAULT, PAGE_MAX)
-    cursor = _cursor(start + limit) if start + limit < len(wanted) else ""
-    return {"channels": [_wire(channel) for channel in wanted[start : start + limit]], "response_metadata": {"next_cursor": cursor}}
+    return _listed(workspace, wanted, arguments)
 
 
 def info(workspace: Workspace, arguments: Arguments) -> Json:
-    """conversations.info: of a public channel also when the bot is not in it."""
-    channel = workspace.directory.channel(arguments.text("channel"))
-    if channel is None:
-        raise SlackError("channel_not_found")
-    return {"channel": _wire(channel)}
+    """conversations.info: of a public channel also when the bot is not in it. Slack hides a private one from who is not in it."""
+    return {"channel": _wire(_visible(workspace, arguments), workspace)}
 
 
 def open_(workspace: Workspace, arguments: Arguments) -> Json:
     """conversations.open: the direct-message channel with one person."""
     if "channel" in arguments:
-        return {"channel": _wire(workspace.channel(arguments.text("channel")))}
+        return {"channel": _wire(workspace.channel(arguments.text("channel")), workspace)}
     users = arguments.names("users")
     if not users:
         raise SlackError("users_list_not_supplied")
@@ -76,9 +71,50 @@ def open_(workspace: Workspace, arguments: Arguments) -> Json:
 
 
 def members(workspace: Workspace, arguments: Arguments) -> Json:
-    """conversations.members."""
+    """conversations.members, page by page: user ids alone."""
     channel = workspace.channel(arguments.text("channel"))
-    return {"members": list(channel.members), "response_metadata": {"next_cursor": ""}}
+    start = _offset(arguments)
+    limit = arguments.number("limit", PAGE_DEFAULT, PAGE_MAX)
+    cursor = _cursor(start + limit) if start + limit < len(channel.members) else ""
+    return {"members": list(channel.members[start : start + limit]), "response_metadata": {"next_cursor": cursor}}
+
+
+def user_conversations(workspace: Workspace, arguments: Arguments) -> Json:
+    """users.conversations: the channels that somebody, the bot itself unless `user` says otherwise, is in."""
+    user = arguments.text("user") or BOT_USER_ID
+    if user not in workspace.directory.people:
+        raise SlackError("user_not_found")
+    types = set(arguments.names("types") or ["public_channel"])
+    joined = [
+        channel
+        for channel in workspace.directory.channels.values()
+        if user in channel.members
+        and _kind(channel) in types
+        and (not (channel.is_private or channel.is_im) or BOT_USER_ID in channel.members)
+        and not (channel.is_archived and arguments.flag("exclude_archived"))
+    ]
+    return _listed(workspace, joined, arguments)
+
+
+def _listed(workspace: Workspace, channels: list[Channel], arguments: Arguments) -> Json:
+    start = _offset(arguments)
+    limit = arguments.number("limit", PAGE_DEFAULT, PAGE_MAX)
+    cursor = _cursor(start + limit) if start + limit < len(channels) else ""
+    page = [_wire(channel, workspace) for channel in channels[start : start + limit]]
+    return {"channels": page, "response_metadata": {"next_cursor": cursor}}
+
+
+def _visible(workspace: Workspace, arguments: Arguments) -> Channel:
+    """Find a channel whose facts the bot may read. Raises SlackError channel_not_found for a private one without the bot."""
+    reference = arguments.text("channel")
+    channel = workspace.directory.channel(reference) if reference else None
+    if channel is None or (channel.is_private and BOT_USER_ID not in channel.members):
+        raise SlackError("channel_not_found")
+    return channel
+
+
+def _kind(channel: Channel) -> str:
+    return "im" if channel.is_im else "private_channel" if channel.is_private else "public_channel"
 
 
 def _within(messages: list[Message], arguments: Arguments) -> list[Message]:
@@ -130,21 +166,34 @@ def _offset(arguments: Arguments) -> int:
         raise SlackError("invalid_cursor") from None
 
 
-def _wire(channel: Channel) -> Json:
+def _wire(channel: Channel, workspace: Workspace) -> Json:
+    with_external = channel.is_im and any(
+        workspace.directory.people[member].is_external for member in channel.members if member in workspace.directory.people
+    )
+    shared = channel.is_ext_shared or channel.is_org_shared or with_external
     wire: Json = {
         "id": channel.id,
         "is_im": channel.is_im,
         "is_channel": not channel.is_im,
         "is_group": False,
         "is_mpim": False,
-        "is_private": channel.is_im,
+        "is_private": channel.is_im or channel.is_private,
         "is_archived": channel.is_archived,
+        "is_shared": shared,
+        "is_org_shared": channel.is_org_shared,
+        "is_ext_shared": channel.is_ext_shared or with_external,
+        "is_pending_ext_shared": bool(channel.pending_teams),
+        "context_team_id": TEAM_ID,
         "created": 0,
     }
     if channel.is_im:
         return {**wire, "user": channel.members[0]}
     return {
         **wire,
+        "shared_team_ids": [TEAM_ID, *channel.connected_teams],
+        "connected_team_ids": list(channel.connected_teams),
+        "pending_connected_team_ids": list(channel.pending_teams),
+        "pending_shared": list(channel.pending_teams),
         "name": channel.name,
         "name_normalized": channel.name,
         "is_member": BOT_USER_ID in channel.members,

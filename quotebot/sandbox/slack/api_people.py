@@ -33,6 +33,7 @@ def api_test(workspace: Workspace, arguments: Arguments) -> Json:
 def auth_test(workspace: Workspace, arguments: Arguments) -> Json:
     """auth.test."""
     del arguments
+    enterprise_id = workspace.directory.enterprise_id
     return {
         "url": f"{workspace.url}/",
         "team": TEAM_NAME,
@@ -40,6 +41,7 @@ def auth_test(workspace: Workspace, arguments: Arguments) -> Json:
         "team_id": TEAM_ID,
         "user_id": BOT_USER_ID,
         "bot_id": BOT_ID,
+        **({} if enterprise_id is None else {"enterprise_id": enterprise_id}),
         "is_enterprise_install": False,
     }
 
@@ -69,7 +71,7 @@ def users_info(workspace: Workspace, arguments: Arguments) -> Json:
 def users_list(workspace: Workspace, arguments: Arguments) -> Json:
     """users.list, in one page."""
     del arguments
-    people = [_wire(person) for person in workspace.directory.people.values()]
+    people = [_wire(person) for person in workspace.directory.people.values() if not person.is_external]
     return {"members": people, "response_metadata": {"next_cursor": ""}}
 
 
@@ -77,7 +79,7 @@ def users_lookup_by_email(workspace: Workspace, arguments: Arguments) -> Json:
     """users.lookupByEmail."""
     email = arguments.require("email").lower()
     for person in workspace.directory.people.values():
-        if person.email == email and not person.is_bot:
+        if person.email == email and not person.is_bot and not person.is_external:
             return {"user": _wire(person)}
     raise SlackError("users_not_found")
 
@@ -97,12 +99,29 @@ def usergroups_users_list(workspace: Workspace, arguments: Arguments) -> Json:
 
 
 def _wire(person: Person) -> Json:
-    profile = {"real_name": person.real_name, "display_name": person.name, "title": person.real_name}
+    """Return a user object. Of a person of another workspace Slack tells little, and `is_stranger`."""
+    profile = {"real_name": person.real_name, "display_name": person.name, "team": person.team_id}
+    if person.is_external:
+        return {
+            "id": person.id,
+            "team_id": person.team_id,
+            "name": person.name,
+            "real_name": person.real_name,
+            "deleted": person.is_deactivated,
+            "profile": profile,
+            "is_bot": person.is_bot,
+            "is_app_user": False,
+            "is_stranger": person.is_stranger,
+            "updated": 0,
+            **_enterprise_user(person),
+        }
+    profile["title"] = person.real_name
     if not person.is_bot:
         profile["email"] = person.email
     return {
         "id": person.id,
         "team_id": person.team_id,
+        **_enterprise_user(person),
         "name": person.name,
         "real_name": person.real_name,
         "deleted": person.is_deactivated,
@@ -118,6 +137,22 @@ def _wire(person: Person) -> Json:
         "is_ultra_restricted": person.is_single_channel_guest,
         "updated": 0,
     }
+
+
+def _enterprise_user(person: Person) -> Json:
+    """Return what a user object says of a member of an Enterprise Grid organization."""
+    if person.enterprise_id is None:
+        return {}
+    membership = {
+        "id": person.id,
+        "enterprise_id": person.enterprise_id,
+        "enterprise_name": f"Organization {person.enterprise_id}",
+        "is_admin": False,
+        "is_owner": False,
+        "is_primary_owner": False,
+        "teams": list(person.teams or (person.team_id,)),
+    }
+    return {"enterprise_user": membership}
 
 
 def _wire_group(group: Group, *, with_users: bool) -> Json:

@@ -62,21 +62,32 @@ class Courier:
         delivery = self._prepare(kind, payload, accepts_response=accepts_response, on_ack=on_ack)
         return delivery, await self._attempt(delivery, delivery.envelope_id, delivery.text)
 
-    async def raise_event(self, event: Json) -> tuple[Delivery, Ack]:
-        """Deliver an event; without an ack it is retried in the background, as Slack does. Answers with the first attempt."""
+    async def raise_event(self, event: Json, *, ext_shared: bool = False, enterprise_id: str | None = None) -> tuple[Delivery, Ack]:
+        """Deliver an event; without an ack it is retried in the background, as Slack does. Answers with the first attempt.
+
+        `ext_shared` says that it happened in an externally shared channel, `enterprise_id` is the organization of the workspace.
+        """
         payload: Json = {
             "token": VERIFICATION_TOKEN,
             "team_id": TEAM_ID,
+            **({} if enterprise_id is None else {"enterprise_id": enterprise_id}),
             "context_team_id": TEAM_ID,
+            "context_enterprise_id": enterprise_id,
             "api_app_id": APP_ID,
             "event": event,
             "type": "event_callback",
             "event_id": self._tokens.object_id("Ev"),
             "event_time": self._clock.microseconds() // 1_000_000,
             "authorizations": [
-                {"enterprise_id": None, "team_id": TEAM_ID, "user_id": BOT_USER_ID, "is_bot": True, "is_enterprise_install": False}
+                {
+                    "enterprise_id": enterprise_id,
+                    "team_id": TEAM_ID,
+                    "user_id": BOT_USER_ID,
+                    "is_bot": True,
+                    "is_enterprise_install": False,
+                }
             ],
-            "is_ext_shared_channel": False,
+            "is_ext_shared_channel": ext_shared,
             "event_context": f"4-{self._tokens.object_id('')}",
         }
         started = self._clock.now()

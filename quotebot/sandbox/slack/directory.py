@@ -7,6 +7,7 @@ from dataclasses import dataclass
 TEAM_ID = "T0QUOTE"
 TEAM_NAME = "quotebot-sandbox"
 TEAM_DOMAIN = "quotebot-sandbox"
+PARTNER_TEAM_ID = "T0PARTNER"  # the workspace at the other end of a Slack Connect channel
 APP_ID = "A0QUOTEBOT"
 BOT_USER_ID = "U0QUOTEBOT"
 BOT_ID = "B0QUOTEBOT"
@@ -22,7 +23,12 @@ SUBSCRIPTIONS = frozenset({"app_home_opened", "app_mention", "message.im", "mess
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who is seen in the workspace. `name` is the role; with another `team_id` they share a channel only."""
+    """A person the workspace can see. `name` is the role.
+
+    A person with another `team_id` is here through Slack Connect. `enterprise_id` and `teams` describe a member of an Enterprise
+    Grid organization: the workspaces they belong to besides `team_id`. `is_stranger` is Slack's word for a person of another
+    workspace who shares no channel with the app.
+    """
 
     id: str
     name: str
@@ -33,16 +39,32 @@ class Person:
     is_single_channel_guest: bool = False
     is_deactivated: bool = False
     team_id: str = TEAM_ID
+    enterprise_id: str | None = None
+    teams: tuple[str, ...] = ()
+    is_stranger: bool = False
+
+    @property
+    def is_external(self) -> bool:
+        """Whether they belong to another workspace only."""
+        return TEAM_ID not in (self.team_id, *self.teams)
 
     @property
     def email(self) -> str:
         """The address users.lookupByEmail knows."""
-        return f"{self.name}@{TEAM_DOMAIN}.example"
+        return f"{self.name}@{self.team_domain}.example"
+
+    @property
+    def team_domain(self) -> str:
+        """The domain of their workspace."""
+        return TEAM_DOMAIN if self.team_id == TEAM_ID else self.team_id.removeprefix("T0").lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A public channel or a direct-message channel. `members` are user ids. In a restricted one only some people may post."""
+    """A channel or a direct-message channel. `members` are user ids. In a restricted one only some people may post.
+
+    `connected_teams` are the other workspaces of an externally shared channel, `pending_teams` those that are invited to be one.
+    """
 
     id: str
     name: str
@@ -50,6 +72,15 @@ class Channel:
     is_im: bool = False
     is_archived: bool = False
     is_restricted: bool = False
+    is_private: bool = False
+    is_org_shared: bool = False
+    connected_teams: tuple[str, ...] = ()
+    pending_teams: tuple[str, ...] = ()
+
+    @property
+    def is_ext_shared(self) -> bool:
+        """Whether people of another organization are in it through Slack Connect."""
+        return bool(self.connected_teams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +102,22 @@ PEOPLE = (
     Person("U0LEGAL", "legal", "Legal", "legal"),
     Person("U0OPERATOR", "operator", "Operator", "operator"),
     Person("U0GUEST", "guest", "Guest", "guest", is_guest=True),
+    Person("U0PARTNER", "partner", "Partner", "partner", team_id=PARTNER_TEAM_ID),
     Person(BOT_USER_ID, BOT_NAME, "Quotebot", "bot", is_bot=True),
 )
 
-_EVERYONE = tuple(person.id for person in PEOPLE)
+_EVERYONE = tuple(person.id for person in PEOPLE if not person.is_external)
 
 CHANNELS = (
     Channel("C0DEALS", "deals", _EVERYONE),
     Channel("C0GENERAL", "general", _EVERYONE),
     Channel("C0OPS", "quotebot-ops", ("U0OPERATOR", "U0MANAGER", "U0DEALDESK", BOT_USER_ID)),
+    Channel(
+        "C0PARTNER",
+        "deals-partner",
+        ("U0REP", "U0MANAGER", "U0PARTNER", BOT_USER_ID),
+        connected_teams=(PARTNER_TEAM_ID,),
+    ),
 )
 
 GROUPS = (
@@ -99,9 +137,13 @@ OPS_CHANNEL = "C0OPS"
 
 
 class Directory:
-    """Look-ups over the fixed data, and the direct-message channels opened so far."""
+    """Look-ups over the fixed data, and the direct-message channels opened so far.
+
+    `enterprise_id` is set where the workspace belongs to an Enterprise Grid organization.
+    """
 
     def __init__(self) -> None:
+        self.enterprise_id: str | None = None
         self.people = {person.id: person for person in PEOPLE}
         self.channels = {channel.id: channel for channel in CHANNELS}
         self.groups = {group.id: group for group in GROUPS}
@@ -118,8 +160,9 @@ class Directory:
             return self.channels[reference]
         if reference in self.people and reference != BOT_USER_ID:
             return self.open_im(reference)
-        im_user = f"U{reference[1:]}"
-        if reference.startswith("D") and im_user in self.people:
-            return self.open_im(im_user)
+        if reference.startswith("D"):
+            im_user = next((initial + reference[1:] for initial in "UW" if initial + reference[1:] in self.people), None)
+            if im_user is not None:
+                return self.open_im(im_user)
         name = reference.removeprefix("#")
         return next((channel for channel in self.channels.values() if channel.name == name and not channel.is_im), None)

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel
+from quotebot.sandbox.slack.directory import BOT_USER_ID, PARTNER_TEAM_ID, Channel
 from quotebot.sandbox.slack.elements import STATELESS, Found, action_of, find_all, initial_state, state_object
 from quotebot.sandbox.slack.errors import GestureError, Json, SlackError
 from quotebot.sandbox.slack.fields import REQUIRED, refusals
@@ -16,7 +16,7 @@ from quotebot.sandbox.slack.hooks import checked_content
 from quotebot.sandbox.slack.payloads import Payloads
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.slack.courier import Courier
+    from quotebot.sandbox.slack.courier import Courier, Delivery
     from quotebot.sandbox.slack.line import Ack
     from quotebot.sandbox.slack.messages import Message
     from quotebot.sandbox.slack.passes import ResponseUrl
@@ -145,8 +145,11 @@ class Gestures:
         delivery, ack = await self._courier.send("interactive", payload, accepts_response=False, on_ack=lambda ack: ack.error)
         return {"request_id": delivery.request_id, **ack.body()}
 
-    async def write(self, user: str, channel_reference: str, text: str, thread_ts: str | None) -> Json:
-        """Post a message; the bot gets the events it subscribed to. Answers after the first attempt of each."""
+    async def write(self, user: str, channel_reference: str, text: str, thread_ts: str | None, *, with_teams: bool = True) -> Json:
+        """Post a message; the bot gets the events it subscribed to. Answers after the first attempt of each.
+
+        Without `with_teams` they are of the older kind, which does not name the author's workspace.
+        """
         workspace = self._workspace
         workspace.person(user)
         channel = self._open(user, channel_reference)
@@ -158,7 +161,8 @@ class Gestures:
         typed = _TYPED_MENTION.sub(f"<@{BOT_USER_ID}>", text)
         message = workspace.post_as_user(channel, user, typed, thread_ts, workspace.tokens.object_id(""))
         kinds = [kind for kind in ("app_mention", "message") if self._subscribed(kind, channel, message)]
-        sent = await asyncio.gather(*(self._courier.raise_event(self._payloads.message_event(message, kind)) for kind in kinds))
+        told = [self._payloads.message_event(message, kind, with_teams=with_teams) for kind in kinds]
+        sent = await asyncio.gather(*(self._raise_event(event, channel) for event in told))
         events = [
             {"type": kind, "request_id": delivery.request_id, **ack.body()}
             for kind, (delivery, ack) in zip(kinds, sent, strict=True)
@@ -171,16 +175,39 @@ class Gestures:
             **{key: value for key, value in first.items() if key != "type"},
         }
 
-    def change_channel(self, reference: str, *, archived: bool | None, restricted: bool | None, with_bot: bool | None) -> Json:
-        """Archive a channel or bring it back, let some people alone post there, take the bot out or invite it; None: as it is."""
+    def change_channel(
+        self,
+        reference: str,
+        *,
+        archived: bool | None,
+        restricted: bool | None,
+        with_bot: bool | None,
+        private: bool | None = None,
+        shared: bool | None = None,
+        pending: bool | None = None,
+        members: list[str] | None = None,
+    ) -> Json:
+        """Change the properties of a channel that are given: None leaves one as it is.
+
+        `shared` connects it with the partner's workspace (Slack Connect), `pending` invites that; `members` are the people in it.
+        """
         channel = self._workspace.place(reference)
         if channel.is_im:
             raise GestureError(400, f"{channel.id} is a direct message: nobody archives or leaves one")
+        if members is not None:
+            bot = (BOT_USER_ID,) if BOT_USER_ID in channel.members else ()
+            people = dict.fromkeys(map(self._workspace.person, members))
+            channel = replace(channel, members=(*(member for member in people if member != BOT_USER_ID), *bot))
+        if shared is not None:
+            channel = replace(channel, connected_teams=(PARTNER_TEAM_ID,) if shared else ())
+        if pending is not None:
+            channel = replace(channel, pending_teams=(PARTNER_TEAM_ID,) if pending else ())
         others = tuple(member for member in channel.members if member != BOT_USER_ID)
         changed = replace(
             channel,
             is_archived=channel.is_archived if archived is None else archived,
             is_restricted=channel.is_restricted if restricted is None else restricted,
+            is_private=channel.is_private if private is None else private,
             members=channel.members if with_bot is None else (*others, BOT_USER_ID) if with_bot else others,
         )
         self._workspace.directory.channels[channel.id] = changed
@@ -192,7 +219,7 @@ class Gestures:
         self._workspace.person(user)
         if "app_home_opened" not in self._workspace.subscriptions:
             return {"request_id": None, "ack": None, "ack_ms": None}
-        delivery, ack = await self._courier.raise_event(self._payloads.home_opened(user))
+        delivery, ack = await self._raise_event(self._payloads.home_opened(user), None)
         return {"request_id": delivery.request_id, **ack.body()}
 
     def _posted(self, message: Message) -> None:
@@ -201,10 +228,14 @@ class Gestures:
             return
         channel = self._workspace.place(message.channel)
         if self._subscribed("message", channel, message):
-            self._courier.spawn(self._echo(self._payloads.message_event(message, "message")))
+            self._courier.spawn(self._echo(self._payloads.message_event(message, "message"), channel))
 
-    async def _echo(self, event: Json) -> None:
-        await self._courier.raise_event(event)
+    async def _echo(self, event: Json, channel: Channel) -> None:
+        await self._raise_event(event, channel)
+
+    async def _raise_event(self, event: Json, channel: Channel | None) -> tuple[Delivery, Ack]:
+        ext_shared = channel is not None and channel.is_ext_shared
+        return await self._courier.raise_event(event, ext_shared=ext_shared, enterprise_id=self._workspace.directory.enterprise_id)
 
     def _subscribed(self, kind: str, channel: Channel, message: Message) -> bool:
         subscriptions = self._workspace.subscriptions
@@ -212,6 +243,8 @@ class Gestures:
             return False
         if kind == "app_mention":
             return not channel.is_im and f"<@{BOT_USER_ID}>" in message.text and kind in subscriptions
+        if channel.is_private:
+            return "message.groups" in subscriptions
         return ("message.im" if channel.is_im else "message.channels") in subscriptions
 
     def _slash_acked(self, ack: Ack, user: str, channel: Channel, hook: ResponseUrl, command: str, text: str) -> str | None:

@@ -37,6 +37,7 @@ class Message:
     broadcast: bool = False
     reactions: dict[str, list[str]] = field(default_factory=dict)
     revisions: list[list[Json]] = field(default_factory=list)
+    team_id: str = TEAM_ID
 
     @property
     def is_reply(self) -> bool:
@@ -121,7 +122,7 @@ class Messages:
 
 def wire_message(message: Message, *, files: list[Json], replies: list[Message], all_metadata: bool) -> Json:
     """Return a message as the Web API and the events show it. Without `all_metadata` only the event_type of metadata is given."""
-    wire: Json = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": TEAM_ID}
+    wire: Json = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": message.team_id}
     if message.subtype is not None:
         wire["subtype"] = message.subtype
     if message.bot_id is not None:

@@ -1,13 +1,18 @@
-"""What the bot is told about a gesture: payloads field by field as Slack sends them."""
+"""Payloads of gestures, field by field as Slack sends them.
+
+A payload names the workspace of the person who acts. For a person of another workspace (Slack Connect) that is not the workspace
+the app is installed in: a form of theirs names that one as `view.app_installed_team_id`, an event in its `authorizations`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quotebot.sandbox.slack.directory import APP_ID, TEAM_DOMAIN, TEAM_ID, VERIFICATION_TOKEN, Channel
+from quotebot.sandbox.slack.directory import APP_ID, TEAM_ID, VERIFICATION_TOKEN, Channel
 from quotebot.sandbox.slack.views import View
 
 if TYPE_CHECKING:
+    from quotebot.sandbox.slack.directory import Person
     from quotebot.sandbox.slack.elements import Found
     from quotebot.sandbox.slack.errors import Json
     from quotebot.sandbox.slack.messages import Message
@@ -24,14 +29,17 @@ class Payloads:
     def slash(self, user: str, channel: Channel, command: str, text: str) -> tuple[Json, ResponseUrl]:
         """Return a slash command and its response URL."""
         hook = self._workspace.passes.response_url("commands", user, channel.id, None)
+        person = self._workspace.directory.people[user]
+        enterprise_id = self._enterprise_of(person)
         payload = {
             "token": VERIFICATION_TOKEN,
-            "team_id": TEAM_ID,
-            "team_domain": TEAM_DOMAIN,
+            "team_id": person.team_id,
+            "team_domain": person.team_domain,
+            **({} if enterprise_id is None else {"enterprise_id": enterprise_id, "enterprise_name": _name_of(enterprise_id)}),
             "channel_id": channel.id,
             "channel_name": _channel_name(channel),
             "user_id": user,
-            "user_name": self._workspace.directory.people[user].name,
+            "user_name": person.name,
             "command": command,
             "text": text,
             "api_app_id": APP_ID,
@@ -70,19 +78,19 @@ class Payloads:
         return {
             **self._interactive("block_actions", user),
             "container": {"type": "view", "view_id": view.id},
-            "view": view.wire(),
+            "view": self._view(user, view),
             "actions": [action],
         }
 
     def view_submission(self, user: str, view: View) -> Json:
         """Return view_submission."""
-        return {**self._interactive("view_submission", user), "view": view.wire(), "response_urls": []}
+        return {**self._interactive("view_submission", user), "view": self._view(user, view), "response_urls": []}
 
     def view_closed(self, user: str, view: View, *, is_cleared: bool) -> Json:
         """Return view_closed, which carries no trigger."""
         payload = self._interactive("view_closed", user)
         del payload["trigger_id"]
-        return {**payload, "view": view.wire(), "is_cleared": is_cleared}
+        return {**payload, "view": self._view(user, view), "is_cleared": is_cleared}
 
     def shortcut(self, user: str, callback_id: str, message: Message | None) -> Json:
         """Return a global shortcut, or a message shortcut when there is a message."""
@@ -106,15 +114,19 @@ class Payloads:
         del payload["trigger_id"]
         asked = {"action_id": found.action_id, "block_id": found.block_id, "value": value}
         if isinstance(where, View):
-            untold = {**where.wire(), "state": {"values": {}}}  # what the other fields hold is not said here
+            untold = {**self._view(user, where), "state": {"values": {}}}  # what the other fields hold is not said here
             return {**payload, **asked, "container": {"type": "view", "view_id": where.id}, "view": untold}
         channel = self._workspace.place(where.channel)
         container = {"type": "message", "message_ts": where.ts, "channel_id": channel.id, "is_ephemeral": False}
         place = {"id": channel.id, "name": _channel_name(channel)}
         return {**payload, **asked, "container": container, "channel": place, "message": self._workspace.wire(where)}
 
-    def message_event(self, message: Message, kind: str) -> Json:
-        """Return the event `message` or `app_mention` for a posted message."""
+    def message_event(self, message: Message, kind: str, *, with_teams: bool = True) -> Json:
+        """Return the event `message` or `app_mention` for a posted message.
+
+        In an externally shared channel it names the author's workspace as `user_team` and `source_team`. Without `with_teams` it is
+        a payload of the older kind, which names no workspace at all.
+        """
         channel = self._workspace.place(message.channel)
         event = {
             **self._workspace.wire(message),
@@ -123,7 +135,13 @@ class Payloads:
             "event_ts": message.ts,
         }
         if kind == "message":
-            event["channel_type"] = "im" if channel.is_im else "channel"
+            event["channel_type"] = "im" if channel.is_im else "group" if channel.is_private else "channel"
+        author = self._workspace.directory.people.get(message.user)
+        if author is not None and (channel.is_ext_shared or author.is_external):
+            event |= {"user_team": author.enterprise_id or author.team_id, "source_team": author.team_id}
+        if not with_teams:
+            for name in ("team", "user_team", "source_team"):
+                event.pop(name, None)
         return event
 
     def home_opened(self, user: str) -> Json:
@@ -140,17 +158,38 @@ class Payloads:
 
     def _interactive(self, kind: str, user: str) -> Json:
         person = self._workspace.directory.people[user]
+        enterprise_id = self._enterprise_of(person)
         return {
             "type": kind,
             "user": {"id": user, "username": person.name, "name": person.name, "team_id": person.team_id},
             "api_app_id": APP_ID,
             "token": VERIFICATION_TOKEN,
-            "team": {"id": TEAM_ID, "domain": TEAM_DOMAIN},
-            "enterprise": None,
+            "team": self._team(person),
+            "enterprise": None if enterprise_id is None else {"id": enterprise_id, "name": _name_of(enterprise_id)},
             "is_enterprise_install": False,
             "trigger_id": self._workspace.passes.trigger(user),
         }
 
+    def _team(self, person: Person) -> Json:
+        team: Json = {"id": person.team_id, "domain": person.team_domain}
+        enterprise_id = self._enterprise_of(person)
+        if enterprise_id is not None:
+            team |= {"enterprise_id": enterprise_id, "enterprise_name": _name_of(enterprise_id)}
+        return team
+
+    def _enterprise_of(self, person: Person) -> str | None:
+        """Return the organization of the workspace that a person acts from."""
+        return self._workspace.directory.enterprise_id if person.team_id == TEAM_ID else person.enterprise_id
+
+    def _view(self, user: str, view: View) -> Json:
+        """Return a view as it is sent back. For a person of another workspace it names the one the app is installed in."""
+        person = self._workspace.directory.people[user]
+        return {**view.wire(), "app_installed_team_id": TEAM_ID} if person.team_id != TEAM_ID else view.wire()
+
 
 def _channel_name(channel: Channel) -> str:
-    return "directmessage" if channel.is_im else channel.name
+    return "directmessage" if channel.is_im else "privategroup" if channel.is_private else channel.name
+
+
+def _name_of(enterprise_id: str) -> str:
+    return f"Organization {enterprise_id}"

@@ -19,9 +19,7 @@ ANY_OF: Final[dict[str, tuple[str, ...]]] = {
     "chat.postEphemeral": ("chat:write",),
     "chat.postMessage": ("chat:write",),
     "chat.update": ("chat:write",),
-    "conversations.info": ("channels:read", "groups:read", "im:read", "mpim:read"),
     "conversations.list": ("channels:read", "groups:read", "im:read", "mpim:read"),
-    "conversations.members": ("channels:read", "groups:read", "im:read", "mpim:read"),
     "conversations.open": ("im:write", "channels:manage", "groups:write", "mpim:write"),
     "files.completeUploadExternal": ("files:write",),
     "files.delete": ("files:write",),
@@ -32,17 +30,24 @@ ANY_OF: Final[dict[str, tuple[str, ...]]] = {
     "team.info": ("team:read",),
     "usergroups.list": ("usergroups:read",),
     "usergroups.users.list": ("usergroups:read",),
+    "users.conversations": ("channels:read", "groups:read", "im:read", "mpim:read"),
     "users.info": ("users:read",),
     "users.list": ("users:read",),
     "users.lookupByEmail": ("users:read.email",),
 }
-_HISTORY: Final = frozenset({"conversations.history", "conversations.replies"})
+_BY_KIND: Final = {  # method -> what is asked of the conversation; which scope that takes depends on its kind
+    "conversations.history": "history",
+    "conversations.replies": "history",
+    "conversations.info": "read",
+    "conversations.members": "read",
+}
 
 
 def check_scopes(method: str, arguments: Arguments, directory: Directory, granted: Collection[str]) -> None:
     """Pass, or raise SlackError missing_scope with `needed` and `provided`, as Slack words it.
 
-    What is read of a conversation depends on its kind: im:history for a direct message, channels:history for a public channel.
+    What is read of a conversation depends on its kind: im:history for a direct message, groups:history for a private channel,
+    channels:history for a public one, and likewise groups:read and channels:read.
     """
     needed = _needed(method, arguments, directory)
     if needed and not set(needed) & set(granted):
@@ -50,9 +55,10 @@ def check_scopes(method: str, arguments: Arguments, directory: Directory, grante
 
 
 def _needed(method: str, arguments: Arguments, directory: Directory) -> tuple[str, ...]:
-    if method not in _HISTORY:
+    read = _BY_KIND.get(method)
+    if read is None:
         return ANY_OF.get(method, ())
     channel = directory.channel(arguments.text("channel"))
     if channel is None:
         return ()  # the method itself says that there is no such channel
-    return ("im:history",) if channel.is_im else ("channels:history",)
+    return (f"{'im' if channel.is_im else 'groups' if channel.is_private else 'channels'}:{read}",)

@@ -24,8 +24,9 @@ def describe(workspace: Workspace, connections: int) -> Json:
                 "name": person.name,
                 "real_name": person.real_name,
                 "role": person.role,
-                "team_id": TEAM_ID,
+                "team_id": person.team_id,
                 "is_bot": person.is_bot,
+                "is_external": person.is_external,
                 "is_guest": person.is_guest,
             }
             for person in directory.people.values()
@@ -36,6 +37,8 @@ def describe(workspace: Workspace, connections: int) -> Json:
                 "name": channel.name,
                 "is_im": channel.is_im,
                 "is_archived": channel.is_archived,
+                "is_private": channel.is_private,
+                "is_ext_shared": channel.is_ext_shared,
                 "members": list(channel.members),
             }
             for channel in directory.channels.values()

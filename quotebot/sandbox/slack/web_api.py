@@ -62,6 +62,7 @@ METHODS: dict[str, Method] = {
     "team.info": api_people.team_info,
     "usergroups.list": api_people.usergroups_list,
     "usergroups.users.list": api_people.usergroups_users_list,
+    "users.conversations": api_conversations.user_conversations,
     "users.info": api_people.users_info,
     "users.list": api_people.users_list,
     "users.lookupByEmail": api_people.users_lookup_by_email,

@@ -46,7 +46,7 @@ class Workspace:
         if channel is None:
             raise SlackError("channel_not_found")
         if BOT_USER_ID not in channel.members:
-            raise SlackError("not_in_channel")
+            raise SlackError("channel_not_found" if channel.is_private else "not_in_channel")
         return channel
 
     def writable(self, reference: str, refusal: str = "is_archived") -> Channel:
@@ -103,7 +103,8 @@ class Workspace:
     def post_as_user(self, channel: Channel, user: str, text: str, thread_ts: str | None, client_msg_id: str | None) -> Message:
         """Store a message of a person."""
         person = self.directory.people[user]
-        message = Message(channel.id, self.messages.timestamp(), user, person.name, text, thread_ts, client_msg_id=client_msg_id)
+        ts = self.messages.timestamp()
+        message = Message(channel.id, ts, user, person.name, text, thread_ts, client_msg_id=client_msg_id, team_id=person.team_id)
         self.messages.add(message)
         if self.on_post is not None:
             self.on_post(message)

@@ -36,7 +36,7 @@ export function channelsOf(state, me) {
     .filter((channel) => !channel.members?.length || channel.members.includes(me))
     .map((channel) => {
       const other = channel.is_im ? users.get(channel.members.find((id) => id !== me)) ?? null : null;
-      return { id: channel.id, isIm: Boolean(channel.is_im), isArchived: Boolean(channel.is_archived), other, name: channel.is_im ? called(other) : channel.name };
+      return { id: channel.id, isIm: Boolean(channel.is_im), isArchived: Boolean(channel.is_archived), isShared: Boolean(channel.is_ext_shared), other, name: channel.is_im ? called(other) : channel.name };
     });
   if (bot && me && !joined.some((channel) => channel.other?.is_bot)) {
     joined.push({ id: `D${me.slice(1)}`, isIm: true, other: bot, name: called(bot) });

@@ -8,6 +8,7 @@ import { Icon } from "./icons.js";
 /** What a person may do, where the name does not already say it. */
 function tagOf(user) {
   if (user.is_guest) return "guest account";
+  if (user.is_external) return "from another organization";
   const role = (user.role ?? "").replaceAll("_", " ");
   return [user.name, called(user).toLowerCase()].includes(role) ? "" : role;
 }
@@ -96,6 +97,7 @@ function Row({ channel, here, fresh, badge, onOpen }) {
     ${channel.isIm ? html`<${Avatar} id=${other?.id} name=${channel.name} app=${other?.is_bot} size="tiny" />` : html`<${Icon} name="hash" size=${18} />`}
     <span class="row-name">${channel.name}</span>
     ${other?.is_bot && html`<span class="app-badge">APP</span>`}
+    ${channel.isShared && html`<span class="app-badge" title="Shared with another organization">SHARED</span>`}
     <${Badge} count=${badge} />
   </button>`;
 }
