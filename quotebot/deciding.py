@@ -137,10 +137,13 @@ class Decider:
 
     def _kind(self, tx: Tx, operation: Operation) -> str:
         """Return what the actor is, as Slack last said. Who acts at a terminal is vouched for by whoever runs the machine."""
-        found = people.known(tx, operation.team_id, operation.actor)
+        return self._kind_of(tx, operation.team_id, operation.actor, operation.source)
+
+    def _kind_of(self, tx: Tx, team_id: str, user: str, source: str) -> str:
+        found = people.known(tx, team_id, user)
         if found is not None and found.counts_at(self._now_ms()):
             return found.kind
-        if self._strangers_are_members or operation.source == "cli":
+        if self._strangers_are_members or source == "cli":
             return "member" if found is None else found.kind
         return "unknown"
 
@@ -278,6 +281,8 @@ class Decider:
         if isinstance(payload, SubmitQuote):
             requests = store.approval_count(tx, quote.quote_id, quote.version)
             earlier = approval_store.last_decided(tx, quote.quote_id)
+            deciders = () if earlier is None else approval_store.last_deciders(tx, quote.quote_id)
+            gone = frozenset(user for user in deciders if self._kind_of(tx, quote.team_id, user, "slack") != "member")
             generation = generations.current(tx)
             today = approval_store.requested_today(tx, asked.actor, asked.received_at) if self._rules.summaries_per_day else 0
             return approvals.submit(
@@ -288,6 +293,7 @@ class Decider:
                 self._rules,
                 generation=generation,
                 earlier=earlier,
+                gone=gone,
                 delegations=away,
                 asked_today=today,
             )

@@ -9,13 +9,14 @@ is tried again for a while and then refused: see handlers/outsiders.py.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from adapters.failures import AdapterError, Failure
 from ledger.database import NotRecorded
-from quotebot.store import people
+from quotebot.store import approvals, people
 from quotebot.store.people import Known
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Directory:
         """Make sure that what the ledger says of the actor is recent. False when that is needed and Slack does not answer."""
         if operation.actor_type == "system":
             return True
+        if operation.action_kind == "quote.submit":
+            await self._refresh_deciders(operation)
         now = self._ledger.clock.now_ms()
         team_id, user = operation.team_id, operation.actor
         fresh = FRESH_FOR_APPROVAL_MS if operation.action_kind in APPROVING else FRESH_MS
@@ -58,6 +61,19 @@ class Directory:
             return True
         vouched = operation.source == "cli" or (found is not None and found.counts_at(now))
         return vouched or operation.action_kind not in APPROVING
+
+    async def _refresh_deciders(self, operation: Operation) -> None:
+        """Ask about those whose earlier approval the submission may reuse. Without an answer, that of the last day counts."""
+        now, team_id = self._ledger.clock.now_ms(), operation.team_id
+        deciders = await self._ledger.database.read(lambda tx: approvals.last_deciders(tx, operation.aggregate_id))
+        for user in deciders:
+            found = await self._ledger.database.read(partial(people.known, team_id=team_id, user=user))
+            if found is not None and 0 <= now - found.fetched_at < FRESH_FOR_APPROVAL_MS:
+                continue
+            kind = await self._kind_of(team_id, user)
+            if kind is None:
+                return
+            await self._kept(team_id, user, Known(kind, now))
 
     async def _kept(self, team_id: str, user: str, found: Known) -> bool:
         try:

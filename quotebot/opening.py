@@ -58,6 +58,7 @@ def load_rules(settings: Settings) -> Rules:
         approvers=settings.approvers,
         valid_days=settings.quote_valid_days,
         operators=settings.operators,
+        reuse_tolerance_percent=settings.reuse_tolerance,
         readings_per_day=0 if settings.llm_base_url is None else settings.llm_readings_per_day,
         summaries_per_day=0 if settings.llm_base_url is None else settings.llm_summaries_per_day,
     )

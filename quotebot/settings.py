@@ -7,6 +7,7 @@ The sources and their order are those of settings_sources.py; the descriptions a
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -230,6 +231,10 @@ class Settings(BaseSettings):
         "detailed", description="What documents show: every line's price, or a summary without unit prices"
     )
     quote_valid_days: Annotated[int, Field(ge=1, le=365)] = Field(30, description="How many days an offer stands")
+    reuse_tolerance: Annotated[Decimal, Field(ge=1, le=100, max_digits=5, decimal_places=2)] = Field(
+        Decimal(95),
+        description="Per cent of each line and of the total that a changed quote must keep for its earlier approval to hold",
+    )
     stale_draft_days: Annotated[int, Field(ge=1, le=365)] = Field(
         14, description="After so many days the requester is reminded of a quote that was not submitted"
     )

@@ -12,7 +12,7 @@ from quotebot.domain.approval_requests import answered, invalidated, open_reques
 from quotebot.domain.approvals import Mandate, may_decide
 from quotebot.domain.policy import evaluate
 from quotebot.domain.quotes import Approval, ApprovalState, Quote, QuoteState, approval_id_for
-from quotebot.domain.reapproval import reused
+from quotebot.domain.reapproval import ReuseRules, reused
 from quotebot.handlers.quotes import Decision, facts, foreign, refused, seen_another_version
 
 if TYPE_CHECKING:
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals import Refusal
     from quotebot.domain.people import Delegation
     from quotebot.domain.policy import PolicyDecision
-    from quotebot.domain.pricing import Pricing
+    from quotebot.domain.reapproval import EarlierApproval
     from quotebot.handlers.quotes import Asked, Rules
 
-Earlier = tuple[Approval, "Pricing"]
 INCIDENT = re.compile(r"\b[A-Z]{2,10}-[0-9]{1,10}\b")
 WRITTEN_CHARACTERS_MIN = 10  # of a reason, beside the incident's number
 _AFTER = {
@@ -42,13 +41,15 @@ def submit(
     rules: Rules,
     *,
     generation: int = 1,
-    earlier: Earlier | None = None,
+    earlier: EarlierApproval | None = None,
+    gone: frozenset[str] = frozenset(),
     delegations: tuple[Delegation, ...] = (),
     asked_today: int = 0,
 ) -> Decision:
     """Ask for the approval the policy wants, unless it needs nobody, or an earlier decision still holds. `requests`: earlier ones.
 
-    `earlier` is what people last decided about the quote, with the price they saw; `generation` is the ledger's; `asked_today`
+    `earlier` is what people last decided about the quote, with the price they saw; `gone` are those of them who are not known to be
+    full members of the workspace any more; `generation` is the ledger's; `asked_today`
     is how often this person asked for approval since midnight, UTC: a model sums up so many of their requests and no more.
     """
     if refusal := foreign(asked, quote) or seen_another_version(asked, quote):
@@ -62,7 +63,8 @@ def submit(
         return refused(asked, quote.quote_id, quote.channel, "blocked", words.blocked(quote, policy))
     approval_id = approval_id_for(quote.quote_id, quote.version, requests + 1, generation)
     submitted = AuditEvent("quote.submitted", quote.quote_id, before=facts(quote), after={"approval_id": approval_id})
-    settled = _settled(asked, approval_id, quote, policy, earlier)
+    reuse = ReuseRules(rules.approvers, gone, rules.reuse_tolerance_percent)
+    settled = _settled(asked, approval_id, quote, policy, earlier, reuse)
     if settled is not None:
         after = replace(quote, state=QuoteState.APPROVED, approval=settled)
         kind = "approval.automatic" if settled.earlier is None else "approval.reused"
@@ -163,7 +165,9 @@ def _slot_facts(approval: Approval, number: int) -> dict[str, Any]:
     }
 
 
-def _settled(asked: Asked, approval_id: str, quote: Quote, policy: PolicyDecision, earlier: Earlier | None) -> Approval | None:
+def _settled(
+    asked: Asked, approval_id: str, quote: Quote, policy: PolicyDecision, earlier: EarlierApproval | None, reuse: ReuseRules
+) -> Approval | None:
     """Return the approval that needs nobody now: automatic, or by an earlier decision that still holds; None to ask."""
     if policy.automatic:
         return Approval(
@@ -179,7 +183,7 @@ def _settled(asked: Asked, approval_id: str, quote: Quote, policy: PolicyDecisio
         )
     if earlier is None:
         return None
-    return reused(approval_id, quote, policy, *earlier, asked_by=asked.actor, at=asked.received_at)
+    return reused(approval_id, quote, policy, earlier, reuse, asked_by=asked.actor, at=asked.received_at)
 
 
 def _verdict(

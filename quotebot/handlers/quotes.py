@@ -12,10 +12,12 @@ from quotebot.domain import money, people
 from quotebot.domain.people import StandIn
 from quotebot.domain.pricing import Pricing, dated, price
 from quotebot.domain.quotes import Quote, QuoteState
+from quotebot.domain.reapproval import TOLERANCE_PERCENT
 from quotebot.domain.special_terms import unknown_terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from decimal import Decimal
 
     from quotebot.commands import CreateQuote, Creation, ProposeQuote
     from quotebot.domain.catalogue import Catalogue
@@ -81,6 +83,7 @@ class Rules:
     operators: tuple[str, ...] = ()  # Slack user ids of those who may work dead letters
     readings_per_day: int = 0  # how many messages of one person a model may read in a day; 0: there is no model
     summaries_per_day: int = 0  # how many of one person's requests for approval it may sum up in a day
+    reuse_tolerance_percent: Decimal = TOLERANCE_PERCENT  # share of the approved value that a reused approval must keep
 
     @property
     def catalogue(self) -> Catalogue:

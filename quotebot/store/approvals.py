@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from quotebot.domain import pricing as pricing_rules
 from quotebot.domain.people import Delegation
 from quotebot.domain.quotes import Approval, ApprovalState
+from quotebot.domain.reapproval import EarlierApproval
 from quotebot.domain.schedule import DAY_MS
 from quotebot.domain.slots import Slot, SlotState
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from quotebot.approval_commands import DelegateApprovals
-    from quotebot.domain.pricing import Pricing
 
 
 def latest(tx: Tx, quote_id: str, version: int) -> Approval | None:
@@ -23,10 +23,18 @@ def latest(tx: Tx, quote_id: str, version: int) -> Approval | None:
     return None if row is None else _approval(tx, row)
 
 
-def last_decided(tx: Tx, quote_id: str) -> tuple[Approval, Pricing] | None:
-    """Return what people last decided about any version of the quote, and the price they saw; None when they never did."""
+def last_decided(tx: Tx, quote_id: str) -> EarlierApproval | None:
+    """Return what people last decided about any version of the quote; None when they never did."""
     row = tx.one("last_decided_approval", quote_id=quote_id)
-    return None if row is None else (_approval(tx, row), pricing_rules.from_stored(row["pricing"]))
+    if row is None:
+        return None
+    return EarlierApproval(_approval(tx, row), pricing_rules.from_stored(row["pricing"]), row["valid_until"])
+
+
+def last_deciders(tx: Tx, quote_id: str) -> tuple[str, ...]:
+    """Return the people by whose decision the quote was last approved, and those they stood in for."""
+    rows = tx.all("last_deciders", quote_id=quote_id)
+    return tuple(dict.fromkeys(user for row in rows for user in (row["decided_by"], row["on_behalf_of"]) if user is not None))
 
 
 def requested_today(tx: Tx, user: str, now: int) -> int:

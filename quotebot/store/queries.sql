@@ -156,11 +156,23 @@ WHERE approval_id = :approval_id AND state = 'pending'
 RETURNING approval_id;
 
 -- name: last_decided_approval
--- What people last decided about any version of the quote, with the price they saw. Nobody decided an automatic approval.
-SELECT a.*, v.pricing FROM approvals AS a
+-- What people last decided about any version of the quote, with the price they saw and the end of that version's offer. Nobody
+-- decided an automatic approval, nor one that rests on an `earlier` one.
+SELECT a.*, v.pricing, coalesce(o.valid_until, q.valid_until) AS valid_until FROM approvals AS a
 JOIN quote_versions AS v ON v.quote_id = a.quote_id AND v.version = a.quote_version
+JOIN quotes AS q ON q.quote_id = a.quote_id
+LEFT JOIN superseded_versions AS o ON o.quote_id = a.quote_id AND o.version = a.quote_version
 WHERE a.quote_id = :quote_id AND a.state IN ('approved', 'rejected', 'changes_requested') AND a.decided_role IS NOT NULL
+  AND a.earlier IS NULL
 ORDER BY a.decided_at DESC, a.approval_id DESC LIMIT 1;
+
+-- name: last_deciders
+SELECT s.decided_by, s.on_behalf_of FROM approval_slots AS s
+WHERE s.decided_by IS NOT NULL AND s.approval_id = (
+  SELECT a.approval_id FROM approvals AS a
+  WHERE a.quote_id = :quote_id AND a.state = 'approved' AND a.decided_role IS NOT NULL AND a.earlier IS NULL
+  ORDER BY a.decided_at DESC, a.approval_id DESC LIMIT 1)
+ORDER BY s.slot;
 
 -- name: approval_slots
 SELECT * FROM approval_slots WHERE approval_id = :approval_id ORDER BY slot;

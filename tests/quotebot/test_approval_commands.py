@@ -293,7 +293,7 @@ async def revised(bench: Bench, executor: Executor, *lines: LineChange) -> None:
     assert row["response"]["code"] == "revised"
 
 
-LESS: Final = LineChange("remove", "support")
+LESS: Final = LineChange("set", "pro", 149)
 MORE: Final = LineChange("add", "pro", 10)
 
 
@@ -307,6 +307,43 @@ async def test_a_new_version_that_got_no_worse_rests_on_the_earlier_decision(ben
     found = bench.row("SELECT * FROM approvals WHERE quote_version = 2")
     assert (found["state"], found["earlier"], found["decided_by"]) == ("approved", APPROVAL, None)
     assert bench.row("SELECT decided_by FROM approval_slots WHERE approval_id = 'A-2026-0001-v2-1'")["decided_by"] == "U0MANAGER"
+
+
+async def test_small_reductions_do_not_add_up_past_the_approved_version(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    codes = []
+    for version, seats in enumerate((147, 144, 143, 142), start=2):
+        change = ReviseQuote(Changes((LineChange("set", "pro", seats),)))
+        await done(bench, executor, by(bench, change, f"r{version}", "U0REP", aggregate_version=version - 1))
+        row = await done(bench, executor, by(bench, SubmitQuote(), f"s{version}", "U0REP", aggregate_version=version))
+        codes.append(row["response"]["code"])
+    assert codes == ["approved", "approved", "approved", "submitted"]
+    earlier = bench.rows("SELECT DISTINCT earlier FROM approvals WHERE earlier IS NOT NULL")
+    assert [row["earlier"] for row in earlier] == [APPROVAL]
+
+
+async def test_an_approval_is_not_reused_past_the_end_of_the_approved_offer(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    codes = []
+    for version, wait in enumerate((29 * 24 * HOUR, 24 * HOUR), start=2):
+        bench.clock.advance(wait)
+        change = ReviseQuote(Changes((LineChange("set", "pro", 151 - version),)))
+        await done(bench, executor, by(bench, change, f"r{version}", "U0REP", aggregate_version=version - 1))
+        row = await done(bench, executor, by(bench, SubmitQuote(), f"s{version}", "U0REP", aggregate_version=version))
+        codes.append(row["response"]["code"])
+    assert codes == ["approved", "submitted"]
+
+
+async def test_an_approval_is_not_reused_after_its_decider_lost_the_role(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    await revised(bench, executor, LESS)
+    rules = replace(RULES, approvers={**RULES.approvers, "sales_manager": ("U0OTHER",)})
+    executor = Executor(bench.ledger, rules, lambda _, high: high, MATRIX)
+    row = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP", aggregate_version=2))
+    assert row["response"]["code"] == "submitted"
 
 
 async def test_a_new_version_that_got_worse_or_was_rejected_before_is_asked_for(bench: Bench, executor: Executor) -> None:

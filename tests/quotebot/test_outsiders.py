@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from quotebot.commands import DecideApproval, SubmitQuote
+from quotebot.commands import DecideApproval, ReviseQuote, SubmitQuote
 from quotebot.directory import FRESH_FOR_APPROVAL_MS, FRESH_MS, Directory
+from quotebot.domain.changes import Changes, LineChange
 from quotebot.execution import Executor
 from quotebot.sandbox.slack.directory import TEAM_ID, Person
 from quotebot.store.people import TRUSTED_MS
@@ -111,6 +112,23 @@ async def test_who_became_a_guest_since_the_last_approval_no_longer_approves(
     bench.clock.advance(FRESH_FOR_APPROVAL_MS)
     decide = DecideApproval("A-2026-0002-v1-1", "approve")
     assert (await done(bench, executor, decide, "4", "U0MANAGER", quote_id="Q-2026-0002"))["code"] == "not_a_member"
+
+
+@pytest.mark.parametrize(("changes", "code"), [({}, "approved"), ({"is_deactivated": True}, "submitted")])
+async def test_an_approval_is_not_reused_after_its_decider_left(
+    bench: Bench,
+    executor: Executor,
+    world: World,
+    changes: dict[str, Any],
+    code: str,
+) -> None:
+    await done(bench, executor, create_command(), "1", "U0REP")
+    await done(bench, executor, SubmitQuote(), "2", "U0REP")
+    await done(bench, executor, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER")
+    bench.clock.advance(2 * TRUSTED_MS)
+    await done(bench, executor, ReviseQuote(Changes((LineChange("set", "pro", 149),))), "4", "U0REP")
+    becomes(world, "U0MANAGER", **changes)
+    assert (await done(bench, executor, SubmitQuote(), "5", "U0REP", version=2))["code"] == code
 
 
 async def test_slack_is_asked_once_in_a_while_and_never_for_the_scheduler(bench: Bench, executor: Executor, world: World) -> None:

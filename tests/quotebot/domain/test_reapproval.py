@@ -5,22 +5,26 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from quotebot.domain.approval_requests import open_request
 from quotebot.domain.policy import evaluate
+from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
 from quotebot.domain.quotes import Approval, ApprovalState
-from quotebot.domain.reapproval import got_worse, reused
+from quotebot.domain.reapproval import EarlierApproval, ReuseRules, got_worse, reused
 from quotebot.domain.slots import SlotState
 from tests.quotebot.domain.test_policy import POLICY, line, pricing
 from tests.quotebot.parts import RULES
-from tests.quotebot.slack.quote_examples import MORNING, example_quote
+from tests.quotebot.slack.quote_examples import MORNING, RULESET, example_pricing, example_quote
 
 if TYPE_CHECKING:
     from quotebot.domain.policy import Policy
-    from quotebot.domain.pricing import Pricing
 
 BEFORE = pricing(line("saas", "120000", "30000"), line("services", "5000", "2500"), discount="18")
 LEGAL = frozenset({"exclusivity"})
+TODAY = ReuseRules(RULES.approvers)
+VALID_UNTIL = MORNING + 30 * 86_400_000
 
 
 def earlier(
@@ -54,10 +58,14 @@ def again(
     terms: frozenset[str] = frozenset(),
     asked_by: str = "U0REP",
     policy: Policy = POLICY,
+    before: Pricing = BEFORE,
+    rules: ReuseRules = TODAY,
+    at: int = MORNING + 9,
 ) -> Approval | None:
     quote = example_quote(version=2, pricing=after)
     decision = evaluate(after, policy, terms)
-    return reused("A-2026-0042-v2-1", quote, decision, approval or earlier(), BEFORE, asked_by=asked_by, at=MORNING + 9)
+    then = EarlierApproval(approval or earlier(), before, VALID_UNTIL)
+    return reused("A-2026-0042-v2-1", quote, decision, then, rules, asked_by=asked_by, at=at)
 
 
 CHANGES: dict[str, tuple[Pricing, tuple[str, ...]]] = {
@@ -65,7 +73,25 @@ CHANGES: dict[str, tuple[Pricing, tuple[str, ...]]] = {
     "a cent less": (pricing(line("saas", "119999.99", "29999.99"), line("services", "5000", "2500"), discount="18"), ()),
     "a smaller discount": (replace(BEFORE, discount_percent=BEFORE.discount_percent - 1), ()),
     "a better margin": (pricing(line("saas", "120000", "29999.99"), line("services", "5000", "2500"), discount="18"), ()),
-    "a family less": (pricing(line("saas", "120000", "30000"), discount="18"), ()),
+    "a family less": (pricing(line("saas", "120000", "30000"), discount="18"), ("X removed",)),
+    "just as much as must be kept": (
+        pricing(line("saas", "114000", "28500"), line("services", "4750", "2375"), discount="18"),
+        (),
+    ),
+    "a cent less of one line than must be kept": (
+        pricing(line("saas", "120000", "30000"), line("services", "4749.99", "2374.99"), discount="18"),
+        ("value of X",),
+    ),
+    "a cent less in all than must be kept": (
+        pricing(line("saas", "114000", "28500"), line("services", "4749.99", "2374.99"), discount="18"),
+        ("committed value", "value of X"),
+    ),
+    "a month less": (replace(BEFORE, term_months=BEFORE.term_months - 1), ("term",)),
+    "a month more": (replace(BEFORE, term_months=BEFORE.term_months + 1), ()),
+    "another tier": (
+        replace(BEFORE, lines=(replace(BEFORE.lines[0], tier="100+"), *BEFORE.lines[1:])),
+        ("price tier of X",),
+    ),
     "a cent more": (pricing(line("saas", "120000.01", "30000"), line("services", "5000", "2500"), discount="18"), ("total",)),
     "a hundredth more discount": (
         pricing(line("saas", "120000", "30000"), line("services", "5000", "2500"), discount="18.01"),
@@ -76,15 +102,15 @@ CHANGES: dict[str, tuple[Pricing, tuple[str, ...]]] = {
         ("margin of saas",),
     ),
     "the other family's margin": (
-        pricing(line("saas", "110000", "10000"), line("services", "5000", "2500.01"), discount="18"),
+        pricing(line("saas", "119000", "10000"), line("services", "5000", "2500.01"), discount="18"),
         ("margin of services",),
     ),
     "a family given away": (
         pricing(line("saas", "120000", "30000"), line("services", "0", "0"), discount="18"),
-        ("margin of services",),
+        ("value of X", "margin of services"),
     ),
     "a new family": (
-        pricing(line("saas", "100000", "25000"), line("services", "5000", "2500"), line("training", "1", "0"), discount="18"),
+        pricing(line("saas", "119000", "29750"), line("services", "5000", "2500"), line("training", "1", "0"), discount="18"),
         ("new family training",),
     ),
     "another currency": (replace(BEFORE, currency="EUR"), ("currency",)),
@@ -100,8 +126,11 @@ def test_an_approval_holds_unless_a_dimension_of_it_got_worse(change: str) -> No
 
 
 def test_a_deeper_discount_on_one_line_is_worse() -> None:
-    given = tuple(replace(each, requested_percent=Decimal("0.01")) for each in BEFORE.lines)
-    assert got_worse(BEFORE, replace(BEFORE, lines=given)) == ("discount",)
+    deeper = tuple(replace(each, requested_percent=Decimal("0.01")) for each in BEFORE.lines)
+    assert got_worse(BEFORE, replace(BEFORE, lines=deeper)) == ("discount", "discount of X", "discount of X")
+    one, other = BEFORE.lines
+    before = replace(BEFORE, lines=(replace(one, requested_percent=Decimal(3)), other))
+    assert got_worse(before, replace(BEFORE, lines=(one, replace(other, requested_percent=Decimal(3))))) == ("discount of X",)
 
 
 def test_the_reused_approval_names_the_earlier_one_and_who_decided_it() -> None:
@@ -117,10 +146,78 @@ def test_the_reused_approval_names_the_earlier_one_and_who_decided_it() -> None:
     assert (slot.decided_by, slot.decided_role, slot.decided_at) == ("U0DEALDESK", "deal_desk", MORNING + 1)
 
 
-def test_what_rests_on_an_earlier_decision_may_be_rested_on_again() -> None:
+def test_a_reused_approval_is_no_decision_to_rest_on() -> None:
     first = again(BEFORE)
     assert first is not None
-    assert again(BEFORE, first) is not None
+    assert again(BEFORE, first) is None
+
+
+def test_an_approval_is_reused_until_the_approved_offer_ends() -> None:
+    assert again(BEFORE, at=VALID_UNTIL - 1) is not None
+    assert again(BEFORE, at=VALID_UNTIL) is None
+
+
+def test_an_approval_ends_when_its_decider_loses_the_role() -> None:
+    def holders(**changes: tuple[str, ...]) -> ReuseRules:
+        return ReuseRules({**RULES.approvers, **changes})
+
+    assert again(BEFORE, rules=holders(deal_desk=())) is None
+    assert again(BEFORE, rules=holders(deal_desk=("U0OTHER",))) is None
+    assert again(BEFORE, rules=holders(deal_desk=(), cfo=("U0DEALDESK",))) is not None  # a higher role suffices
+    assert again(BEFORE, rules=holders(deal_desk=(), sales_manager=("U0DEALDESK",))) is None
+
+
+def test_a_stand_ins_approval_ends_when_either_person_loses_the_role() -> None:
+    given = earlier()
+    for_absent = replace(given, slots=tuple(replace(slot, on_behalf_of="U0AWAY") for slot in given.slots))
+    both = {**RULES.approvers, "deal_desk": ("U0DEALDESK", "U0AWAY")}
+    assert again(BEFORE, for_absent, rules=ReuseRules(both)) is not None
+    assert again(BEFORE, for_absent, rules=TODAY) is None
+    assert again(BEFORE, for_absent, rules=ReuseRules({**both, "deal_desk": ("U0AWAY",)})) is None
+
+
+def test_an_approval_ends_when_its_decider_is_no_member_any_more() -> None:
+    assert again(BEFORE, rules=replace(TODAY, gone=frozenset({"U0OTHER"}))) is not None
+    assert again(BEFORE, rules=replace(TODAY, gone=frozenset({"U0DEALDESK"}))) is None
+
+
+def test_150_seats_to_149_asks_nobody_and_fewer_seats_or_months_do() -> None:
+    def seats(quantity: int, months: int = 36) -> Pricing:
+        priced = price(PriceRequest((LineRequest("pro", quantity),), months, Decimal(15)), RULESET)
+        assert isinstance(priced, Pricing)
+        return priced
+
+    before = seats(150)
+    assert got_worse(before, seats(149)) == ()
+    assert got_worse(before, seats(143)) == ()
+    assert got_worse(before, seats(142)) == ("committed value", "value of Pro")
+    assert set(got_worse(seats(102), seats(99))) >= {"price tier of Pro"}
+    assert set(got_worse(seats(1000), seats(10, months=1))) >= {"committed value", "value of Pro", "term", "price tier of Pro"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.integers(100, 160), st.integers(1, 2), st.integers(30, 40), st.integers(1200, 1600)), max_size=12)
+)
+def test_no_chain_of_revisions_escapes_the_person_approved_version(steps: list[tuple[int, int, int, int]]) -> None:
+    """Each revision may rest on the last approval there is; all that are reused stay within the tolerance of the first."""
+    before = example_pricing()
+    last = earlier(before, by="U0MANAGER")
+    for seats, support, months, hundredths in steps:
+        lines = (LineRequest("pro", seats), LineRequest("sso", seats), LineRequest("support", support))
+        after = price(PriceRequest(lines, months - 24, Decimal(hundredths) / 100), RULESET)
+        assert isinstance(after, Pricing)
+        found = again(after, last, before=before) or again(after, earlier(before, by="U0MANAGER"), before=before)
+        if found is None:
+            continue
+        assert found.earlier == "A-2026-0042-v1-1"
+        assert before.net_total * Decimal("0.95") <= after.net_total <= before.net_total
+        assert after.term_months >= before.term_months
+        assert after.discount_percent <= before.discount_percent
+        for old, new in zip(before.lines, after.lines, strict=True):
+            assert new.net_amount >= old.net_amount * Decimal("0.95")
+            assert new.tier == old.tier
+        last = found
 
 
 def test_a_role_that_did_not_decide_then_is_asked_now() -> None:

@@ -15,6 +15,7 @@ from quotebot.domain.people import Delegation
 from quotebot.domain.policy import Policy, evaluate
 from quotebot.domain.policy_file import parse_policy
 from quotebot.domain.quotes import QuoteState
+from quotebot.domain.reapproval import EarlierApproval
 from quotebot.handlers.approvals import decide, submit
 from quotebot.handlers.escalation import follow_up
 from quotebot.handlers.quotes import Asked, Decision
@@ -465,7 +466,10 @@ class Desk:
             asked = replace(asked, seen_version=None)
             requests = 0 if approval is None else 1
             decided = [seen for seen in self.seen if seen.approval and seen.approval.decided_role]
-            earlier = (decided[-1].approval, decided[-1].pricing) if decided and decided[-1].approval else None
+            last = decided[-1] if decided else None
+            earlier = (
+                None if last is None or last.approval is None else EarlierApproval(last.approval, last.pricing, last.valid_until)
+            )
             return submit(asked, self.quote, ROOT, requests, self.rules, earlier=earlier, delegations=away)
         approval_id = "A-2026-0042-v1-1" if approval is None else approval.approval_id
         if step.deed in SCHEDULED:
