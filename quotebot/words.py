@@ -130,6 +130,11 @@ def too_long(limit: int) -> str:
     return f"That is longer than {limit:,} characters. Nothing was recorded. Shorten it, or split it into several quotes."
 
 
+def message_too_long(limit: int) -> str:
+    """Answer to a message over the limit (characters). Nothing of it was read."""
+    return f"That message is longer than {limit:,} characters, so I did not read it. Nothing was recorded. Send a shorter one."
+
+
 def command_too_large(bytes_max: int) -> str:
     """Answer to a command whose recorded form would be over the limit."""
     return f"That command is larger than {bytes_max // 1024} KiB. Nothing was recorded. Split it into several quotes."

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-import unicodedata
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.formulas import NAME
+from quotebot.domain.texts import composed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +113,7 @@ class Catalogue:
 
 def fold(text: str) -> str:
     """Return the form under which names are compared: NFC, case folded, single spaces."""
-    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+    return " ".join(composed(text).casefold().split())
 
 
 def read_catalogue(table: Table) -> Catalogue:

@@ -56,22 +56,23 @@ class CrmMenus:
     async def on_accounts(self, ack: Any, body: Body) -> None:
         """Answer which accounts begin with what was typed into the form; none when that is not known in time."""
         lookup = self.surface.lookup
-        found = None if lookup is None else await lookup(str(body.get("value") or ""))
+        found = None if lookup is None else await lookup(_sought(body))
         options = [] if found is None else account_options(found.rows)
         await ack(**_answer(options, None if found is None else found.as_of))
 
     async def on_opportunities(self, ack: Any, body: Body) -> None:
         """Answer which open opportunities the chosen account has; none when that is not known in time."""
         lookup, account = self.surface.opportunities, account_of(body["view"])
-        found = None if lookup is None or account is None else await lookup(account, str(body.get("value") or ""))
+        found = None if lookup is None or account is None else await lookup(account, _sought(body))
         options = [] if found is None else opportunity_options(found.rows)
         await ack(**_answer(options, None if found is None else found.as_of))
 
     async def on_account(self, ack: Any, body: Body) -> None:
         """Handle the choice of an account: the form is drawn anew with the menu of its opportunities."""
         if self.surface.opportunities is not None:
-            chosen = body["actions"][0].get("selected_option") or {}
-            view = with_opportunities(body["view"], chosen.get("value"))
+            chosen = (body["actions"][0].get("selected_option") or {}).get("value")
+            fits = chosen is None or (isinstance(chosen, str) and len(chosen) <= ACCOUNT_CHARACTERS_MAX)
+            view = with_opportunities(body["view"], chosen) if fits else None
             if view is not None:
                 await self.surface.dialogs.redraw(body["view"], view)
         await ack()
@@ -84,9 +85,14 @@ class CrmMenus:
         if lookup is None or quote is None or quote.team_id != team_id:
             await ack(options=[])
             return
-        found = await lookup(quote.account, str(body.get("value") or ""))
+        found = await lookup(quote.account, _sought(body))
         options = [option(clipped(each, OPTION_CHARACTERS_MAX), each) for each in found.rows if len(each) <= VALUE_CHARACTERS_MAX]
         await ack(**_answer(options, found.as_of, why=""))
+
+
+def _sought(body: Body) -> str:
+    """Return what was typed into a menu, cut to the longest name."""
+    return str(body.get("value") or "")[:ACCOUNT_CHARACTERS_MAX]
 
 
 def register_crm_menus(app: AsyncApp, surface: Surface) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ from quotebot.commands import CreateByForm, CreateQuote, LifecyclePayload, Revis
 from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.price_requests import PriceRequest, dated
 from quotebot.domain.pricing import Pricing, price
+from quotebot.domain.texts import composed
 from quotebot.lifecycle_commands import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
 from quotebot.slack import forms, grammar
 from quotebot.slack.crm_menus import ACCOUNT_CHARACTERS_MAX, CONTACT, FOUND, block_of, read_choice, remembered
@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 
 ERROR_CHARACTERS_MAX: Final = 500
 PROBLEMS_SHOWN_MAX: Final = 4
+OPTION_VALUE_CHARACTERS_MAX: Final = 150
+_CHARACTERS_MAX: Final = {
+    forms.ACCOUNT: ACCOUNT_CHARACTERS_MAX,
+    forms.LINES: forms.LINES_CHARACTERS_MAX,
+    forms.CHANGES: forms.LINES_CHARACTERS_MAX,
+    forms.TERM: forms.SHORT_CHARACTERS_MAX,
+    forms.DISCOUNT: forms.SHORT_CHARACTERS_MAX,
+    forms.ROW: forms.SHORT_CHARACTERS_MAX,
+    forms.RECIPIENT: RECIPIENT_CHARACTERS_MAX,
+    forms.REASON: REASON_CHARACTERS_MAX,
+}
 _BLOCK_OF: Final = {"term": forms.TERM, "discount": forms.DISCOUNT, "currency": forms.CURRENCY}  # else the products
 
 Errors = dict[str, str]  # block_id -> what is wrong, as plain text
@@ -50,11 +61,11 @@ class Form:
 
     def typed(self, block_id: str) -> str:
         """Return what was typed or chosen in a block, on one line; empty when there is nothing."""
-        return words.one_line(unicodedata.normalize("NFC", self.raw(block_id)))
+        return words.one_line(composed(self.raw(block_id)))
 
     def lines(self, block_id: str) -> list[str]:
         """Return what was typed in a large field, line by line, without empty ones."""
-        typed = (words.one_line(unicodedata.normalize("NFC", line)) for line in self.raw(block_id).splitlines())
+        typed = (words.one_line(composed(line)) for line in self.raw(block_id).splitlines())
         return [line for line in typed if line]
 
     def raw(self, block_id: str) -> str:
@@ -71,6 +82,9 @@ class Form:
 
 def read_form(form: Form) -> Filled | Errors:
     """Return what the form asks for, or every error by its block."""
+    too_long = _too_long(form)
+    if too_long:
+        return too_long
     match form.view["callback_id"]:
         case forms.CREATE_FORM:
             return _creation(form)
@@ -85,6 +99,19 @@ def read_form(form: Form) -> Filled | Errors:
 def last_block(view: Mapping[str, Any]) -> str:
     """Return the block that shows an error about the whole form: its last field."""
     return str(next(block["block_id"] for block in reversed(view["blocks"]) if block["type"] == "input"))
+
+
+def _too_long(form: Form) -> Errors:
+    """Return the fields over their limit. Slack enforces these limits where people type; nothing else is read of such a form."""
+    state = form.view.get("state")
+    values = state.get("values") if isinstance(state, dict) else None
+    over = {}
+    for block_id in values if isinstance(values, dict) else ():
+        kind = forms.ROW if block_id.startswith(f"{forms.ROW}.") else block_id
+        most = _CHARACTERS_MAX.get(kind, OPTION_VALUE_CHARACTERS_MAX)
+        if len(form.raw(block_id)) > most:
+            over[block_id] = f"At most {most:,} characters."
+    return over
 
 
 def _creation(form: Form) -> Filled | Errors:

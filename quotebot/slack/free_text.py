@@ -24,7 +24,7 @@ def read(text: str, catalogue: Catalogue) -> Extraction | None:
     It is when nothing of a quote was read, when the message is about a quote that exists, and when it was written as a command
     but not wholly understood.
     """
-    if len(text) > grammar.TEXT_CHARACTERS_MAX:
+    if len(text) > grammar.MESSAGE_CHARACTERS_MAX:
         return None
     found = extract(on_one_line(text), catalogue)
     if not found.lines or any(remark.code == EXISTING for remark in found.remarks) or _is_a_command(text):
@@ -38,7 +38,7 @@ def is_for_a_model(text: str, catalogue: Catalogue) -> bool:
     Not what they claim whole, what was written as a command, what is about a quote that exists, or what names no number at all:
     of that no line could be proposed, whatever a model says.
     """
-    if len(text) > grammar.TEXT_CHARACTERS_MAX or _is_a_command(text):
+    if len(text) > grammar.MESSAGE_CHARACTERS_MAX or _is_a_command(text):
         return False
     plain = on_one_line(text)
     found = extract(plain, catalogue)

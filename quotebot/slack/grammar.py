@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import unicodedata
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
@@ -26,13 +25,15 @@ from quotebot.commands import CreateQuote
 from quotebot.domain.changes import Changes, LineChange
 from quotebot.domain.pricing import LineRequest, PriceRequest, clipped, find_problems
 from quotebot.domain.quotes import parse_quote_id
+from quotebot.domain.texts import composed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from quotebot.domain.catalogue import Catalogue
 
-TEXT_CHARACTERS_MAX = 2_048
+TEXT_CHARACTERS_MAX = 2_048  # of a slash command
+MESSAGE_CHARACTERS_MAX = 4_096  # of a message to the bot
 ACCOUNT_CHARACTERS_MAX = 100
 TERM_MONTHS_DEFAULT = 12
 DISCOUNT_DEFAULT = Decimal(0)
@@ -107,7 +108,7 @@ def normalised(text: str) -> str:
     """Return typed text on one line, in one normal form, with Slack's entities undone."""
     # Slack sends & < > as entities, and an entity's semicolon is no separator of ours.
     plain = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    return words.one_line(unicodedata.normalize("NFC", plain))
+    return words.one_line(composed(plain))
 
 
 def shown(text: str) -> str:

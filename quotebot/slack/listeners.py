@@ -148,6 +148,8 @@ class Surface:
         A command that is understood by the words of a moment ago is not kept waiting for a look at the ledger; what is not
         understood, and what is only answered, is read by those of now.
         """
+        if len(text) > grammar.TEXT_CHARACTERS_MAX:
+            return grammar.GrammarProblem(words.too_long(grammar.TEXT_CHARACTERS_MAX)), self.rules
         age_seconds = self._looked_seconds_ago()
         if age_seconds < WORDS_SECONDS:
             asked = verbs.parse(text, channel, self.active.known.catalogue)
@@ -216,7 +218,8 @@ class Surface:
 
     async def on_message_shortcut(self, ack: Any, body: Body) -> None:
         """Handle "Create a quote" on a message: the form, with what can be taken over from it. Records nothing."""
-        draft = forms.draft_of_message(body["message"].get("text") or "")
+        text = (body["message"].get("text") or "")[: grammar.MESSAGE_CHARACTERS_MAX]
+        draft = forms.draft_of_message(text)
         if not await self._open_creation(body, body["channel"]["id"], draft):
             await self.dialogs.whisper(body, words.form_not_opened())
         await ack()

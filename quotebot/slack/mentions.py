@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from quotebot.slack.listeners import Surface
 
 ANSWER_SECONDS: Final = 1.0
-_MENTIONS: Final = re.compile(r"(?:\s*<@[UW][A-Z0-9]+(?:\|[^>]*)?>[\s,:]*)+")
+_MENTIONS: Final = re.compile(r"(?:<@[UW][A-Z0-9]{1,30}(?:\|[^<>]{0,200})?>[\s,:]*)+")
 
 log = structlog.get_logger(__name__)
 Body = dict[str, Any]
@@ -53,7 +53,12 @@ class Mentions:
         if event.get("bot_id") or "user" not in event:
             await ack()
             return
-        text = _MENTIONS.sub("", event.get("text") or "", count=1)
+        text = event.get("text") or ""
+        if len(text) > grammar.MESSAGE_CHARACTERS_MAX:
+            await self._tell(event, words.message_too_long(grammar.MESSAGE_CHARACTERS_MAX), None)
+            await ack()
+            return
+        text = _MENTIONS.sub(" ", text, count=1).strip()
         rules = await self.surface.rules_now()
         quote = await self._quote_of_thread(body)
         if quote is not None:
@@ -63,7 +68,7 @@ class Mentions:
                 await self._tell(event, *change)
                 await ack()
                 return
-        asked = verbs.parse(text, event["channel"], rules.catalogue)
+        asked = verbs.parse(text, event["channel"], rules.catalogue, grammar.MESSAGE_CHARACTERS_MAX)
         if isinstance(asked, grammar.GrammarProblem) and rules.readings_per_day and free_text.is_for_a_model(text, rules.catalogue):
             plain = free_text.on_one_line(text)
             await self.surface.click(ack, context, intake.reading_command(body, plain, self.surface.ledger.clock.now_ms()))

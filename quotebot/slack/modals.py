@@ -54,7 +54,7 @@ def parse_rejection(view_state_values: Any) -> str | None:
     found = view_state_values
     for key in (REASON, REASON, "value"):
         found = found.get(key) if isinstance(found, dict) else None
-    if not isinstance(found, str):
+    if not isinstance(found, str) or len(found) > REASON_CHARACTERS_MAX:
         return None
     whole = found.encode("utf-8", "ignore").decode()  # without halves of characters
     lines = (words.one_line(line) for line in whole.splitlines())

@@ -80,11 +80,11 @@ def proposed(text: str, quote: Quote, rules: Rules, now: int) -> Answer | None:
 
     `now` is Unix milliseconds.
     """
-    asked = verbs.parse(text, quote.channel, rules.catalogue)
+    asked = verbs.parse(text, quote.channel, rules.catalogue, grammar.MESSAGE_CHARACTERS_MAX)
     if isinstance(asked, verbs.ChangeRequest):
         same = asked.quote_id == quote.quote_id and asked.version in (None, quote.version)
         return _shown(quote, asked.payload, "", rules, now) if same and isinstance(asked.payload, ReviseQuote) else None
-    if not isinstance(asked, grammar.GrammarProblem) or len(text) > grammar.TEXT_CHARACTERS_MAX:
+    if not isinstance(asked, grammar.GrammarProblem) or len(text) > grammar.MESSAGE_CHARACTERS_MAX:
         return None
     plain = grammar.normalised(text.replace("\n", " ; "))
     changes = grammar.read_changes(plain, rules.catalogue)

@@ -148,10 +148,10 @@ class _Where:
     catalogue: Catalogue
 
 
-def parse(text: str, channel: str, catalogue: Catalogue) -> Meaning:
-    """Read the text of one `/quote` command typed in `channel` (a Slack channel id)."""
-    if len(text) > grammar.TEXT_CHARACTERS_MAX:
-        return GrammarProblem(words.too_long(grammar.TEXT_CHARACTERS_MAX))
+def parse(text: str, channel: str, catalogue: Catalogue, most: int = grammar.TEXT_CHARACTERS_MAX) -> Meaning:
+    """Read one command typed in `channel` (a Slack channel id); text over `most` characters is refused unread."""
+    if len(text) > most:
+        return GrammarProblem(words.too_long(most))
     verb, _, rest = grammar.normalised(text).partition(" ")
     if verb.endswith(":"):  # `simulate: 10 pro`
         verb, rest = verb[:-1], f": {rest}"
@@ -171,7 +171,7 @@ def parse(text: str, channel: str, catalogue: Catalogue) -> Meaning:
 
 def typed_creation(text: str) -> str | None:
     """Return what follows `new` in a typed command, or None when it is another command or too long to be one."""
-    if len(text) > grammar.TEXT_CHARACTERS_MAX:
+    if len(text) > grammar.MESSAGE_CHARACTERS_MAX:
         return None
     verb, _, rest = grammar.normalised(text).partition(" ")
     return rest if VERBS.get(verb.casefold().removesuffix(":")) == "new" else None
@@ -179,7 +179,7 @@ def typed_creation(text: str) -> str | None:
 
 def begins_with_verb(text: str) -> bool:
     """Tell whether a message begins as a command does."""
-    return grammar.normalised(text[: grammar.TEXT_CHARACTERS_MAX]).partition(" ")[0].removesuffix(":").casefold() in VERBS
+    return grammar.normalised(text[: grammar.MESSAGE_CHARACTERS_MAX]).partition(" ")[0].removesuffix(":").casefold() in VERBS
 
 
 def _ops(rest: str) -> Meaning:

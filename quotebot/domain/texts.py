@@ -1,0 +1,26 @@
+"""Rules for text that people and other systems send: its normal form."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+MARKS_IN_A_ROW_MAX: Final = 30  # Unicode's own bound (UAX #15, stream-safe text); no script needs more
+
+
+def composed(text: str) -> str:
+    """Return text in NFC. Combining marks beyond 30 in a row are dropped: sorting them takes quadratic time."""
+    if text.isascii():
+        return text
+    if any(map(unicodedata.combining, text)):
+        text = "".join(_with_few_marks(text))
+    return unicodedata.normalize("NFC", text)
+
+
+def _with_few_marks(text: str) -> list[str]:
+    kept, marks = [], 0
+    for letter in text:
+        marks = marks + 1 if unicodedata.combining(letter) else 0
+        if marks <= MARKS_IN_A_ROW_MAX:
+            kept.append(letter)
+    return kept

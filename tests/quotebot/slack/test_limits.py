@@ -1,0 +1,118 @@
+"""Input limits at every Slack entry point: text over its limit is refused or cut before anything reads it."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotebot import words
+from quotebot.domain.texts import composed
+from quotebot.slack import forms
+from quotebot.slack.filled import Form, read_form
+from quotebot.slack.modals import parse_rejection
+from quotebot.slack.values import BUTTON_CHARACTERS_MAX
+from tests.quotebot.slack.quote_examples import MORNING, RULESET, example_quote
+from tests.rig import FIRST_QUOTE, GOLDEN, Deal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BLANKS = f"x{' ' * 39_900}y"  # quadratic under a searched pattern that begins with blanks
+MARKS = "a" + "\u0315\u0301" * 19_000  # quadratic to bring into a normal form
+FLOODS = {"blanks": BLANKS, "marks": MARKS, "mentions": "<@U0" * 10_000}
+OPERATIONS = "SELECT 1 FROM operations"
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize("channel", ["D0REP", "C0DEALS"])
+async def test_message_over_4096_characters_is_refused_unread(deal: Deal, channel: str, flood: str) -> None:
+    mention = "" if channel == "D0REP" else "@quotebot "
+    await deal.post("message", user="U0REP", channel=channel, text=f"{mention}{FLOODS[flood]}")
+    messages = (await deal.get("state"))["messages"]
+    assert [each["text"] for each in messages if each["bot_id"]] == [words.message_too_long(4_096)]
+    assert await deal.rows(OPERATIONS) == []
+
+
+async def test_message_over_the_limit_in_a_quotes_thread_is_refused_unread(deal: Deal) -> None:
+    await deal.slash()
+    await deal.settled()
+    card = await deal.card()
+    text = f"@quotebot revise: 200 pro {MARKS}"
+    await deal.post("message", user="U0REP", channel="C0DEALS", text=text, thread_ts=card["ts"])
+    assert (await deal.whispers("U0REP"))[-1] == words.message_too_long(4_096)
+
+
+async def test_message_of_4096_characters_is_read(deal: Deal) -> None:
+    text = GOLDEN.ljust(4_096 - len("<@U0QUOTEBOT> "))
+    await deal.post("message", user="U0REP", channel="C0DEALS", text=f"@quotebot {text}")
+    await deal.settled()
+    assert len(await deal.rows(OPERATIONS)) == 1
+
+
+async def test_slash_text_over_2048_characters_is_refused_unread(deal: Deal) -> None:
+    answer = await deal.slash(f"new for Acme: 10 pro{' ' * 2_040}")
+    assert answer["ack"]["text"] == words.too_long(2_048)
+    assert await deal.rows(OPERATIONS) == []
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_message_shortcut_takes_the_first_4096_characters(deal: Deal, flood: str) -> None:
+    message = await deal.post("message", user="U0REP", channel="C0DEALS", text=f"150 pro\n10 sso\n{FLOODS[flood]}")
+    ts = message.get("ts") or message["message"]["ts"]
+    await deal.post("shortcut", user="U0REP", callback_id=forms.FROM_MESSAGE, channel="C0DEALS", message_ts=ts)
+    (view,) = (await deal.get("state"))["views"]
+    (lines,) = [block for block in view["view"]["blocks"] if block.get("block_id") == forms.LINES]
+    assert lines["element"]["initial_value"].startswith("150 pro\n10 sso\n")
+
+
+FIELDS: dict[str, tuple[Callable[[], dict[str, Any]], int]] = {
+    forms.ACCOUNT: (lambda: forms.create_form("C0DEALS", RULESET), 100),
+    forms.LINES: (lambda: forms.create_form("C0DEALS", RULESET), 2_900),
+    forms.TERM: (lambda: forms.create_form("C0DEALS", RULESET), 20),
+    forms.DISCOUNT: (lambda: forms.discount_form(example_quote()), 20),
+    forms.CURRENCY: (lambda: forms.create_form("C0DEALS", RULESET), 150),
+    forms.CHANGES: (lambda: forms.revise_form(example_quote()), 2_900),
+    "row.0": (lambda: forms.revise_form(example_quote()), 20),
+    forms.RECIPIENT: (lambda: forms.send_form(example_quote()), 200),
+    forms.REASON: (lambda: forms.lose_form(example_quote()), 500),
+    "no.such.block": (lambda: forms.lose_form(example_quote()), 150),
+}
+
+
+@pytest.mark.parametrize("block_id", FIELDS)
+def test_form_field_over_its_limit_is_refused_at_the_field(block_id: str) -> None:
+    view, most = FIELDS[block_id][0](), FIELDS[block_id][1]
+    state = {"values": {block_id: {block_id: {"value": "\u0315" * (most + 1)}}}}
+    assert read_form(Form({**view, "state": state}, RULESET, MORNING)) == {block_id: f"At most {most:,} characters."}
+
+
+def test_reason_over_its_limit_is_no_reason() -> None:
+    assert parse_rejection({"reason": {"reason": {"value": f"x{' ' * 500}"}}}) is None
+
+
+@pytest.mark.parametrize("metadata", ["[" * 100_000, json.dumps({"v": 1, "c": "C" * BUTTON_CHARACTERS_MAX})])
+def test_private_metadata_over_its_limit_is_not_parsed(metadata: str) -> None:
+    view = {**forms.create_form("C0DEALS", RULESET), "private_metadata": metadata, "root_view_id": "V1", "state": {"values": {}}}
+    assert list(read_form(Form(view, RULESET, MORNING)).values()) == [words.unreadable_form()]  # type: ignore[union-attr]
+
+
+@given(st.text(max_size=60))
+def test_normal_form_is_nfc_for_text_without_long_runs_of_marks(text: str) -> None:
+    assert composed(text) == unicodedata.normalize("NFC", text) or sum(map(unicodedata.combining, text)) > 0
+
+
+def test_marks_beyond_thirty_in_a_row_are_dropped() -> None:
+    assert composed("e" + "\u0301" * 40 + "x") == "\u00e9" + "\u0301" * 29 + "x"
+    assert composed("e\u0301" * 40) == "\u00e9" * 40
+
+
+async def test_mention_inside_a_message_parts_two_words(deal: Deal) -> None:
+    await deal.slash()
+    await deal.settled()
+    await deal.post("message", user="U0REP", channel="C0DEALS", text=f"status @quotebot {FIRST_QUOTE}")
+    assert f"Quote {FIRST_QUOTE} for Acme" in (await deal.whispers("U0REP"))[-1]
