@@ -25,18 +25,21 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from ledger.connections import harden, open_read_only
 from ledger.database import DatabaseError
 from ledger.disk import Disk
+from ledger.schema_comparison import SchemaChangedError, require_schema
 from ledger.sqlite_file import APPLICATION_ID
 from ledger.sqlite_tx import SqliteTx
 from ledger.verification import verify_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ledger.chain import Keyring
     from ledger.database import Row
+    from ledger.migrations import Migration
 
 SCHEMA: Final = 1  # of the manifest
 FOLDER: Final = "backups"  # beside the ledger, where no other is named
@@ -95,12 +98,20 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """The ledger to copy, and what is needed to read it."""
+class Proof:
+    """Everything a ledger is proven by."""
 
-    path: Path
     keyring: Keyring | None  # None: its audit is not verified
     statements: Mapping[str, str]
+    migrations: Sequence[Migration]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The ledger to copy, and what it is proven by."""
+
+    path: Path
+    proof: Proof
     build: str
     pages_per_step: int = PAGES_PER_STEP
 
@@ -132,13 +143,13 @@ def back_up(source: Source, folder: Path, now_ms: int, *, disk: Disk | None = No
         ) from error
 
 
-def verify(backup: Backup, keyring: Keyring, statements: Mapping[str, str], *, progress: Progress | None = None) -> None:
+def verify(backup: Backup, proof: Proof, *, progress: Progress | None = None) -> None:
     """Prove that a backup is what its manifest says, and whole. Raises BackupError with what is wrong."""
     tell = progress or _tell_nobody
     try:
         if backup.path.stat().st_size != backup.manifest.bytes or _sha256(backup.path, tell) != backup.manifest.sha256:
             raise NotWholeError(backup.path, "its content is not the one that was written: the checksum differs")
-        tables = prove(backup.path, keyring, statements, tell)
+        tables = prove(backup.path, proof, tell)
     except (OSError, sqlite3.Error) as error:
         raise NotWholeError(backup.path, str(error)) from error
     if tables != backup.manifest.tables:
@@ -185,10 +196,10 @@ def keep_newest(folder: Path, keep: int, *, disk: Disk | None = None) -> list[Pa
     return removed
 
 
-def prove(path: Path, keyring: Keyring | None, statements: Mapping[str, str], progress: Progress | None) -> dict[str, int]:
-    """Prove that the file is a whole ledger, its references and its audit too; return its numbers of rows. Raises BackupError."""
+def prove(path: Path, proof: Proof, progress: Progress | None) -> dict[str, int]:
+    """Prove that the file is a whole ledger: pages, schema, references, audit. Returns its numbers of rows. Raises BackupError."""
     tell = progress or _tell_nobody
-    with contextlib.closing(_connect(path)) as connection:
+    with contextlib.closing(open_read_only(path)) as connection:
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
         if application_id != APPLICATION_ID:
             raise NotWholeError(path, "it is not a Quotebot ledger")
@@ -196,13 +207,21 @@ def prove(path: Path, keyring: Keyring | None, statements: Mapping[str, str], pr
         found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({_PROBLEMS})")]
         if found != ["ok"]:
             raise NotWholeError(path, "; ".join(found))
+        _prove_schema(path, connection, proof)
         strays = connection.execute("PRAGMA foreign_key_check").fetchmany(_PROBLEMS)
         if strays:
             raise NotWholeError(path, f"{strays[0][0]} has rows that refer to nothing")
-        if keyring is not None:
+        if proof.keyring is not None:
             tell("Checking the audit", 0, 0)
-            _prove_audit(path, connection, keyring, statements)
+            _prove_audit(path, connection, proof.keyring, proof.statements)
         return _tables(connection)
+
+
+def _prove_schema(path: Path, connection: sqlite3.Connection, proof: Proof) -> None:
+    try:
+        require_schema(connection, proof.migrations)
+    except SchemaChangedError as error:
+        raise NotWholeError(path, f"its schema was changed: {error.named}") from error
 
 
 def _prove_audit(path: Path, connection: sqlite3.Connection, keyring: Keyring, statements: Mapping[str, str]) -> None:
@@ -227,7 +246,7 @@ def _made(source: Source, partial: Path, final: Path, now_ms: int, disk: Disk, t
     disk.create(partial)
     facts, tables = _copied(source, partial, tell)
     disk.sync(partial)
-    if prove(partial, source.keyring, source.statements, tell) != tables:
+    if prove(partial, source.proof, tell) != tables:
         raise NotWholeError(final, "it has other numbers of rows than the ledger had")
     manifest = Manifest(
         schema=SCHEMA,
@@ -250,7 +269,8 @@ def _copied(origin: Source, partial: Path, tell: Progress) -> tuple[dict[str, An
         tell("Copying", total - remaining, total)
         time.sleep(PAUSE_SECONDS)
 
-    with contextlib.closing(_connect(origin.path)) as source, contextlib.closing(sqlite3.connect(partial)) as target:
+    with contextlib.closing(open_read_only(origin.path)) as source, contextlib.closing(sqlite3.connect(partial)) as target:
+        harden(target)
         source.execute("BEGIN")
         facts = _facts(source)  # the first read: from here on it is this moment
         source.backup(target, pages=origin.pages_per_step, progress=paced)
@@ -286,13 +306,6 @@ def _tables(connection: sqlite3.Connection) -> dict[str, int]:
     for (name,) in names.fetchall():
         (counts[name],) = connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()  # noqa: S608 -- a table's own name
     return counts
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open a ledger that is only read. Other threads' commits do not disturb it."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    connection.row_factory = sqlite3.Row
-    return connection
 
 
 def _name(backup: Backup, partial: Path, disk: Disk) -> None:

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from ledger.connections import open_read_only
 from ledger.database import DamagedError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ PROBLEMS_MAX: Final = 10  # that are told
 def problems(path: Path) -> list[str]:
     """Return what SQLite finds wrong with the file at `path`, at most ten sentences; takes seconds for a million rows."""
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(open_read_only(path)) as connection:
             found = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({PROBLEMS_MAX})")]
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):

@@ -48,9 +48,16 @@ def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
 
     Raises DatabaseError when the file knows a migration this build does not (it is newer) or one whose text has changed.
     """
+    done = {(migration.component, migration.name) for migration in recorded(connection, migrations)}
+    return [migration for migration in migrations if (migration.component, migration.name) not in done]
+
+
+def recorded(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
+    """Return what the file says was applied to it, in the order of that. Only reads. Raises DatabaseError as `pending` does."""
     known = {(migration.component, migration.name): migration for migration in migrations}
-    done: set[tuple[str, str]] = set()
-    for component, name, sha256 in _applied(connection):
+    place = {migration: number for number, migration in enumerate(migrations)}
+    done: list[tuple[int, int, Migration]] = []
+    for component, name, sha256, applied_at in _applied(connection):
         migration = known.get((component, name))
         if migration is None:
             raise DatabaseError(
@@ -58,8 +65,14 @@ def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
             )
         if migration.sha256 != sha256:
             raise DatabaseError(f"Migration {component}/{name} was changed after it was applied. The ledger is unchanged.")
-        done.add((component, name))
-    return [migration for migration in migrations if (migration.component, migration.name) not in done]
+        done.append((applied_at, place[migration], migration))
+    return [migration for *_, migration in sorted(done, key=lambda each: each[:2])]
+
+
+def apply_all(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
+    """Apply these migrations to an empty database, in this order. Raises DatabaseError when one does not fit."""
+    for migration in migrations:
+        _apply(connection, migration, 0)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], now_ms: int) -> list[str]:
@@ -74,11 +87,11 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], now
     return applied
 
 
-def _applied(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
+def _applied(connection: sqlite3.Connection) -> list[tuple[str, str, str, int]]:
     bookkeeping = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'").fetchall()
     if not bookkeeping:
         return []
-    return connection.execute("SELECT component, name, sha256 FROM schema_migrations").fetchall()
+    return connection.execute("SELECT component, name, sha256, applied_at FROM schema_migrations").fetchall()
 
 
 def _apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) -> None:

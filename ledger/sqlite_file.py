@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ledger import switch
+from ledger.connections import harden
 from ledger.database import DatabaseError
 from ledger.disk import Disk
 from ledger.locks import instance_holder
 from ledger.migrations import Migration, migrate, pending
+from ledger.schema_comparison import require_schema
 from ledger.sqlite_tx import primary_code
 from ledger.wal import Wal
 
@@ -77,7 +79,9 @@ class Opening:
             raise DatabaseError(f"This file cannot be read as a ledger ({error}); it is unchanged. Choose another path.") from error
         if application_id != APPLICATION_ID and (application_id or tables):
             raise DatabaseError("This SQLite file is not a Quotebot ledger; it is unchanged. Choose another path.")
-        if pending(connection, self.migrations) and not self.may_migrate:
+        too_old = bool(pending(connection, self.migrations)) and not self.may_migrate
+        require_schema(connection, self.migrations)
+        if too_old:
             raise self._too_old()
         return bool(application_id != APPLICATION_ID)
 
@@ -143,6 +147,7 @@ def _open_witness(opening: Opening) -> sqlite3.Connection:
     """Open a second connection. What it is asked needs no schema, and to read that would take longer than all the rest."""
     witness = sqlite3.connect(opening.path, isolation_level=None, check_same_thread=False)  # as the writer's connection: sqlite.py
     try:
+        harden(witness)
         witness.execute("PRAGMA data_version").fetchall()  # a disk that cannot be read says so now
     except BaseException:
         witness.close()
@@ -152,6 +157,7 @@ def _open_witness(opening: Opening) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection, opening: Opening) -> None:
     connection.row_factory = sqlite3.Row
+    harden(connection)
     is_new = opening.check(connection)
     for name, value in PRAGMAS.items():
         connection.execute(f"PRAGMA {name} = {value}")
@@ -181,6 +187,7 @@ def prepare_reader(connection: sqlite3.Connection) -> None:
     It sees what the file says of itself: the writer's own word is wrong after an error amid the change.
     """
     connection.row_factory = sqlite3.Row
+    harden(connection)
     connection.execute("PRAGMA query_only = ON")
     connection.execute(f"PRAGMA busy_timeout = {BUSY_MS:d}")
     mode = connection.execute("PRAGMA journal_mode").fetchone()[0]

@@ -11,11 +11,11 @@ taken for the new one's. All of it happens inside the write gate.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from ledger.anchors import LOG_NAME
+from ledger.connections import open_read_only
 from ledger.locks import WriteGate
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ def _clear_beside(path: Path, disk: Disk) -> None:
 
 def _aside(path: Path, next_one: Path) -> Path:
     """Return the folder for what is replaced, the same at every try: it is named after the moment its successor began."""
-    address = f"{next_one.absolute().as_uri()}?mode=ro&immutable=1"
-    with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+    with contextlib.closing(open_read_only(next_one, immutable=True)) as connection:
         (started_at,) = connection.execute("SELECT max(started_at) FROM generations").fetchone()
     return path.with_name(f"replaced-{datetime.fromtimestamp(started_at / 1000, tz=UTC):%Y%m%dT%H%M%S.%fZ}")

@@ -10,7 +10,7 @@ import structlog
 from ledger.backup import FOLDER, Backup, Progress, Source, back_up, backups_in, keep_newest, verify
 from ledger.keyring import load_keyring, require_keys
 from quotebot import __version__
-from quotebot.opening import schema_and_statements
+from quotebot.opening import proof_by
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,8 +36,7 @@ def make_backup(
     Raises DatabaseError: then there is no new backup, and the earlier ones are as they were.
     """
     require_keys(settings.data_dir)
-    _, statements = schema_and_statements()
-    source = Source(settings.ledger_path, load_keyring(settings.data_dir, may_create=False), statements, __version__)
+    source = Source(settings.ledger_path, proof_by(load_keyring(settings.data_dir, may_create=False)), __version__)
     backup = back_up(source, folder or folder_of(settings), now_ms, disk=disk, progress=progress)
     if folder is None:
         keep_newest(folder_of(settings), settings.backup_keep, disk=disk)
@@ -47,8 +46,7 @@ def make_backup(
 def prove_backup(settings: Settings, backup: Backup, *, progress: Progress | None = None) -> None:
     """Prove that a backup is whole, by this installation's audit keys. Raises DatabaseError with what is wrong."""
     require_keys(settings.data_dir)
-    _, statements = schema_and_statements()
-    verify(backup, load_keyring(settings.data_dir, may_create=False), statements, progress=progress)
+    verify(backup, proof_by(load_keyring(settings.data_dir, may_create=False)), progress=progress)
 
 
 def is_due(settings: Settings, now_ms: int) -> bool:

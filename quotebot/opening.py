@@ -13,7 +13,7 @@ import structlog
 
 from adapters.policies import Matrix, policies
 from ledger.audit import Audit
-from ledger.backup import FOLDER, BackupError, Source, back_up
+from ledger.backup import FOLDER, BackupError, Proof, Source, back_up
 from ledger.ballast import BALLAST_BYTES
 from ledger.batch import COPY_AFTER
 from ledger.clock import SystemClock
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from ledger.chain import Keyring
     from ledger.clock import Clock
     from ledger.database import Database
     from quotebot.domain.policy import Policy
@@ -140,7 +141,7 @@ async def open_database(
 def _back_up_first(path: Path, clock: Clock) -> None:
     """Keep the ledger as the older build left it: forward is the only way a migration goes. Its audit may be in any state."""
     try:
-        made = back_up(Source(path, None, _statements(), __version__), path.parent / FOLDER, clock.now_ms())
+        made = back_up(Source(path, proof_by(None), __version__), path.parent / FOLDER, clock.now_ms())
     except BackupError as error:
         raise BackupError(
             f"The ledger is of an older build. It was not brought up to date, because the backup that comes first failed: {error}"
@@ -151,6 +152,12 @@ def _back_up_first(path: Path, clock: Clock) -> None:
 def schema_and_statements() -> tuple[Sequence[Migration], Mapping[str, str]]:
     """Return what this build makes of a ledger's file, and its statements by name, for who only looks at one."""
     return [*_migrations("ledger"), *_migrations("quotebot.store")], _statements()
+
+
+def proof_by(keyring: Keyring | None) -> Proof:
+    """Return what this build proves a ledger by: these audit keys, its statements and its schema."""
+    migrations, statements = schema_and_statements()
+    return Proof(keyring, statements, migrations)
 
 
 def matrix(settings: Settings) -> Matrix:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ledger import recovery, switch
 from ledger.audit import Audit
 from ledger.backup import BackupError, backup_at, generation_of, prove
+from ledger.connections import open_read_only
 from ledger.disk import Disk
 from ledger.generations import Beginning, begin_generation
 from ledger.keyring import load_keyring
@@ -23,7 +24,7 @@ from ledger.sqlite import SqliteDatabase
 from quotebot import __version__
 from quotebot.backups import prove_backup
 from quotebot.handlers.quotes import DOMAIN_EVENTS
-from quotebot.opening import instance_lock, schema_and_statements
+from quotebot.opening import instance_lock, proof_by, schema_and_statements
 from quotebot.store import generations as store
 
 if TYPE_CHECKING:
@@ -60,9 +61,8 @@ def present(settings: Settings) -> Present:
     path = settings.ledger_path
     if not path.exists():
         return Present()
-    address = f"{path.absolute().as_uri()}?mode=ro"
     try:
-        with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+        with contextlib.closing(open_read_only(path)) as connection:
             (operations,) = connection.execute("SELECT count(*) FROM operations").fetchone()
             numbers = dict(connection.execute("SELECT year, last FROM quote_numbers").fetchall())
             return Present(operations, generation_of(connection), numbers)
@@ -150,6 +150,4 @@ def _prove_staged(settings: Settings, progress: Progress | None) -> None:
     wal = staged.with_name(f"{staged.name}-wal")
     if wal.exists() and wal.stat().st_size:
         raise BackupError(f"{staged} still has a WAL: another program has it open. The ledger is as it was. Close that, try again.")
-    _, statements = schema_and_statements()
-    keyring = load_keyring(settings.data_dir, may_create=False)
-    prove(staged, keyring, statements, progress)
+    prove(staged, proof_by(load_keyring(settings.data_dir, may_create=False)), progress)

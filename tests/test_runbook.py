@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import quotebot
-from tests.quotebot.parts import tampered
+from tests.quotebot.parts import reshaped, tampered
 from tests.rig import eventually, read_ledger
 from tests.runbook import Block, Line, Live, blocks, missing
 
@@ -113,7 +113,6 @@ def somebody_forges(live: Live) -> None:
     live.wait(live.deal.settled())
     live.stop()
     shutil.copy(live.data / "ledger.db", KEPT)
-    tampered(live.data / "ledger.db", "DROP TRIGGER audit_no_update")
     tampered(live.data / "ledger.db", "UPDATE audit_events SET actor = 'nobody' WHERE id = 3")
     live.start()
 
@@ -137,6 +136,14 @@ def the_disk_dies(live: Live) -> None:
             file.write(b"\xa5" * 4096)
 
 
+def a_trigger_is_planted(live: Live) -> None:
+    live.wait(live.deal.settled())
+    assert live.run("quotebot backup")[0] == 0
+    live.examples["ledger-20261121T215000Z.db"] = max((live.data / "backups").glob("*.db")).name
+    live.stop()
+    reshaped(live.data / "ledger.db", "CREATE TRIGGER quick AFTER INSERT ON quotes BEGIN DELETE FROM gates; END")
+
+
 # What has happened before a block of the page makes sense: its heading, the how-manieth block under it.
 BEFORE: Final[dict[tuple[str, int], Callable[[Live], None]]] = {
     ("The bot is down", 1): the_bot_dies,
@@ -152,6 +159,7 @@ BEFORE: Final[dict[tuple[str, int], Callable[[Live], None]]] = {
     ("The audit does not verify", 1): somebody_forges,
     ("The audit does not verify", 2): what_it_was,
     ("The file is damaged", 1): the_disk_dies,
+    ("The schema was changed", 1): a_trigger_is_planted,
 }
 
 

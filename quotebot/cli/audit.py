@@ -49,6 +49,20 @@ async def verify(
     json_output
         Print JSON.
     """
+    from ledger.schema_comparison import SchemaChangedError  # noqa: PLC0415 -- see root.py
+
+    try:
+        return await _verify(anchors, every_anchor=every_anchor, json_output=json_output)
+    except SchemaChangedError as error:
+        if json_output:
+            _print_json({"sound": False, "schema": error.found})
+        else:
+            print(f"TAMPERED: schema: {error.named}.")
+            exits.complain(str(error))
+        return exits.REFUSED
+
+
+async def _verify(anchors: tuple[Path, ...], *, every_anchor: bool, json_output: bool) -> int:
     from ledger.anchors import LOG_NAME  # noqa: PLC0415 -- see root.py
     from ledger.verification import verify as verify_all  # noqa: PLC0415 -- see root.py
 

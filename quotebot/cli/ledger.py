@@ -78,15 +78,15 @@ def verify(*, json_output: Annotated[bool, Parameter(name="--json", negative="")
     """
     from ledger.backup import NotWholeError, prove  # noqa: PLC0415 -- see root.py
     from ledger.keyring import load_keyring, require_keys  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import schema_and_statements  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import proof_by  # noqa: PLC0415 -- see root.py
 
     settings = backup.existing_site()
     require_keys(settings.data_dir)
-    _, statements = schema_and_statements()
+    proof = proof_by(load_keyring(settings.data_dir, may_create=False))
     found, tables = None, dict[str, int]()
     try:
         with backup.following() as progress:
-            tables = prove(settings.ledger_path, load_keyring(settings.data_dir, may_create=False), statements, progress)
+            tables = prove(settings.ledger_path, proof, progress)
     except NotWholeError as error:
         found = error.why
     if json_output:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from adapters.artefacts import Artefacts
 from ledger import integrity
 from ledger.backup import backups_in
+from ledger.connections import open_read_only
 from ledger.database import DatabaseError
 from ledger.keyring import load_keyring, require_keys
 from ledger.measures import read_measures
 from ledger.migrations import pending
+from ledger.schema_comparison import SchemaChangedError, schema_differences
 from ledger.sqlite_file import APPLICATION_ID, PRAGMAS
 from ledger.sqlite_tx import SqliteTx
 from ledger.verification import verify_within
@@ -55,13 +57,16 @@ def _schema(site: Site) -> Seen:
             if application_id != APPLICATION_ID:
                 return bad("the file is not a Quotebot ledger")
             missing = pending(connection, migrations)
+            changed = schema_differences(connection, migrations)
     except (DatabaseError, sqlite3.DatabaseError) as error:
         return bad(str(error))
     if mode != PRAGMAS["journal_mode"]:
         return bad(f"its journal mode is {mode} instead of {PRAGMAS['journal_mode']}: commits would not be safe")
+    if changed:
+        return bad(SchemaChangedError(changed).named)
     if missing:
         return bad(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
-    return fine(f"it is of this build, in journal mode {mode}")
+    return fine(f"it is of this build, its schema is unchanged, in journal mode {mode}")
 
 
 async def whole(site: Site) -> Seen:
@@ -191,7 +196,7 @@ async def backups(site: Site) -> Seen:
 
 def _begun_at(path: Path) -> float:
     """Return when the ledger was made (Unix seconds), by its first migration."""
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    with contextlib.closing(open_read_only(path)) as connection:
         (first,) = connection.execute("SELECT min(applied_at) FROM schema_migrations").fetchone()
     return float(first or 0) / 1000
 
@@ -214,7 +219,5 @@ async def _read(site: Site, look: Callable[[Tx], Seen]) -> Seen:
 
 @contextlib.contextmanager
 def _connection(site: Site) -> Iterator[sqlite3.Connection]:
-    address = f"{site.settings.ledger_path.absolute().as_uri()}?mode=ro"
-    with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
-        connection.row_factory = sqlite3.Row
+    with contextlib.closing(open_read_only(site.settings.ledger_path)) as connection:
         yield connection

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.backup import Backup, BackupError, Source, back_up, backup_at, backups_in, keep_newest, verify
+from ledger.backup import Backup, BackupError, Proof, Source, back_up, backup_at, backups_in, keep_newest, verify
 from ledger.disk import Disk
-from tests.ledger.parts import KEYRING, START_MS, STATEMENTS
+from tests.ledger.parts import KEYRING, MIGRATIONS, START_MS, STATEMENTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.ledger.parts import Desk
 
 HOUR = 3_600_000
+PROOF = Proof(KEYRING, STATEMENTS, MIGRATIONS)
 STRAY = """
 INSERT INTO effects (
   effect_key, operation_id, class, semantics, target, aggregate_id, correlation_id, payload, next_attempt_at, aged_from, created_at,
@@ -32,7 +33,7 @@ VALUES (hex(randomblob(32)), 99, 'x', 'append', 'x', 'x', 'x', '{}', 1, 1, 1, 1)
 
 
 def made(path: Path, folder: Path, now_ms: int = START_MS, disk: Disk | None = None, pages: int = 256) -> Backup:
-    return back_up(Source(path, KEYRING, STATEMENTS, "test", pages), folder, now_ms, disk=disk)
+    return back_up(Source(path, PROOF, "test", pages), folder, now_ms, disk=disk)
 
 
 def files(folder: Path) -> list[str]:
@@ -54,7 +55,7 @@ async def test_a_backup_is_one_private_file_with_a_manifest_that_says_what_it_ho
     assert backup_at(backup.path) == backup == backups_in(backup.path.parent)[0]
     with closing(sqlite3.connect(path)) as ledger:
         assert ledger.execute("SELECT value FROM meta WHERE name = 'ledger_id'").fetchone() == (manifest.ledger_id,)
-    verify(backup, KEYRING, STATEMENTS)
+    verify(backup, PROOF)
 
 
 async def test_what_is_committed_while_it_is_copied_neither_waits_nor_tears_it(desk: Desk, path: Path, tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ async def test_what_is_committed_while_it_is_copied_neither_waits_nor_tears_it(d
 async def test_a_backup_that_changed_is_refused_with_what_is_wrong(backup: Backup, harm: Callable[[Path], Any], words: str) -> None:
     harm(backup.path)
     with pytest.raises(BackupError, match=words):
-        verify(backup, KEYRING, STATEMENTS)
+        verify(backup, PROOF)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ async def test_a_copy_whose_rows_are_wrong_is_refused_even_with_the_right_checks
     manifest |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     beside.write_text(json.dumps(manifest), "utf-8")
     with pytest.raises(BackupError, match=words):
-        verify(backup_at(backup.path), KEYRING, STATEMENTS)
+        verify(backup_at(backup.path), PROOF)
 
 
 class DeadDisk(Disk):
@@ -150,7 +151,7 @@ async def test_a_death_at_any_step_leaves_no_backup_or_a_whole_one_and_the_next_
         else:
             break
         for found in backups_in(folder):
-            verify(found, KEYRING, STATEMENTS)
+            verify(found, PROOF)
         await asyncio.to_thread(made, path, folder, START_MS + HOUR)
         assert "ledger-20270115T090000Z.json" in files(folder)
         assert [name for name in files(folder) if name.endswith(".partial")] == []

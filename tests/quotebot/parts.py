@@ -161,9 +161,21 @@ def gate_held(ledger_path: Path) -> Iterator[None]:
 
 
 def tampered(path: Path, sql: str, *parameters: object) -> None:
-    """Write to the file of a ledger that nobody has open, as somebody with a shell would."""
+    """Write to the file of a ledger that nobody has open, past its guards, as somebody with a shell would; they are put back."""
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        guards = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in guards:
+            connection.execute(f"DROP TRIGGER {name}")
         connection.execute(sql, parameters)
+        for _, guard in guards:
+            connection.execute(guard)
+
+
+def reshaped(path: Path, *statements: str) -> None:
+    """Change the schema of a ledger that nobody has open."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for sql in statements:
+            connection.execute(sql)
 
 
 def copy_data(folder: Path, to: Path) -> None:

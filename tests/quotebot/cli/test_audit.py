@@ -58,10 +58,13 @@ def run_audit(command: Run, capsys: pytest.CaptureFixture[str]) -> Run:
 def tampered(ledger: Path, *statements: str) -> None:
     """Change the file as somebody with a shell would who knows of the triggers."""
     with contextlib.closing(sqlite3.connect(ledger, isolation_level=None)) as shell:
-        for (name,) in shell.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+        guards = shell.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in guards:
             shell.execute(f"DROP TRIGGER {name}")
         for sql in statements:
             assert shell.execute(sql).rowcount > 0
+        for _, guard in guards:  # without them the ledger would not be opened
+            shell.execute(guard)
 
 
 def rows(ledger: Path, sql: str) -> list[tuple[Any, ...]]:

@@ -261,7 +261,6 @@ def test_stored_prices_are_verified_and_a_changed_one_is_named(command: Run, led
     assert [(each["version"], each["name"]) for each in explained] == [(1, "sample 1"), (2, "sample 2")]
     assert "priced it; a revision or a clone is priced by version 2 (sample 2)." in command("quote", "explain", ids[0]).stdout
 
-    tampered(ledger, "DROP TRIGGER quote_versions_fixed")
     tampered(ledger, "UPDATE quote_versions SET pricing = json_set(pricing, '$.net_total', '1.00') WHERE quote_id = ?", ids[1])
     found = command("quote", "reprice", "--verify")
     assert found.returncode == 3

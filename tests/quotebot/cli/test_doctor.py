@@ -154,7 +154,6 @@ def cancel_stuck(site: Site) -> None:
 
 def forge(site: Site) -> None:
     shutil.copy(ledger(site), "backup.db")
-    tampered(ledger(site), "DROP TRIGGER audit_no_update")
     tampered(ledger(site), "UPDATE audit_events SET actor = 'nobody' WHERE id = 3")
 
 

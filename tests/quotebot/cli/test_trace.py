@@ -112,7 +112,6 @@ def test_several_actions_with_one_name_are_all_shown(command: Run, dead: Path) -
 
 
 def tampered_key(ledger: Path, number: int, key: str) -> None:
-    tampered(ledger, "DROP TRIGGER IF EXISTS operation_identity")
     tampered(ledger, "UPDATE operations SET operation_key = ?, correlation_id = ? WHERE id = ?", key, f"c-{key[:8]}", number)
 
 
