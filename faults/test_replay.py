@@ -17,6 +17,7 @@ from ledger import recovery
 from ledger.ledger import Ledger
 from ledger.locks import WriteGate
 from ledger.records import Bury, EffectIntent, Outcome, Request, Trouble
+from quotebot.cli import terminal
 from quotebot.opening import open_ledger
 from quotebot.settings import Settings
 
@@ -36,7 +37,7 @@ CYCLES = f"SELECT id, cycle, state, effect_key, replayed_by FROM effects WHERE c
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """Return what a command needs, and nothing of whoever runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("QUOTEBOT_", "SLACK_", "SALESFORCE_"))}
-    return {**kept, "QUOTEBOT_DATA_DIR": str(folder), **more}
+    return {**kept, "QUOTEBOT_DATA_DIR": str(folder), "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()]), **more}
 
 
 async def quotebot(settings: dict[str, str], *arguments: str) -> tuple[int, str, str]:

@@ -58,6 +58,7 @@ LEDGER_EVENTS = frozenset(
         "audit.exported",
         "audit.key_rotated",
         "ledger.restored",
+        "ledger.migrated",
         "system.error",  # a dead letter
     }
 )
@@ -86,11 +87,15 @@ _SIGNED_COLUMNS: Final = (*chain.EVENT_COLUMNS, "mac")
 
 
 class Audit:
-    """Writes events. `domain_events` are the types the product adds to the ledger's own; `keyring` signs the chains."""
+    """Writes events. `domain_events` are the types the product adds to the ledger's own; `keyring` signs the chains.
 
-    def __init__(self, domain_events: frozenset[str], keyring: Keyring) -> None:
+    `terminal_user` is the system user of a process that a person started: each event of an operator names it.
+    """
+
+    def __init__(self, domain_events: frozenset[str], keyring: Keyring, *, terminal_user: str | None = None) -> None:
         self._known = LEDGER_EVENTS | domain_events
         self.keyring = keyring
+        self.terminal_user = terminal_user
 
     def of_operation(
         self, tx: Tx, at: int, event_type: str, operation: Operation, *, actor: str | None = None, **details: Any
@@ -143,6 +148,8 @@ class Audit:
         """Append one event. Raises ValueError for a type outside the registry."""
         if event_type not in self._known:
             raise ValueError(f"{event_type} is not a registered audit event type")
+        if self.terminal_user is not None and actor_type == "operator":
+            after = {"terminal_user": self.terminal_user, **(after or {})}
         tx.emit(
             Entry(
                 at,

@@ -57,14 +57,15 @@ class Taker:
     max_age_ms: Mapping[str, int] = field(default_factory=dict)
 
 
-def take_operations(tx: Tx, now: int, taker: Taker, suspects: Suspects, limit: int) -> list[Operation]:
-    """Claim up to `limit` due operations, each the oldest unfinished one of its lane."""
+def take_operations(tx: Tx, now: int, taker: Taker, suspects: Suspects, limit: int, source: str | None = None) -> list[Operation]:
+    """Claim up to `limit` due operations, each the oldest unfinished one of its lane; with `source` only those of that source."""
     found = (
         tx.one("due_suspect_operation", id=row_id, now=now, suspect_claims=SUSPECT_CLAIMS) for row_id in sorted(suspects.operations)
     )
-    due = _turn(tx, suspects, "operations", next((row for row in found if row is not None), None))
+    mine = (row for row in found if row is not None and source in (None, row["source"]))
+    due = _turn(tx, suspects, "operations", next(mine, None))
     if due is None:
-        due = tx.all("due_operations", now=now, limit=limit, suspect_claims=SUSPECT_CLAIMS)
+        due = tx.all("due_operations", now=now, limit=limit, suspect_claims=SUSPECT_CLAIMS, source=source)
     rows = [
         tx.one("claim_operation", id=row["id"], fence=row["fence"], epoch=taker.epoch, lease_until=now + taker.lease_ms, now=now)
         for row in due

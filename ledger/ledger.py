@@ -131,12 +131,15 @@ class Ledger:
         """Wait until every duplicate answered so far is counted and audited."""
         await asyncio.gather(*self._noting, return_exceptions=True)
 
-    async def claim_operations(self, limit: int) -> list[Operation]:
-        """Take due operations, at most one per lane (the oldest unfinished one of its quote); empty when nothing is due."""
+    async def claim_operations(self, limit: int, *, source: str | None = None) -> list[Operation]:
+        """Take due operations, at most one per lane (the oldest unfinished one of its quote); empty when nothing is due.
+
+        With `source` only operations of that source are taken. The order within a lane holds all the same.
+        """
         now, taker = self.clock.now_ms(), self._taker()
 
         def work(tx: Tx) -> list[Operation]:
-            claimed = take_operations(tx, now, taker, self.suspects, limit)
+            claimed = take_operations(tx, now, taker, self.suspects, limit, source)
             for operation in claimed:
                 self.audit.of_operation(tx, now, "operation.claimed", operation, actor=QUOTEBOT, retry_count=operation.attempts)
             return claimed

@@ -56,7 +56,7 @@ SELECT * FROM operations WHERE id = :id;
 -- name: due_operations
 -- A lane's oldest unfinished command only; a replayed one is older than the one that may be running.
 SELECT o.id, o.fence FROM operations AS o
-WHERE o.next_attempt_at <= :now AND o.claims < :suspect_claims
+WHERE o.next_attempt_at <= :now AND o.claims < :suspect_claims AND (:source IS NULL OR o.source = :source)
   AND (o.aggregate_id = 'new' OR NOT EXISTS (
     SELECT 1 FROM operations AS older
     WHERE older.lane = o.lane AND older.id < o.id AND older.aggregate_id <> 'new' AND older.finished_at IS NULL)
@@ -146,7 +146,7 @@ SELECT * FROM operations WHERE state = 'in_progress' ORDER BY +id; -- +: by the 
 UPDATE operations SET lease_until = :lease_until WHERE state = 'in_progress' AND epoch = :epoch;
 
 -- name: due_suspect_operation
-SELECT o.id, o.fence FROM operations AS o
+SELECT o.id, o.fence, o.source FROM operations AS o
 WHERE o.id = :id AND o.next_attempt_at <= :now AND o.claims >= :suspect_claims
   AND (o.aggregate_id = 'new' OR NOT EXISTS (
     SELECT 1 FROM operations AS older

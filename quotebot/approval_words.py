@@ -36,6 +36,14 @@ def changes_requested(quote: Quote, approval: Approval) -> str:
     return head if approval.decision_reason is None else f"{head}\n{words.quoted(approval.decision_reason)}"
 
 
+def acted_for_others(quote_id: str) -> str:
+    """Refuse the decision of a person who acted on the quote in another person's name."""
+    return (
+        f"You acted on {quote_id} at a terminal in another person's name, so somebody else has to decide about it. "
+        "Nothing was changed."
+    )
+
+
 def reused(quote: Quote, approval: Approval) -> str:
     """Tell, in the thread, that nobody was asked again."""
     head = f"{words.mention(approval.requested_by)}: {title(quote)} was {decided_words(approval)}"

@@ -98,6 +98,8 @@ class Decider:
         `foreseen` is what `foresee` told of this operation. Operators see what became of a command that they put back to work.
         """
         outcome = self._outcome_of(tx, operation, foreseen)
+        if operation.source == "cli":
+            outcome = _by_terminal_user(outcome, store.transport(tx, operation.id).get("terminal_user"))
         drawn = any(owed.effect_class == effects.CARD and owed.aggregate_id == operation.aggregate_id for owed in outcome.effects)
         again = () if drawn or not operation.attempts else standing_drawn(tx, operation)
         return replace(outcome, effects=(*outcome.effects, *again, *letter_drawn(tx, operation)))
@@ -116,6 +118,7 @@ class Decider:
             actor_name=transport.get("actor_name", ""),
             actor_type=operation.actor_type,
             actor_kind=self._kind(tx, operation),
+            terminal_user=transport.get("terminal_user"),
         )
         refusal = turned_away(asked, payload, operation.aggregate_id)
         if refusal is not None:
@@ -298,7 +301,9 @@ class Decider:
                 asked_today=today,
             )
         if isinstance(payload, DecideApproval):
-            return approvals.decide(asked, payload, quote, root, self._rules, delegations=away)
+            people_at_terminals = self._rules.terminal_users
+            others = approval_store.acted_for_others(tx, quote.quote_id, asked.actor, asked.terminal_user, people_at_terminals)
+            return approvals.decide(asked, payload, quote, root, self._rules, delegations=away, acted_for_others=others)
         return escalation.follow_up(asked, payload, quote, root, self._rules, delegations=away)
 
     def _kept(self, tx: Tx, quote: Quote, outcome: Outcome) -> Outcome:
@@ -378,6 +383,14 @@ def _answered_at_terminal(operation: Operation, outcome: Outcome) -> Outcome:
     if operation.source != "cli":
         return outcome
     return replace(outcome, effects=tuple(effect for effect in outcome.effects if effect.effect_class != effects.REPLY))
+
+
+def _by_terminal_user(outcome: Outcome, terminal_user: str | None) -> Outcome:
+    """Return the outcome with the terminal user in each of its events."""
+    if terminal_user is None:
+        return outcome
+    named = (replace(event, after={**(event.after or {}), "terminal_user": terminal_user}) for event in outcome.events)
+    return replace(outcome, events=tuple(named))
 
 
 def _outcome(decision: handlers.Decision) -> Outcome:

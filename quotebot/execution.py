@@ -51,12 +51,15 @@ class Executor:
         poll_seconds: float = POLL_SECONDS,
         follow: FollowUpDecision = no_follow_ups,
         precedence: Precedence | None = None,
+        source: str | None = None,
     ) -> None:
         """`know` finds out who the actor is, keeps it in the ledger and says whether that suffices; without it nobody is asked.
 
-        `follow` decides what a dead letter owes that a command puts back to work or discards.
+        `follow` decides what a dead letter owes that a command puts back to work or discards. With `source` only commands of that
+        source are executed.
         """
         self._ledger = ledger
+        self._source = source
         self._know = know
         self._decider = Decider(ledger, rules, strangers_are_members=know is None, follow=follow)
         self._policy = matrix.of("default")
@@ -84,7 +87,7 @@ class Executor:
         """Execute what is due, at most one command per quote; returns how many were executed."""
         most = await self._precedence.turn()
         self._claimed_at = self._now_ms()
-        operations = await self._ledger.claim_operations(most)
+        operations = await self._ledger.claim_operations(most, source=self._source)
         self._took_all = len(operations) < most
         if operations and self._ledger.clock.monotonic() - self._looked_at >= LOOK_SECONDS:
             self._looked_at = self._ledger.clock.monotonic()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ledger.chain import Keyring
     from ledger.clock import Clock
-    from ledger.database import Database
+    from ledger.database import Database, Tx
     from quotebot.domain.policy import Policy
     from quotebot.domain.rulesets import Ruleset
     from quotebot.settings import Settings
@@ -60,6 +60,7 @@ def load_rules(settings: Settings) -> Rules:
         valid_days=settings.quote_valid_days,
         operators=settings.operators,
         reuse_tolerance_percent=settings.reuse_tolerance,
+        terminal_users=settings.cli_users,
         readings_per_day=0 if settings.llm_base_url is None else settings.llm_readings_per_day,
         summaries_per_day=0 if settings.llm_base_url is None else settings.llm_summaries_per_day,
     )
@@ -77,28 +78,54 @@ def _policy() -> Policy:
 
 @contextlib.asynccontextmanager
 async def open_ledger(
-    settings: Settings, clock: Clock | None = None, engine: type[SqliteDatabase] = SqliteDatabase
+    settings: Settings,
+    clock: Clock | None = None,
+    engine: type[SqliteDatabase] = SqliteDatabase,
+    *,
+    terminal_user: str | None = None,
 ) -> AsyncIterator[Ledger]:
-    """Open the ledger for reserving and reading; only the bot's own process may claim."""
+    """Open the ledger for reserving and reading; only the bot's own process may claim. `terminal_user`: as of Audit."""
     clock = clock or SystemClock()
-    audit = open_audit(settings)
+    audit = open_audit(settings, terminal_user=terminal_user)
+    migrating: list[str] = []
     lock = hold_instance_lock(settings.ledger_path)  # no bot runs: the schema may be brought up to date
     try:
-        database = await open_database(settings.ledger_path, audit, clock, bot=False, may_migrate=lock is not None, engine=engine)
+        database = await open_database(
+            settings.ledger_path,
+            audit,
+            clock,
+            bot=False,
+            may_migrate=lock is not None,
+            on_migrating=lambda: migrating.append(__version__),
+            engine=engine,
+        )
     finally:
         if lock is not None:
             os.close(lock)
     try:
         ledger = Ledger(database, clock, audit, lease_seconds=settings.lease_seconds, pin=store.head_version)
+        if migrating and terminal_user is not None:
+            await _audit_migration(ledger, terminal_user)
         yield ledger
         await ledger.noted()
     finally:
         await database.close()
 
 
-def open_audit(settings: Settings) -> Audit:
+async def _audit_migration(ledger: Ledger, terminal_user: str) -> None:
+    """Record who brought the ledger up to this build's schema."""
+    now, after = ledger.clock.now_ms(), {"build": __version__}
+
+    def work(tx: Tx) -> None:
+        ledger.audit.append(tx, now, "ledger.migrated", actor=terminal_user, actor_type="operator", after=after)
+
+    await ledger.database.write("ledger.migrated", work)
+
+
+def open_audit(settings: Settings, *, terminal_user: str | None = None) -> Audit:
     """Return the audit with the installation's signing keys; a new ledger gets its first."""
-    return Audit(DOMAIN_EVENTS, load_keyring(settings.data_dir, may_create=not settings.ledger_path.exists()))
+    keyring = load_keyring(settings.data_dir, may_create=not settings.ledger_path.exists())
+    return Audit(DOMAIN_EVENTS, keyring, terminal_user=terminal_user)
 
 
 async def open_database(
@@ -113,6 +140,7 @@ async def open_database(
     let_by: Callable[[], object] = lambda: None,
     at_once: bool = False,
     copy_after: int = COPY_AFTER,
+    on_migrating: Callable[[], object] = lambda: None,
     engine: type[SqliteDatabase] = SqliteDatabase,
 ) -> Database:
     """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL.
@@ -120,7 +148,13 @@ async def open_database(
     `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does. `pressing`: whether somebody
     of another process waits for an acknowledgement; batches are short then. `let_by` lets that one write first. `at_once`: what
     can be written without waiting is written on the loop's own thread. `copy_after`: how many changed rows are worth a checkpoint.
+    `on_migrating` is called before the schema of a ledger that was used is changed.
     """
+
+    def before_migrating() -> None:
+        _back_up_first(path, clock)
+        on_migrating()
+
     return await engine.open(
         path,
         statements=_statements(),
@@ -130,7 +164,7 @@ async def open_database(
         may_migrate=may_migrate,
         ballast_bytes=BALLAST_BYTES if (bot if keeps_room is None else keeps_room) else 0,
         finish=audit.chain,
-        before_migrating=lambda: _back_up_first(path, clock),
+        before_migrating=before_migrating,
         pressing=pressing,
         let_by=let_by,
         at_once=at_once,

@@ -76,11 +76,12 @@ async def restore(
     clock: Clock,
     *,
     actor: str,
+    terminal_user: str | None = None,
     disk: Disk | None = None,
     engine: type[SqliteDatabase] = SqliteDatabase,
     progress: Progress | None = None,
 ) -> Restored:
-    """Put the ledger back to the backup at `path`. `actor` is for the audit.
+    """Put the ledger back to the backup at `path`. `actor` and `terminal_user` are for the audit.
 
     Raises LedgerInUseError while a bot runs, and DatabaseError for a backup that is not whole, of a newer build, or of a ledger
     whose keys are not here: then nothing was changed.
@@ -89,7 +90,7 @@ async def restore(
     backup = await asyncio.to_thread(_proven, settings, path, progress)
     async with instance_lock(settings):
         switch.finish(settings.ledger_path, disk)
-        restored = await _prepare(settings, backup, clock, actor, disk, engine)
+        restored = await _prepare(settings, backup, clock, actor, terminal_user, disk, engine)
         await asyncio.to_thread(_prove_staged, settings, progress)
         switch.decide(settings.ledger_path, disk)
         replaced = switch.finish(settings.ledger_path, disk)
@@ -103,7 +104,13 @@ def _proven(settings: Settings, path: Path, progress: Progress | None) -> Backup
 
 
 async def _prepare(
-    settings: Settings, backup: Backup, clock: Clock, actor: str, disk: Disk, engine: type[SqliteDatabase]
+    settings: Settings,
+    backup: Backup,
+    clock: Clock,
+    actor: str,
+    terminal_user: str | None,
+    disk: Disk,
+    engine: type[SqliteDatabase],
 ) -> Restored:
     """Make the next ledger beside the present one: a copy of the backup, of this build's schema, with everything owed in doubt."""
     now, before = clock.now_ms(), present(settings)
@@ -114,7 +121,7 @@ async def _prepare(
     staged = switch.staged(settings.ledger_path)
     await asyncio.to_thread(_copy, backup.path, staged, disk)
     migrations, statements = schema_and_statements()
-    audit = Audit(DOMAIN_EVENTS, load_keyring(settings.data_dir, may_create=False))
+    audit = Audit(DOMAIN_EVENTS, load_keyring(settings.data_dir, may_create=False), terminal_user=terminal_user)
     database = await engine.open(staged, statements=statements, migrations=migrations, clock=clock, finish=audit.chain)
     try:
         epoch = await recovery.begin_epoch(database, now, role="cli", build=__version__)

@@ -139,7 +139,11 @@ class Settings(BaseSettings):
         (), description='Slack user ids who may retry and discard dead letters in Slack, ["U0OPS"]'
     )
     cli_users: Annotated[dict[str, str], BeforeValidator(_from_text)] = Field(
-        default_factory=dict, description='For whom `quotebot quote` acts: system user to Slack user id, {"ann": "U0ANN"}'
+        default_factory=dict,
+        description='Who a person at the terminal is in Slack: system user to Slack user id, {"ann": "U0ANN"}; decisions need it',
+    )
+    cli_operators: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
+        (), description='System users who may act in another person\'s name with `--as`, never to decide, ["ann"]'
     )
 
     salesforce_instance_url: str | None = Field(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -24,7 +25,7 @@ import aiohttp
 import structlog
 
 from quotebot.app import Ports, run_bot
-from quotebot.cli import root
+from quotebot.cli import root, terminal
 from quotebot.sandbox.slack.listing import SCOPES
 from quotebot.sandbox.world import World
 from quotebot.settings import load_settings
@@ -184,6 +185,7 @@ class Live:
             "QUOTEBOT_DATA_DIR": str(self.data),
             "QUOTEBOT_HEALTH_PORT": str(self._health),
             "QUOTEBOT_SETTLE_DELAY_SECONDS": "0.5",
+            "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()]),
         }
         for name, value in {**self._world.environment(), **ours}.items():
             self._environment.setenv(name, value)

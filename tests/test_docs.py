@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shlex
@@ -11,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from quotebot.cli import exits, root
+from quotebot.cli import exits, root, terminal
 from tests.quotebot.cli.conftest import with_two_dead_letters
 from tests.quotebot.parts import copy_data, tampered
 from tests.rig import read_ledger
@@ -63,6 +64,7 @@ def ledger(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         monkeypatch.delenv(name)
     copy_data(prepared, tmp_path / "bot")
     monkeypatch.setenv("QUOTEBOT_DATA_DIR", str(tmp_path / "bot"))
+    monkeypatch.setenv("QUOTEBOT_CLI_OPERATORS", json.dumps([terminal.user()]))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "bot" / "ledger.db"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from quotebot.cli import exits, opened, tables
+from quotebot.cli import exits, opened, tables, terminal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -166,7 +166,7 @@ async def export(quote: str, *, out: Path | None = None, json_output: Json = Fal
                 ledger,
                 quote_id,
                 load_signer(settings.data_dir),
-                actor=opened.operator(),
+                actor=terminal.user(),
                 stored_pdf=lambda digest: _stored_pdf(settings.data_dir, digest),
             )
         except proof.BrokenChainError as error:
@@ -224,7 +224,7 @@ async def rotate_key(*, json_output: Json = False) -> int:
                 tx,
                 now,
                 "audit.key_rotated",
-                actor=opened.operator(),
+                actor=terminal.user(),
                 actor_type="operator",
                 before={"key_id": before},
                 after={"key_id": after},

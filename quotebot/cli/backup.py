@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from quotebot.cli import exits, opened
+from quotebot.cli import exits, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,8 @@ async def restore(
         exits.complain("Nothing was changed.")
         return exits.REFUSED
     with following() as progress:
-        done = await restoring.restore(settings, file, SystemClock(), actor=opened.operator(), progress=progress)
+        name = terminal.user()
+        done = await restoring.restore(settings, file, SystemClock(), actor=name, terminal_user=name, progress=progress)
     replaced = None if done.replaced is None else str(done.replaced.absolute())
     if json_output:
         numbers = {str(year): last for year, last in done.numbers.items()}

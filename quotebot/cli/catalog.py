@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import catalog_files, catalog_print, catalog_reads, exits, letters, opened
+from quotebot.cli import catalog_files, catalog_print, catalog_reads, exits, letters, opened, terminal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -110,7 +110,7 @@ async def activate(version: str, *, actor: As = None, request_id: str | None = N
     version
         Its number.
     actor
-        Who decides, for the audit; the system user without it.
+        The name in the audit, beside the terminal user's; for the system users of QUOTEBOT_CLI_OPERATORS.
     request_id
         The same id twice is one activation; a fresh one is printed without it.
     json_output
@@ -203,7 +203,7 @@ def _who(actor: str | None, request_id: str | None, *, quiet: bool = False) -> W
     from quotebot.cli.quote_work import REQUEST_ID  # noqa: PLC0415 -- see root.py
     from quotebot.ruleset_changes import Who  # noqa: PLC0415 -- see root.py
 
-    checked = letters.checked_actor(actor, opened.operator())
+    checked = terminal.operator(actor)
     if request_id is not None and not REQUEST_ID.fullmatch(request_id):
         raise ValueError("--request-id is 1 to 100 printable characters without spaces")
     if request_id is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, letters, opened, rulings
+from quotebot.cli import exits, letters, opened, rulings, terminal
 from quotebot.cli.replay import replay
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ async def show(
     async with opened.existing_ledger() as ledger:
         letter = await dead_letters(ledger).show(reference)
         if letter is not None and show_payload:
-            await dead_letters(ledger).record_payload_shown(letter, opened.operator())
+            await dead_letters(ledger).record_payload_shown(letter, terminal.user())
     if letter is None:
         exits.complain(f"There is no dead letter {reference}.")
         return exits.NOTHING_MATCHED
@@ -149,7 +149,7 @@ async def discard(
     reason
         Why, for the audit.
     actor
-        Who decides, for the audit; the system user without it.
+        The name in the audit, beside the terminal user's; for the system users of QUOTEBOT_CLI_OPERATORS.
     json_output
         Print JSON.
     """
@@ -157,7 +157,7 @@ async def discard(
 
     try:
         letters.checked_references((reference,))
-        who = letters.checked_actor(actor, opened.operator())
+        who = terminal.operator(actor)
         why = rulings.reason_of(reason)
     except ValueError as error:
         exits.complain(f"{error}. Nothing was discarded.")
@@ -193,7 +193,7 @@ async def resolve(
     ref
         With --delivered, what the other side calls it: the link of the message, the file's or the record's id.
     actor
-        Who decides, for the audit; the system user without it.
+        The name in the audit, beside the terminal user's; for the system users of QUOTEBOT_CLI_OPERATORS.
     json_output
         Print JSON.
     """
@@ -201,7 +201,7 @@ async def resolve(
 
     try:
         letters.checked_references((reference,))
-        who = letters.checked_actor(actor, opened.operator())
+        who = terminal.operator(actor)
         why = rulings.reason_of(reason)
         _check_choice(ref, delivered=delivered, send_again=send_again)
     except ValueError as error:

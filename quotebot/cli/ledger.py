@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from quotebot.cli import backup, exits, opened
+from quotebot.cli import backup, exits, opened, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ async def prune(
             def show(so_far: Purged) -> None:
                 bar.update(task, description=f"Pruning: {_words(asdict(so_far)) or 'nothing yet'}")
 
-            now, actor = ledger.clock.now_ms(), opened.operator()
+            now, actor = ledger.clock.now_ms(), terminal.user()
             rows = await forget(ledger, now, dry_run=dry_run, progress=show, actor=actor)
             kept = await too_old(ledger, keeping) if dry_run else await let_go(ledger, keeping, actor=actor)
     purged = {**asdict(rows), **kept}

@@ -1,9 +1,10 @@
-"""What operator commands share: the ledger of an existing installation, and who is asking."""
+"""What operator commands share: the ledger of an existing installation, opened in the name of the terminal user."""
 
 from __future__ import annotations
 
-import getpass
 from typing import TYPE_CHECKING
+
+from quotebot.cli import terminal
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -23,7 +24,7 @@ def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
             f"There is no ledger at {settings.ledger_path.absolute()}. Nothing was done. "
             "Set QUOTEBOT_DATA_DIR to the bot's data folder."
         )
-    return open_ledger(settings)
+    return open_ledger(settings, terminal_user=terminal.user())
 
 
 async def active_rules() -> Rules:
@@ -40,11 +41,3 @@ async def active_rules() -> Rules:
         return rules
     async with open_ledger(settings) as ledger:
         return replace(rules, ruleset=await ledger.database.read(ActiveRuleset(rules.ruleset).read))
-
-
-def operator() -> str:
-    """Return the name of the system user, for the audit."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
-        return "unnamed"

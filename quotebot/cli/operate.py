@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from quotebot.cli import exits, letters, opened, tables
+from quotebot.cli import exits, letters, opened, tables, terminal
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -23,10 +23,10 @@ async def pause(name: str, *, reason: str, actor: Annotated[str | None, Paramete
     reason
         Why, for the audit and for whoever wonders.
     actor
-        Who decides, for the audit; the system user without it.
+        The name in the audit, beside the terminal user's; for the system users of QUOTEBOT_CLI_OPERATORS.
     """
     try:
-        who = letters.checked_actor(actor, opened.operator())
+        who = terminal.operator(actor)
     except ValueError as error:
         exits.complain(f"{error}. Nothing was paused.")
         return exits.USAGE
@@ -52,12 +52,12 @@ async def resume(effect_class: str, *, actor: Annotated[str | None, Parameter(na
     effect_class
         A class, e.g. crm.create, or a family, e.g. crm.
     actor
-        Who decides, for the audit; the system user without it.
+        The name in the audit, beside the terminal user's; for the system users of QUOTEBOT_CLI_OPERATORS.
     """
     from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
 
     try:
-        who = letters.checked_actor(actor, opened.operator())
+        who = terminal.operator(actor)
     except ValueError as error:
         exits.complain(f"{error}. Nothing was resumed.")
         return exits.USAGE

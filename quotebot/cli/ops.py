@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, letters, opened, rulings, tables, trace, watching
+from quotebot.cli import exits, letters, opened, rulings, tables, terminal, trace, watching
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -145,12 +145,12 @@ async def cancel(
     reason
         Why, for the audit and for the person who asked.
     actor
-        Who decides, for the audit; the system user without it.
+        The name in the audit, beside the terminal user's; for the system users of QUOTEBOT_CLI_OPERATORS.
     json_output
         Print JSON.
     """
     try:
-        who = letters.checked_actor(actor, opened.operator())
+        who = terminal.operator(actor)
         why = rulings.reason_of(reason)
     except ValueError as error:
         exits.complain(f"{error}. Nothing was cancelled.")

@@ -27,6 +27,7 @@ app.command(quote_verify.reprice)
 app.command(quote_people.delegate)
 
 As = Annotated[str | None, Parameter(name="--as")]
+NotForDecisions = Annotated[str | None, Parameter(name="--as", show=False)]  # refused with an explanation
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 Version = Annotated[int | None, Parameter(validator=Number(gte=1, lte=100_000))]
 
@@ -47,7 +48,7 @@ async def new(
     channel
         The Slack channel where its card will live, by id.
     user
-        For whom, by Slack user id; without it whom QUOTEBOT_CLI_USERS names for this system user.
+        For whom, by Slack user id, if QUOTEBOT_CLI_OPERATORS names you; without it for yourself, as QUOTEBOT_CLI_USERS names you.
     team
         The Slack workspace, by id; without it the one that every quote so far belongs to.
     request_id
@@ -176,17 +177,23 @@ async def approve(
     *,
     reason: str | None = None,
     version: Version = None,
-    user: As = None,
+    user: NotForDecisions = None,
     request_id: str | None = None,
     json_output: Json = False,
 ) -> int:
-    """Approve what a quote waits for, under the person's authority; under dual control with a reason that names an incident."""
+    """Approve what a quote waits for, under your own authority; under dual control with a reason that names an incident."""
     return await _decide(quote, "approve", reason, version, user, request_id, json_output=json_output)
 
 
 @app.command
 async def reject(
-    quote: str, *, reason: str, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
+    quote: str,
+    *,
+    reason: str,
+    version: Version = None,
+    user: NotForDecisions = None,
+    request_id: str | None = None,
+    json_output: Json = False,
 ) -> int:
     """Reject what a quote waits for, with a reason for whoever asked. Options as of `quotebot quote revise`."""
     return await _decide(quote, "reject", reason, version, user, request_id, json_output=json_output)
@@ -266,7 +273,7 @@ async def _decide(
         payload = DecideApproval(approval_id, decision, reason)
         return Deed(payload, found.quote_id, version, found.team_id, (decision, reason))
 
-    return await _about(quote, user, request_id, deed, json_output=json_output)
+    return await _about(quote, user, request_id, deed, json_output=json_output, decides=True)
 
 
 async def _change(
@@ -285,14 +292,22 @@ async def _change(
     return await _about(quote, user, request_id, deed, json_output=json_output)
 
 
-async def _about(quote: str, user: str | None, request_id: str | None, deed: Callable[[Quote], Deed], *, json_output: bool) -> int:
+async def _about(
+    quote: str,
+    user: str | None,
+    request_id: str | None,
+    deed: Callable[[Quote], Deed],
+    *,
+    json_output: bool,
+    decides: bool = False,
+) -> int:
     """Carry out a command about an existing quote."""
     async with opened.existing_ledger() as ledger:
         found = await quote_reads.find(ledger, quote)
         if found is None:
             return quote_reads.no_such_quote(quote)
         try:
-            asked = options(user, request_id, json_output=json_output)
+            asked = options(user, request_id, json_output=json_output, decides=decides)
         except UsageError as error:
             return _usage(error)
         return await carry_out(ledger, deed(found), asked)

@@ -19,14 +19,14 @@ Json = Annotated[bool, Parameter(name="--json", negative="")]
 async def delegate(
     *text: str, user: As = None, team: str | None = None, request_id: str | None = None, json_output: Json = False
 ) -> int:
-    """Let somebody approve instead of you while you are away, e.g. quotebot quote delegate U0CFO until 2026-12-24 --as U0VP.
+    """Let somebody approve instead of you while you are away, e.g. quotebot quote delegate U0CFO until 2026-12-24.
 
     Parameters
     ----------
     text
         What is typed after `/quote delegate`: a person and maybe days and a reason, or `off`; without it who stands in is shown.
     user
-        Who is away, by Slack user id.
+        Whose stand-ins are shown, by Slack user id. A delegation is made under your own name.
     team
         The Slack workspace, by id; without it the one that every quote so far belongs to.
     request_id
@@ -54,7 +54,7 @@ async def delegate(
         try:
             if isinstance(read, DelegationsRequest):
                 return await _shown(ledger, team_id, user, json_output=json_output)
-            asked = options(user, request_id, json_output=json_output)
+            asked = options(user, request_id, json_output=json_output, decides=True)
             payload = delegation_command(read, asked.user, ledger.clock.now_ms())
             return await carry_out(ledger, Deed(payload, f"delegation:{asked.user}", None, team_id, ("delegate", typed)), asked)
         except UsageError as error:

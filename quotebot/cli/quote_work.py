@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.cli import exits, letters, opened
+from quotebot.cli import exits, letters, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,17 +57,30 @@ class UsageError(ValueError):
     """What was typed makes no sense; nothing was done."""
 
 
-def options(user: str | None, request_id: str | None, *, json_output: bool) -> Options:
-    """Check who asks and under which id; a fresh id is printed before anything is done. Raises UsageError."""
+def options(user: str | None, request_id: str | None, *, json_output: bool, decides: bool = False) -> Options:
+    """Check who asks and under which id; a fresh id is printed before anything is done. Raises UsageError.
+
+    `user` is the value of `--as`: for operators at the terminal, and never for a command that `decides`.
+    """
     import uuid  # noqa: PLC0415 -- see root.py
 
     from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
-    person = user or load_settings().cli_users.get(opened.operator())
+    if user is not None and decides:
+        raise UsageError(
+            "Decisions are made under your own name: --as is not for approving, rejecting and delegating. Leave it out, or decide "
+            "in Slack. Nothing was done."
+        )
+    if user is not None:
+        try:
+            terminal.require_operator()
+        except ValueError as error:
+            raise UsageError(f"{error}. Nothing was done.") from error
+    person = user or load_settings().cli_users.get(terminal.user())
     if person is None:
         raise UsageError(
-            "Say for whom: --as U0REP (a Slack user id), or set QUOTEBOT_CLI_USERS, "
-            f'e.g. {{"{opened.operator()}": "U0REP"}}. Nothing was done.'
+            f"The system user {terminal.user()} is nobody in Slack yet: name the Slack user id in QUOTEBOT_CLI_USERS, "
+            f'e.g. {{"{terminal.user()}": "U0REP"}}. Nothing was done.'
         )
     if not USER.fullmatch(person):
         raise UsageError(f"{person!r} is no Slack user id: it looks like U0REP. Nothing was done.")
@@ -108,7 +121,7 @@ async def reserve(ledger: Ledger, deed: Deed, asked: Options) -> Reservation:
         actor_type="operator",
         team_id=deed.team_id,
         received_at=ledger.clock.now_ms(),
-        transport={"actor_name": name, "terminal_user": opened.operator()},
+        transport={"actor_name": name, "terminal_user": terminal.user()},
     )
     return await ledger.reserve(request)
 
@@ -136,9 +149,10 @@ async def _finished(ledger: Ledger, operation: Operation) -> Operation:
 
 
 async def execute_alone(settings: Settings, operation_id: int, clock: Clock, engine: type[SqliteDatabase] | None = None) -> None:
-    """Execute what is due as the one active process, up to this command. Raises LedgerInUseError when a bot runs after all.
+    """Execute terminal commands as the one active process, up to this one. Raises LedgerInUseError when a bot runs after all.
 
-    `engine` is the database of fault tests.
+    Commands from Slack wait for the bot: only it can ask Slack who gave them. A terminal command behind one of them on the same
+    quote waits with it. `engine` is the database of fault tests.
     """
     import random  # noqa: PLC0415 -- see root.py
 
@@ -164,7 +178,9 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
             )
             rules = opening.load_rules(settings)
             await RulesetChanges(ledger).begin(rules.ruleset)
-            executor = Executor(ledger, rules, random.SystemRandom().uniform, opening.matrix(settings), know=_nobody_is_asked)
+            executor = Executor(
+                ledger, rules, random.SystemRandom().uniform, opening.matrix(settings), know=_nobody_is_asked, source="cli"
+            )
             with _warnings_only():
                 while await executor.step() and not has_ended(await _look(ledger, operation_id)):
                     pass
@@ -174,7 +190,7 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
 
 
 async def _nobody_is_asked(operation: Operation) -> bool:
-    """What Slack said of people while the bot ran is all that is known here."""
+    """Accept every terminal command: the machine vouches for the terminal user."""
     del operation
     return True
 

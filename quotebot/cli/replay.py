@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, following, foresight, letters, opened
+from quotebot.cli import exits, following, foresight, letters, opened, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ async def replay(
     rate
         At most so many at a time, e.g. 1/s or 30/m: each is due a little later than the one before.
     actor
-        Who replays, for the audit; the system user without it.
+        The name in the audit, beside the terminal user's; for the system users of QUOTEBOT_CLI_OPERATORS.
     reason
         Why, for the audit.
     dry_run
@@ -174,7 +174,7 @@ def _checked(
         filters,
         limit,
         letters.interval_ms(rate),
-        letters.checked_actor(actor, opened.operator()),
+        terminal.operator(actor),
         reason,
     )
 

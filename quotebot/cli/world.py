@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sys
 import tempfile
 from pathlib import Path
 
-from quotebot.cli import exits
+from quotebot.cli import exits, terminal
 from quotebot.cli.children import OURSELVES, our_name, with_our_code
 from quotebot.cli.signals import stop_on_signals
 from quotebot.sandbox.backstage import Staff
@@ -56,6 +57,7 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
         "QUOTEBOT_DATA_DIR": str(folder / "bot"),
         "QUOTEBOT_SELLER_NAME": "Sandbox Software Ltd",
         "QUOTEBOT_OPS_CHANNEL": OPS_CHANNEL,
+        "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()]),  # its page acts in the names of its people
     }
     stop = stop_on_signals()
     if not with_bot:

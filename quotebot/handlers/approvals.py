@@ -96,10 +96,24 @@ def may_be_submitted(quote: Quote) -> bool:
 
 
 def decide(
-    asked: Asked, command: DecideApproval, quote: Quote, root: str, rules: Rules, *, delegations: tuple[Delegation, ...] = ()
+    asked: Asked,
+    command: DecideApproval,
+    quote: Quote,
+    root: str,
+    rules: Rules,
+    *,
+    delegations: tuple[Delegation, ...] = (),
+    acted_for_others: bool = False,
 ) -> Decision:
-    """Give one person's answer, if they may, now, on the version they saw. The first valid decision of a slot wins."""
+    """Give one person's answer, if they may, now, on the version they saw. The first valid decision of a slot wins.
+
+    `acted_for_others`: the same person acted on this quote at a terminal in another person's name.
+    """
     verdict = _verdict(asked, command, quote, rules, delegations)
+    if isinstance(verdict, Mandate) and acted_for_others:
+        text = approval_words.acted_for_others(quote.quote_id)
+        refusal = refused(asked, quote.quote_id, quote.channel, "acted_for_others", text)
+        verdict = replace(refusal, events=(_refused_event(asked, quote, "acted_for_others"),))
     if isinstance(verdict, Decision):
         return verdict
     approval = quote.approval

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.keys import effect_key
@@ -81,6 +81,7 @@ class Rules:
     approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
     valid_days: int = 30
     operators: tuple[str, ...] = ()  # Slack user ids of those who may work dead letters
+    terminal_users: Mapping[str, str] = field(default_factory=dict)  # system user -> Slack user id
     readings_per_day: int = 0  # how many messages of one person a model may read in a day; 0: there is no model
     summaries_per_day: int = 0  # how many of one person's requests for approval it may sum up in a day
     reuse_tolerance_percent: Decimal = TOLERANCE_PERCENT  # share of the approved value that a reused approval must keep
@@ -126,6 +127,7 @@ class Asked:
     actor_name: str = ""
     actor_type: str = "user"  # "system" is the scheduler: no person, who is answered nothing
     actor_kind: str = "member"  # one of domain.people.Kind, as Slack last said
+    terminal_user: str | None = None  # the system user of a command from the terminal
 
 
 @dataclass(frozen=True, slots=True)

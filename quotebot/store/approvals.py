@@ -13,6 +13,8 @@ from quotebot.domain.schedule import DAY_MS
 from quotebot.domain.slots import Slot, SlotState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ledger.database import Row, Tx
     from quotebot.approval_commands import DelegateApprovals
 
@@ -110,6 +112,15 @@ def _ending(approval: Approval) -> dict[str, Any]:
         "decided_at": approval.decided_at,
         "decision_reason": approval.decision_reason,
     }
+
+
+def acted_for_others(tx: Tx, quote_id: str, user: str, terminal_user: str | None, terminal_users: Mapping[str, str]) -> bool:
+    """Tell whether a person acted on the quote at a terminal in another person's name.
+
+    `user` is the person in Slack, `terminal_user` their system user if they are at a terminal now, `terminal_users` the settings'.
+    """
+    others = (row["terminal_user"] for row in tx.all("terminal_acts", quote_id=quote_id) if row["actor"] != user)
+    return any(name == terminal_user or terminal_users.get(name) == user for name in others)
 
 
 def _moving(approval: Approval, slot: Slot) -> dict[str, Any]:

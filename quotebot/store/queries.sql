@@ -226,6 +226,18 @@ INSERT INTO people (team_id, user_id, kind, fetched_at) VALUES (:team_id, :user_
 ON CONFLICT (team_id, user_id) DO UPDATE SET kind = excluded.kind, fetched_at = excluded.fetched_at
 WHERE excluded.fetched_at >= people.fetched_at;
 
+-- name: terminal_acts
+-- The people in whose names a quote was made, changed or decided about at a terminal, and the system users who did it.
+WITH RECURSIVE walk (id) AS (
+  SELECT event_id FROM audit_heads WHERE aggregate_id = :quote_id
+  UNION ALL
+  SELECT e.previous_id FROM walk AS w JOIN audit_events AS e ON e.id = w.id WHERE e.previous_id IS NOT NULL
+)
+SELECT DISTINCT e.actor, json_extract(e.after, '$.terminal_user') AS terminal_user
+FROM walk AS w CROSS JOIN audit_events AS e ON e.id = w.id
+WHERE (e.event_type GLOB 'quote.*' OR e.event_type GLOB 'approval.*') AND e.event_type <> 'approval.refused'
+  AND json_extract(e.after, '$.terminal_user') IS NOT NULL;
+
 -- name: transport_of_operation
 -- By the request id that the operation was first seen under: deliveries have no index of their operations.
 SELECT d.transport FROM operations AS o JOIN deliveries AS d

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quotebot.app import Ports
-from quotebot.cli import root
+from quotebot.cli import root, terminal
 from quotebot.sandbox.world import World
 from tests import forked
 from tests.quotebot.parts import copy_data
@@ -27,9 +28,10 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def clean_environment(folder: Path, **variables: str) -> dict[str, str]:
-    """Return an environment that holds nothing but what a command needs and `variables`."""
+    """Return an environment that holds nothing but what a command needs and `variables`. Its user may use `--as`."""
     kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    return {**kept, "HOME": str(folder), "QUOTEBOT_DATA_DIR": str(folder / "bot"), **variables}
+    ours = {"QUOTEBOT_DATA_DIR": str(folder / "bot"), "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()])}
+    return {**kept, "HOME": str(folder), **ours, **variables}
 
 
 @pytest.fixture
@@ -38,6 +40,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     for name in [name for name in os.environ if name.startswith(("QUOTEBOT_", "SLACK_", "SALESFORCE_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("QUOTEBOT_DATA_DIR", str(tmp_path / "bot"))
+    monkeypatch.setenv("QUOTEBOT_CLI_OPERATORS", json.dumps([terminal.user()]))
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

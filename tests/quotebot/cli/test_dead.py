@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.records import Bury, Trouble
+from quotebot.cli import terminal
 from quotebot.cli.letters import age_words
 from quotebot.commands import SubmitQuote
 from quotebot.execution import Executor
@@ -124,7 +125,7 @@ def test_a_payload_is_shown_on_request_and_that_is_audited(command: Run, dead: P
     letter = json.loads(done.stdout)["dead_letter"]
     assert (done.returncode, done.stderr, letter["payload"]) == (0, "", {"quote_id": "Q-2026-0001", "version": 1})
     (event,) = read_ledger(dead, "SELECT * FROM audit_events WHERE event_type = 'dead_letter.payload_shown'")
-    assert (event["actor_type"], json.loads(event["after"])) == ("operator", {"id": reference})
+    assert (event["actor_type"], json.loads(event["after"])) == ("operator", {"id": reference, "terminal_user": terminal.user()})
 
 
 @pytest.mark.parametrize("verb", [("dead", "show"), ("replay",)])
@@ -161,7 +162,10 @@ def test_what_is_discarded_stays_and_its_card_says_so(command: Run, dead: Path) 
     assert (done.returncode, done.stdout.split()[:2]) == (0, [reference, "crm.create"])
     assert [row["state"] for row in read_ledger(dead, STATES)] == ["discarded", "failed"]
     (event,) = read_ledger(dead, "SELECT * FROM audit_events WHERE event_type = 'effect.discarded'")
-    assert (event["actor"], json.loads(event["after"])) == ("ops@example.com", {"reason": "the deal is off"})
+    assert (event["actor"], json.loads(event["after"])) == (
+        "ops@example.com",
+        {"reason": "the deal is off", "terminal_user": terminal.user()},
+    )
     owed = read_ledger(dead, f"SELECT class, state FROM effects WHERE parent_id = {reference} ORDER BY id DESC LIMIT 1")  # noqa: S608 -- a number
     assert owed == [{"class": "slack.card", "state": "pending"}]
 

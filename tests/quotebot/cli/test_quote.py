@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quotebot.app import Ports
+from quotebot.cli import terminal
 from quotebot.sandbox.world import World
 from tests.rig import bot_in, read_ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.quotebot.cli.conftest import Run
 
 AS_REP = ("--as", "U0REP")
+TERMINAL_USERS = json.dumps({"rep": "U0REP", "manager": "U0MANAGER", "vp": "U0VP", "guest": "U0GUEST"})
 APPROVERS = json.dumps({"sales_manager": ["U0MANAGER"], "vp_sales": ["U0VP"]})
 OPERATIONS = "SELECT id, source, source_request_id, actor, actor_type, outcome, action_kind FROM operations ORDER BY id DESC"
 
@@ -27,6 +30,7 @@ OPERATIONS = "SELECT id, source, source_request_id, actor, actor_type, outcome, 
 def quote(command: Run, dead: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The id of a priced quote of U0REP, made from the terminal."""
     monkeypatch.setenv("QUOTEBOT_APPROVERS", APPROVERS)
+    monkeypatch.setenv("QUOTEBOT_CLI_USERS", TERMINAL_USERS)
     assert dead.exists()
     found = done(command, "new", "for Zed & Co: 150 pro; discount 15%", "--channel", "C0DEALS", *AS_REP)["quote_id"]
     assert isinstance(found, str)
@@ -42,6 +46,12 @@ def done(command: Run, *arguments: str, status: int = 0) -> dict[str, Any]:
     return printed
 
 
+@pytest.fixture
+def as_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put another system user at the terminal."""
+    return lambda name: monkeypatch.setattr(terminal, "user", lambda: name)
+
+
 def state(command: Run, quote: str) -> str:
     found: str = done(command, "show", quote)["quote"]["state"]
     return found
@@ -50,18 +60,21 @@ def state(command: Run, quote: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- the way out
 
 
-def test_a_deal_goes_its_whole_way_from_the_terminal(command: Run, quote: str, dead: Path) -> None:
+def test_a_deal_goes_its_whole_way_from_the_terminal(command: Run, quote: str, dead: Path, as_user: Callable[[str], None]) -> None:
+    by_manager = {"reject", "approve"}
     way = [
         (("submit", quote, *AS_REP), "submitted", "pending_approval"),
-        (("reject", quote, "--reason", "too deep", "--as", "U0MANAGER"), "rejected", "rejected"),
+        (("reject", quote, "--reason", "too deep"), "rejected", "rejected"),
         (("revise", quote, "100 pro;", "discount 12%", *AS_REP), "revised", "priced"),
         (("submit", quote, *AS_REP), "submitted", "pending_approval"),
-        (("approve", quote, "--as", "U0MANAGER"), "approved", "approved"),
+        (("approve", quote), "approved", "approved"),
         (("finalize", quote, *AS_REP), "finalized", "finalized"),
         (("sent", quote, "--to", "buyer@zed.example", *AS_REP), "sent", "sent"),
         (("accept", quote, *AS_REP), "accepted", "accepted"),
     ]
+    operator = terminal.user()
     for arguments, code, expected in way:
+        as_user("manager" if arguments[0] in by_manager else operator)
         assert (done(command, *arguments)["code"], state(command, quote)) == (code, expected)
     newest = read_ledger(dead, OPERATIONS)[0]
     assert (newest["source"], newest["actor"], newest["actor_type"]) == ("cli", "U0REP", "operator")
@@ -72,12 +85,16 @@ def test_a_deal_goes_its_whole_way_from_the_terminal(command: Run, quote: str, d
     )
 
 
-def test_an_approver_says_at_a_terminal_who_decides_instead_and_sees_it(command: Run, quote: str) -> None:
+def test_an_approver_says_at_a_terminal_who_decides_instead_and_sees_it(
+    command: Run, quote: str, as_user: Callable[[str], None]
+) -> None:
     assert quote
+    as_user("manager")
     away = ("delegate", "U0VP", "until", "2099-12-31")
-    assert done(command, *away, "--as", "U0MANAGER", status=3)["code"] == "until_past"
-    assert done(command, "delegate", "U0VP", "--as", "U0MANAGER")["code"] == "delegated"
-    (shown,) = done(command, "delegate", "--as", "U0VP")["delegations"]
+    assert done(command, *away, status=3)["code"] == "until_past"
+    assert done(command, "delegate", "U0VP")["code"] == "delegated"
+    as_user("vp")
+    (shown,) = done(command, "delegate")["delegations"]
     assert (shown["absent"], shown["delegate"]) == ("U0MANAGER", "U0VP")
 
 
@@ -201,15 +218,18 @@ def test_a_superseded_version_cannot_be_finalized(command: Run, quote: str) -> N
     assert done(command, "finalize", quote, "--version", "2", *AS_REP)["code"] == "finalized"
 
 
-@pytest.mark.parametrize("user", ["U0REP", "U0GUEST"])
-def test_who_may_not_approve_may_not_from_the_terminal_either(command: Run, quote: str, user: str) -> None:
+@pytest.mark.parametrize("user", ["rep", "guest"])
+def test_who_may_not_approve_may_not_from_the_terminal_either(
+    command: Run, quote: str, user: str, as_user: Callable[[str], None]
+) -> None:
     done(command, "submit", quote, *AS_REP)
-    assert done(command, "approve", quote, "--as", user, status=3)["code"] in ("own_request", "missing_role")
+    as_user(user)
+    assert done(command, "approve", quote, status=3)["code"] in ("own_request", "missing_role")
     assert state(command, quote) == "pending_approval"
 
 
 USAGE: dict[str, tuple[tuple[str, ...], str]] = {
-    "nobody is named": (("finalize", "{quote}"), "Say for whom: --as U0REP"),
+    "nobody is named": (("finalize", "{quote}"), "is nobody in Slack yet"),
     "somebody who is no user": (("finalize", "{quote}", "--as", "ann"), "'ann' is no Slack user id"),
     "an id with a space": (("finalize", "{quote}", *AS_REP, "--request-id", "a b"), "1 to 100 printable characters"),
     "a request that cannot be read": (("new", "for Acme: 5 prro", "--channel", "C0DEALS", *AS_REP), "did you mean pro?"),
@@ -235,7 +255,7 @@ def test_what_makes_no_sense_is_a_usage_error_and_records_nothing(command: Run, 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("show",), ("submit", *AS_REP), ("clone", *AS_REP), ("compare",), ("explain",), ("preview",), ("approve", *AS_REP)],
+    [("show",), ("submit", *AS_REP), ("clone", *AS_REP), ("compare",), ("explain",), ("preview",), ("approve",)],
 )
 @pytest.mark.parametrize("named", ["Q-2026-9999", "42"])
 def test_a_quote_that_is_not_there_is_said_so(command: Run, quote: str, arguments: tuple[str, ...], named: str) -> None:
@@ -253,8 +273,7 @@ def test_without_a_ledger_nothing_is_made(command: Run, tmp_path: Path) -> None:
 
 
 def test_whom_the_settings_name_needs_no_option(command: Run, quote: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOGNAME", "ann")
-    monkeypatch.setenv("QUOTEBOT_CLI_USERS", '{"ann": "U0ANN"}')
+    monkeypatch.setenv("QUOTEBOT_CLI_USERS", json.dumps({terminal.user(): "U0ANN"}))
     assert done(command, "cancel", quote)["code"] == "cancelled"
     assert done(command, "show", quote)["quote"]["closed_by"] == "U0ANN"
 
