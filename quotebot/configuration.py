@@ -117,7 +117,14 @@ def reference() -> str:
         "",
         "Each setting comes whole from one of them; lists and tables are JSON everywhere but in the TOML file. Everything that is",
         "missing or wrong is named at once, and so is a key of the file that is no setting. A secret is not shown by any command.",
-        "`quotebot config show` prints what is in force and where it came from; `quotebot doctor` tries it.",
+        "",
+        f"Once `{FILE_VARIABLE}`, {secrets} is set, `.env` and `{FILE_NAME}` of the current folder are ignored: an installation",
+        "takes no settings from wherever an operator stands. A file is refused, whole, if it belongs to another user than you and",
+        "root, if group or others may write it, or if they may replace it in its folder; the message names the file, its mode and",
+        "the command that mends it. Addresses are https (plain http only on this machine) and hold no password. A file cannot send",
+        "the tokens to a host that is not Slack's: `slack_api_url` of another host comes from `--set` or the environment alone.",
+        "`quotebot config show` prints what is in force, where it came from and which files are ignored;",
+        "`quotebot doctor` tries it.",
     ]
     for group, names in groups().items():
         lines += ["", f"## {group}", "", "| in the file | in the environment | default | what |", "|---|---|---|---|"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -102,11 +103,52 @@ def _usable_mapping(path: Path) -> Path:
     return path
 
 
+def _safe_address(url: AnyHttpUrl) -> AnyHttpUrl:
+    """Refuse an address that would send secrets in clear text, or that holds a password itself."""
+    problem = _address_problem(str(url))
+    if problem:
+        raise ValueError(problem)
+    return url
+
+
+def _safe_dsn(given: SecretStr) -> SecretStr:
+    """Refuse a Sentry address that would send reports in clear text. Its user part is Sentry's public key."""
+    problem = _address_problem(given.get_secret_value(), with_key=True)
+    if problem:
+        raise ValueError(problem)
+    return given
+
+
+def _address_problem(address: str, *, with_key: bool = False) -> str | None:
+    """Return why secrets must not be sent to an address, or None."""
+    try:
+        parts = urlsplit(address)
+        host, user = parts.hostname or "", parts.username or parts.password
+    except ValueError:
+        return "it is not an address"
+    if user and not with_key:
+        return "an address must not hold a user name or a password; they would be shown wherever the address is"
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)):
+        return None
+    return "it must be an https address; plain http is only for this machine itself (127.0.0.1, localhost)"
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host of an address is this machine."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+SafeUrl = Annotated[AnyHttpUrl, AfterValidator(_safe_address)]
+
+
 class Settings(BaseSettings):
     """Everything that may differ between two installations. Secrets never print."""
 
     model_config = SettingsConfigDict(
-        env_prefix="QUOTEBOT_", env_file=".env", extra="ignore", frozen=True, hide_input_in_errors=True, enable_decoding=False
+        env_prefix="QUOTEBOT_", env_file=(), extra="ignore", frozen=True, hide_input_in_errors=True, enable_decoding=False
     )
 
     data_dir: Path = Field(Path("var"), description="Folder of the ledger, the audit keys and the documents; for its owner alone")
@@ -121,10 +163,10 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("SLACK_APP_TOKEN", "QUOTEBOT_SLACK_APP_TOKEN"),
         description="App-level token (xapp-...) with connections:write: App-Level Tokens on the first page of your app",
     )
-    slack_api_url: AnyHttpUrl = Field(
+    slack_api_url: SafeUrl = Field(
         AnyHttpUrl("https://slack.com/api/"),
         validation_alias=AliasChoices("SLACK_API_URL", "QUOTEBOT_SLACK_API_URL"),
-        description="Where Slack's Web API is; another address only for the sandbox or a proxy",
+        description="Where Slack's Web API is; a host that is not Slack's only for the sandbox or a proxy, and never out of a file",
     )
     slack_messages_at_once: Annotated[int, Field(ge=1, le=100_000)] = Field(
         15,
@@ -199,7 +241,7 @@ class Settings(BaseSettings):
         None, description="TOML file with your org's own objects and fields; docs/salesforce.md has the one that is built in"
     )
 
-    llm_base_url: AnyHttpUrl | None = Field(
+    llm_base_url: SafeUrl | None = Field(
         None, description="A server that speaks OpenAI's chat completions, https://api.openai.com/v1; without it no model is asked"
     )
     llm_api_key: SecretStr | None = Field(None, description="Key of that server; one of your own may need none")
@@ -264,7 +306,7 @@ class Settings(BaseSettings):
     health_port: Annotated[int, Field(ge=0, le=65_535)] | None = Field(
         None, description="Port on 127.0.0.1 for /healthz, /readyz and /metrics; without it nothing is served"
     )
-    otlp_endpoint: AnyHttpUrl | None = Field(
+    otlp_endpoint: SafeUrl | None = Field(
         None,
         validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT",
         description="OpenTelemetry collector that gets traces by HTTP, http://127.0.0.1:4318; needs the extra otel",
@@ -272,7 +314,7 @@ class Settings(BaseSettings):
     otlp_headers: SecretStr | None = Field(
         None, validation_alias="OTEL_EXPORTER_OTLP_HEADERS", description="What that collector wants to see, api-key=...,team=..."
     )
-    sentry_dsn: SecretStr | None = Field(
+    sentry_dsn: Annotated[SecretStr, AfterValidator(_safe_dsn)] | None = Field(
         None,
         validation_alias="SENTRY_DSN",
         description="Address of a Sentry project that gets errors and dead letters; needs the extra sentry",
@@ -301,11 +343,12 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # reads nothing: ours is read after its owner and mode were checked
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- the library's signature; ours looks where systemd says
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read from the sources in their order, each setting whole from one of them."""
-        return (layered(settings_cls, init_settings, env_settings, dotenv_settings),)
+        wanted = not isinstance(dotenv_settings, DotEnvSettingsSource) or dotenv_settings.env_file is not None
+        return (layered(settings_cls, init_settings, env_settings, with_env_file=wanted),)
 
     @model_validator(mode="after")
     def _salesforce_is_whole(self) -> Self:
@@ -370,7 +413,6 @@ def read_settings(given: Mapping[str, str] | None = None) -> Reading:
         Settings,
         InitSettingsSource(Settings, init_kwargs=_chosen(given or {})[0]),
         EnvSettingsSource(Settings),
-        DotEnvSettingsSource(Settings),
     ).read()
 
 
@@ -408,6 +450,8 @@ def _salesforce_problems(given: Mapping[str, object]) -> list[str]:
         problems.append("Salesforce has two ways to log in: give SALESFORCE_CLIENT_SECRET or SALESFORCE_PRIVATE_KEY, not both")
     if url and urlsplit(str(url)).scheme != "https":
         problems.append("SALESFORCE_INSTANCE_URL must be an https address, such as https://acme.my.salesforce.com")
+    elif url and _address_problem(str(url)):
+        problems.append(f"SALESFORCE_INSTANCE_URL: {_address_problem(str(url))}")
     if ca_file and not Path(str(ca_file)).is_file():
         problems.append(f"SALESFORCE_CA_FILE names no file: {ca_file}")
     return problems

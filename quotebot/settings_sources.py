@@ -1,6 +1,8 @@
 """Where settings come from, strongest first: command line, environment, .env, secrets folder, quotebot.toml.
 
 The first source that has a setting gives it whole: tables of two sources are never mixed, so what is shown is what was written.
+Files are read only if no other user can change them. `.env` and quotebot.toml of the current folder count only while the
+environment names neither a settings file nor a secrets folder: an installation takes no settings from where an operator stands.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import AliasChoices
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SecretsSettingsSource
+
+from quotebot.trusted_files import untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,10 +29,14 @@ FILE_NAME: Final = "quotebot.toml"
 FILE_VARIABLE: Final = "QUOTEBOT_CONFIG"  # another place of that file
 SECRETS_VARIABLES: Final = ("QUOTEBOT_SECRETS_DIR", "CREDENTIALS_DIRECTORY")  # the second is set by systemd
 PREFIX: Final = "QUOTEBOT_"
+ENV_FILE: Final = ".env"
+FILE_BYTES_MAX: Final = 1024 * 1024  # of a settings file
+SLACK_ADDRESS: Final = "SLACK_API_URL"  # the tokens go there, so no file may name another company's
+SLACK_DOMAINS: Final = ("slack.com", "slack-gov.com")
 
 
 class SettingsFileError(ValueError):
-    """quotebot.toml, or the folder of secrets, cannot be read; the message says where and why."""
+    """A settings file or the folder of secrets cannot be read or must not be used; the message says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,15 @@ class Layer:
 
     name: str
     source: PydanticBaseSettingsSource
+    explicit: bool = False  # given with the start itself, not left in a file
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A settings file of the current folder that is not read."""
+
+    path: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +83,33 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def file_path() -> Path:
-    """Return where quotebot.toml is looked for: $QUOTEBOT_CONFIG, or where you stand."""
-    return Path(os.environ.get(FILE_VARIABLE) or FILE_NAME)
+def implicit_files() -> bool:
+    """Tell whether `.env` and quotebot.toml of the current folder count: only while the environment names no other place."""
+    return not any(os.environ.get(name) for name in (FILE_VARIABLE, *SECRETS_VARIABLES))
+
+
+def ignored_files() -> list[Ignored]:
+    """Return the settings files of the current folder that are not read, each with the reason."""
+    if implicit_files():
+        return []
+    named = " and ".join(name for name in (FILE_VARIABLE, *SECRETS_VARIABLES) if os.environ.get(name))
+    used = file_path()
+    found = [
+        path for path in (Path(ENV_FILE), Path(FILE_NAME)) if path.exists() and not (used and used.exists() and path.samefile(used))
+    ]
+    return [Ignored(str(path.absolute()), f"{named} says where the settings are") for path in found]
+
+
+def file_path() -> Path | None:
+    """Return where quotebot.toml is: $QUOTEBOT_CONFIG, or the current folder; None if that folder does not count."""
+    named = os.environ.get(FILE_VARIABLE)
+    return Path(named) if named else Path(FILE_NAME) if implicit_files() else None
+
+
+def env_file_path() -> Path | None:
+    """Return the `.env` of the current folder, or None if that folder does not count or has none."""
+    path = Path(ENV_FILE)
+    return path if implicit_files() and path.exists() else None
 
 
 def secrets_folder() -> Path | None:
@@ -75,24 +117,47 @@ def secrets_folder() -> Path | None:
     return next((Path(os.environ[name]) for name in SECRETS_VARIABLES if os.environ.get(name)), None)
 
 
+def settings_files() -> list[Path]:
+    """Return every file that settings are read from."""
+    folder = secrets_folder()
+    secrets = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
+    return [path for path in (env_file_path(), file_path(), *secrets) if path is not None and path.is_file()]
+
+
+def trust(paths: Iterable[Path]) -> None:
+    """Raise SettingsFileError naming each file that another user could have written."""
+    found = [reason for reason in map(untrusted, paths) if reason]
+    if found:
+        raise SettingsFileError("\n- ".join(found))
+
+
 def read_file() -> dict[str, Any]:
     """Return quotebot.toml; empty when there is none. Raises SettingsFileError when it is named and missing, or is not TOML."""
     path = file_path()
+    if path is None:
+        return {}
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        trust([path])
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+        if len(content) > FILE_BYTES_MAX:
+            raise SettingsFileError(f"{path} is larger than {FILE_BYTES_MAX // 1024} KiB")
+        return tomllib.loads(content.decode("utf-8"))
     except FileNotFoundError as error:
         if os.environ.get(FILE_VARIABLE):
             raise SettingsFileError(f"{FILE_VARIABLE} names no file: {path}") from error
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsFileError(f"{path} is not TOML: {error}") from error
+    except RecursionError as error:
+        raise SettingsFileError(f"{path} is nested too deeply") from error
     except OSError as error:
         raise SettingsFileError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def unknown_keys(model: type[BaseSettings]) -> list[str]:
     """Return a sentence for each key of quotebot.toml that is no setting."""
-    path, known = file_path(), model.model_fields
+    path, known = file_path() or FILE_NAME, model.model_fields
     return [
         f"{name}: {path} has it, and there is no such setting{nearest(name, known)}" for name in read_file() if name not in known
     ]
@@ -134,6 +199,8 @@ class Layered(PydanticBaseSettingsSource):
                 name = self._keys.get(spelling.lower(), spelling)
                 if name not in reading.origins:
                     reading.values[name], reading.origins[name] = value, layer.name
+                    if name == SLACK_ADDRESS and not layer.explicit:
+                        _only_slack(str(value), layer.name)
         return reading
 
     def __call__(self) -> dict[str, Any]:
@@ -145,24 +212,52 @@ def layered(
     model: type[BaseSettings],
     given: PydanticBaseSettingsSource,
     environment: PydanticBaseSettingsSource,
-    env_file: PydanticBaseSettingsSource,
+    *,
+    with_env_file: bool = True,
 ) -> Layered:
-    """Return the sources of a model in their order. Raises SettingsFileError when the folder of secrets is named and missing."""
+    """Return the sources of a model in their order.
+
+    Raises SettingsFileError when the folder of secrets is named and missing, or another user can change what is in it or `.env`.
+    """
     folder = secrets_folder()
     if folder is not None and not folder.is_dir():
         raise SettingsFileError(f"the folder of secrets is missing: {folder} (named by {' or '.join(SECRETS_VARIABLES)})")
-    secrets = [] if folder is None else [Layer(f"secrets folder {folder}", SecretsSettingsSource(model, secrets_dir=folder))]
-    silent = isinstance(env_file, DotEnvSettingsSource) and not env_file.env_vars  # to ask it all the same would take half the time
+    env_file, path = env_file_path() if with_env_file else None, file_path()
+    trust(each for each in settings_files() if with_env_file or each != Path(ENV_FILE))
     return Layered(
         model,
         [
-            Layer("command line", given),
-            Layer("environment", environment),
-            *([] if silent else [Layer(".env", env_file)]),
-            *secrets,
-            Layer(str(file_path()), FileSource(model)),
+            Layer("command line", given, explicit=True),
+            Layer("environment", environment, explicit=True),
+            *([] if env_file is None else [Layer(ENV_FILE, _read_env_file(model, env_file))]),
+            *([] if folder is None else [Layer(f"secrets folder {folder}", SecretsSettingsSource(model, secrets_dir=folder))]),
+            *([] if path is None else [Layer(str(path), FileSource(model))]),
         ],
     )
+
+
+def _read_env_file(model: type[BaseSettings], path: Path) -> DotEnvSettingsSource:
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise SettingsFileError(f"{path} is larger than {FILE_BYTES_MAX // 1024} KiB")
+        return DotEnvSettingsSource(model, env_file=path)
+    except UnicodeDecodeError as error:
+        raise SettingsFileError(f"{path} is not UTF-8") from error
+    except OSError as error:
+        raise SettingsFileError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _only_slack(address: str, origin: str) -> None:
+    """Refuse another host for Slack's Web API out of a file: the tokens would go there."""
+    try:
+        host = (urlsplit(address).hostname or "").rstrip(".")
+    except ValueError:
+        host = ""
+    if not any(host == domain or host.endswith(f".{domain}") for domain in SLACK_DOMAINS):
+        raise SettingsFileError(
+            f"{SLACK_ADDRESS}: {origin} names a host that is not Slack's, and the tokens would be sent there. A file may not do "
+            f"that; if you mean it, say so at the start: --set slack_api_url=..., or the environment variable {SLACK_ADDRESS}"
+        )
 
 
 def _spellings(name: str, field: FieldInfo) -> list[str]:

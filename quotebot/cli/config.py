@@ -21,13 +21,13 @@ Then connect it to Slack (docs/setup.md says the same with more words):
 1. api.slack.com/apps, Create New App, From a manifest, your workspace; paste this file: {manifest}
 2. Install to Workspace; copy the Bot User OAuth Token (xoxb-...).
 3. Basic Information, App-Level Tokens: generate one with the scope connections:write; copy it (xapp-...).
-4. Put both into a file .env in {folder} that only you can read (chmod 600 .env):
+4. Put both into a file .env in {folder} that only you can read (chmod 600 .env); one that others can change is refused:
    SLACK_BOT_TOKEN=xoxb-...
    SLACK_APP_TOKEN=xapp-...
 5. Say in quotebot.toml who may approve: approvers = {{sales_manager = ["U012AB3CD"]}}. Slack shows a person's id in their
    profile: Copy member ID. doctor names the roles that nobody holds yet.
-6. Settings are read where you stand, so from that folder: see whether everything is in order with {name} doctor,
-   start it with {name} run
+6. Settings are read where you stand (unless QUOTEBOT_CONFIG or QUOTEBOT_SECRETS_DIR is set), so from that folder: see whether
+   everything is in order with {name} doctor, start it with {name} run
 7. In Slack, where quotes are made: /invite @Quotebot, then /quote help
 To try it without an account: {name} sandbox"""
 
@@ -49,14 +49,18 @@ def show(
     """
     from quotebot.configuration import shown  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+    from quotebot.settings_sources import ignored_files  # noqa: PLC0415 -- see root.py
 
     given = assignments(set_)
-    found = shown(load_settings(given), given)
+    found, ignored = shown(load_settings(given), given), ignored_files()
     if json_output:
-        print(json.dumps({"schema_version": 1, "settings": [asdict(each) for each in found]}, indent=2))
+        settings, left_out = [asdict(each) for each in found], [asdict(each) for each in ignored]
+        print(json.dumps({"schema_version": 1, "settings": settings, "ignored": left_out}, indent=2))
         return exits.OK
     rows = [(each.name, _cell(each.value), each.origin, _cell(each.default)) for each in found]
     print_table(("SETTING", "VALUE", "FROM", "DEFAULT"), rows)
+    for each in ignored:
+        exits.complain(f"{each.path} is ignored: {each.reason}.")
     return exits.OK
 
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import stat
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from adapters.failures import AdapterError
@@ -21,10 +20,11 @@ from quotebot.domain.policy import LADDER, ORTHOGONAL, sufficient_roles
 from quotebot.observers import open_observers
 from quotebot.opening import load_rules
 from quotebot.settings import ConfigurationError, slack_tokens
-from quotebot.settings_sources import file_path, secrets_folder
+from quotebot.settings_sources import settings_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 OTHERS: Final = 0o077  # what group and others may do
 ROOM_BYTES: Final = 4 * BALLAST_BYTES
@@ -87,9 +87,7 @@ async def watchers(site: Site) -> Seen:
 async def private_secrets(site: Site) -> Seen:
     """See whether anybody else may read the files that may hold secrets."""
     del site
-    folder = secrets_folder()
-    files = [Path(".env"), file_path(), *(sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ())]
-    found = [path for path in files if path.is_file()]
+    found = settings_files()
     return _open_ones(found) if found else nothing("there is neither .env nor quotebot.toml nor a folder of secrets")
 
 

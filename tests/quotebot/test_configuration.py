@@ -34,25 +34,29 @@ def written(source: str, days: int, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setenv("QUOTEBOT_SECRETS_DIR", "secrets")
         case "quotebot.toml":
             Path("quotebot.toml").write_text(f"quote_valid_days = {days}\n")
+        case "etc.toml":
+            Path("etc.toml").write_text(f"quote_valid_days = {days}\n")
+            monkeypatch.setenv("QUOTEBOT_CONFIG", "etc.toml")
 
 
-SOURCES = ("command line", "environment", ".env", "secrets folder secrets", "quotebot.toml", "default")
+ATTENDED = ("command line", "environment", ".env", "quotebot.toml", "default")  # from the current folder
+INSTALLED = ("command line", "environment", "secrets folder secrets", "etc.toml", "default")  # from where the environment says
 
 
 def by_name(given: dict[str, str] | None = None) -> dict[str, Any]:
     return {each.name: each for each in shown(load_settings(given), given)}
 
 
-@pytest.mark.parametrize("strongest", SOURCES)
+@pytest.mark.parametrize(("sources", "strongest"), [(each, name) for each in (ATTENDED, INSTALLED) for name in each])
 def test_a_setting_comes_from_the_strongest_source_that_has_it_and_says_which(
-    monkeypatch: pytest.MonkeyPatch, strongest: str
+    monkeypatch: pytest.MonkeyPatch, sources: tuple[str, ...], strongest: str
 ) -> None:
-    for days, source in enumerate(SOURCES, start=1):
-        if SOURCES.index(source) >= SOURCES.index(strongest):
+    for days, source in enumerate(sources, start=1):
+        if sources.index(source) >= sources.index(strongest):
             written(source, days, monkeypatch)
     found = by_name({"quote_valid_days": "1"} if strongest == "command line" else None)["quote_valid_days"]
     assert found.origin == strongest
-    assert found.value == (30 if strongest == "default" else 1 + SOURCES.index(strongest))
+    assert found.value == (30 if strongest == "default" else 1 + sources.index(strongest))
     assert found.default == 30
 
 
