@@ -39,7 +39,7 @@ def too_late(label: str, quote: Quote, effect: Effect, sentence: str) -> str:
 
 def not_yours(label: str, quote: Quote) -> str:
     """Refuse somebody who may not cancel what a quote owes."""
-    makers = words.mentions(quote.makers)
+    makers = words.mentions(quote.authors)
     return f"{_DEEDS[label]} of {title(quote)} can be cancelled by {makers} or an operator. Nothing was changed."
 
 

@@ -180,7 +180,9 @@ def _own_request(approval: Approval, quote: Quote, actor: str) -> Refusal | None
     if actor not in _askers(approval, quote):
         return None
     roles = " and ".join(_role_words(role) for role in approval.required_roles)
-    sentence = f"You asked for {quote.quote_id}, so someone else has to decide: {roles}. The request stays open."
+    asked = actor in (approval.requested_by, quote.requester)
+    part = f"You asked for {quote.quote_id}" if asked else f"You had a part in {quote.quote_id} that nobody has approved yet"
+    sentence = f"{part}, so someone else has to decide: {roles}. The request stays open."
     return Refusal("own_request", sentence)
 
 

@@ -112,6 +112,7 @@ class Quote:
     thread_ts: str | None = None  # ts of the status card, the thread's root; None until Slack answered
     revised_by: str | None = None  # who made this version of the one before it; None for the first
     revised_at: int | None = None
+    earlier_makers: tuple[str, ...] = ()  # of versions before this one, back to the last that people approved; of a clone's source
     frozen: Freezing | None = None  # of this version: who finalized it
     sent: Sending | None = None  # likewise
     closing: Closing | None = None
@@ -120,8 +121,19 @@ class Quote:
 
     @property
     def makers(self) -> tuple[str, ...]:
-        """Who made the quote and this version of it: they do not approve it."""
+        """The requester and everybody who made a version since people last approved one: they do not approve the quote."""
+        return tuple(dict.fromkeys((*self.authors, *self.earlier_makers)))
+
+    @property
+    def authors(self) -> tuple[str, ...]:
+        """The requester and the maker of this version."""
         return (self.requester,) if self.revised_by in (None, self.requester) else (self.requester, str(self.revised_by))
+
+    @property
+    def approved_by_people(self) -> bool:
+        """True when people approved this version; an automatic approval, and one that rests on an earlier one, are none."""
+        found = self.approval
+        return found is not None and found.state is ApprovalState.APPROVED and bool(found.slots) and found.earlier is None
 
     @property
     def issued_at(self) -> int:

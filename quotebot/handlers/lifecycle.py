@@ -80,6 +80,7 @@ def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: R
         sent=None,
         valid_until=asked.received_at + rules.valid_days * DAY_MS,
         revised_by=asked.actor,
+        earlier_makers=() if quote.approved_by_people else _with_maker(quote),
         revised_at=asked.received_at,
     )
     notice = lifecycle_words.revised(quote, after, asked.actor)
@@ -110,8 +111,9 @@ def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: C
         created_at=asked.received_at,
         valid_until=asked.received_at + rules.valid_days * DAY_MS,
         pricing=priced,
+        earlier_makers=tuple(sorted(original.makers)),
     )
-    copied = {"cloned_from": original.quote_id, "cloned_version": original.version}
+    copied = {"cloned_from": original.quote_id, "cloned_version": original.version, "makers": list(original.makers)}
     event = AuditEvent("quote.created", quote.quote_id, after={**facts(quote), **copied})
     response = {"code": "cloned", "quote_id": quote.quote_id, "text": lifecycle_words.cloned(quote, original)}
     return Decision("applied", response, quote, (effects.root(quote.quote_id),), (event,))
@@ -187,6 +189,10 @@ def _revised_price(asked: Asked, command: ReviseQuote, quote: Quote, rules: Rule
             return edited
         request = edited
     return unknown_terms(request.terms, rules.policy) or price(as_of(request, asked.received_at), rules.ruleset)
+
+
+def _with_maker(quote: Quote) -> tuple[str, ...]:
+    return tuple(sorted({*quote.earlier_makers, *(() if quote.revised_by is None else (quote.revised_by,))}))
 
 
 def _cannot_become(asked: Asked, quote: Quote, target: QuoteState, verb: str) -> Decision | None:

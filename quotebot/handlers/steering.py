@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def may_cancel(asked: Asked, quote: Quote, operators: tuple[str, ...]) -> bool:
     """Tell whether somebody may say that something this quote owes is not to be done."""
-    return asked.actor in quote.makers or asked.actor in operators
+    return asked.actor in quote.authors or asked.actor in operators
 
 
 def tried(asked: Asked, quote: Quote, effect: Effect, label: str, sentence: str) -> Decision:

@@ -16,6 +16,21 @@ VALUES (
 -- name: record_opportunity
 INSERT INTO quote_opportunities (quote_id, record_id, account_id) VALUES (:quote_id, :record_id, :account_id);
 
+-- name: record_inherited_maker
+INSERT INTO inherited_makers (quote_id, maker) VALUES (:quote_id, :maker);
+
+-- name: earlier_makers
+-- Makers of the versions before this one, back to the last one that people approved; with none, also those of a clone's source.
+SELECT superseded_by AS maker FROM superseded_versions
+WHERE quote_id = :quote_id AND version < :version - 1 AND version >= coalesce((
+  SELECT max(quote_version) FROM approvals
+  WHERE quote_id = :quote_id AND quote_version < :version AND state = 'approved' AND decided_role IS NOT NULL AND earlier IS NULL), 1)
+UNION
+SELECT maker FROM inherited_makers WHERE quote_id = :quote_id AND NOT EXISTS (
+  SELECT 1 FROM approvals
+  WHERE quote_id = :quote_id AND quote_version < :version AND state = 'approved' AND decided_role IS NOT NULL AND earlier IS NULL)
+ORDER BY maker;
+
 -- name: find_twin
 -- No look at unfinished operations is needed: of two equal creations the one that is executed second finds the quote of the first.
 SELECT quote_id, version, recorded_at FROM quotes

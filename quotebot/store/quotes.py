@@ -74,6 +74,8 @@ def insert(
     if quote.opportunity is not None:
         chosen = quote.opportunity
         tx.one("record_opportunity", quote_id=quote.quote_id, record_id=chosen.record_id, account_id=chosen.account_id)
+    for maker in quote.earlier_makers:
+        tx.one("record_inherited_maker", quote_id=quote.quote_id, maker=maker)
     if quote.approval is not None:
         approvals.insert(tx, quote.approval)
 
@@ -234,6 +236,10 @@ def transport(tx: Tx, operation_id: int) -> dict[str, Any]:
     return found
 
 
+def _earlier_makers(tx: Tx, quote_id: str, version: int) -> tuple[str, ...]:
+    return tuple(row["maker"] for row in tx.all("earlier_makers", quote_id=quote_id, version=version))
+
+
 def _quote(tx: Tx, row: Row) -> Quote:
     closed_by, opportunity_id = row["closed_by"], row["opportunity_id"]
     return Quote(
@@ -251,6 +257,7 @@ def _quote(tx: Tx, row: Row) -> Quote:
         approval=approvals.latest(tx, row["quote_id"], row["version"]),
         thread_ts=row["thread_ts"],
         revised_by=row["revised_by"],
+        earlier_makers=_earlier_makers(tx, row["quote_id"], row["version"]),
         revised_at=row["revised_at"],
         frozen=None if row["frozen_by"] is None else Freezing(row["frozen_by"], row["frozen_at"]),
         sent=None if row["sent_by"] is None else Sending(row["recipient"], row["sent_by"], row["sent_at"]),

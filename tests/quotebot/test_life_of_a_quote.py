@@ -240,6 +240,77 @@ async def test_who_made_a_version_does_not_approve_it_even_if_somebody_else_subm
     assert other["outcome"] == "applied"
 
 
+def discount(percent: int) -> ReviseQuote:
+    return ReviseQuote(Changes(discount_percent=Decimal(percent)))
+
+
+async def decided(bench: Bench, executor: Executor, actor: str, number: str, **changes: Any) -> str:
+    """Submit the quote, let somebody approve it, and return the code of their answer."""
+    await done(bench, executor, typed(bench, SubmitQuote(), f"s{number}", **changes))
+    quote_id = changes.get("aggregate_id", QUOTE)
+    approval = bench.row(
+        "SELECT approval_id FROM approvals WHERE quote_id = ? ORDER BY requested_at DESC, 1 DESC LIMIT 1", quote_id
+    )
+    decision = DecideApproval(approval["approval_id"], "approve")
+    row = await done(bench, executor, typed(bench, decision, f"d{number}", actor=actor, **changes))
+    code: str = json.loads(row["response"])["code"]
+    bench.clock.advance(1)
+    return code
+
+
+async def test_a_maker_of_any_version_does_not_approve_a_later_one(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 0)
+    await done(bench, executor, typed(bench, discount(35), "r1", actor="U0CFO"))
+    await done(bench, executor, typed(bench, ReviseQuote(Changes(term_months=24)), "r2", actor="U0OTHER"))
+    assert await decided(bench, executor, "U0CFO", "1") == "own_request"
+    quote = await bench.ledger.database.read(lambda tx: store.load(tx, QUOTE))
+    assert quote is not None
+    assert (quote.makers, quote.authors) == (("U0REP", "U0OTHER", "U0CFO"), ("U0REP", "U0OTHER"))
+
+
+async def test_an_automatic_approval_does_not_reset_the_makers(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 0)
+    await done(bench, executor, typed(bench, discount(9), "r1", actor="U0CFO"))
+    await done(bench, executor, typed(bench, SubmitQuote(), "s0"))
+    assert standing(bench) == ("approved", 2)
+    await done(bench, executor, typed(bench, discount(35), "r2", actor="U0OTHER"))
+    assert await decided(bench, executor, "U0CFO", "1") == "own_request"
+
+
+async def test_an_approval_by_a_person_resets_the_makers(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 0)
+    await done(bench, executor, typed(bench, discount(12), "r1", actor="U0CFO"))
+    assert await decided(bench, executor, "U0MANAGER", "1") == "approved"
+    await done(bench, executor, typed(bench, discount(35), "r2", actor="U0OTHER"))
+    assert await decided(bench, executor, "U0CFO", "2") == "approved"
+
+
+async def test_a_reused_approval_does_not_reset_the_makers(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 0)
+    assert await decided(bench, executor, "U0MANAGER", "1") == "approved"
+    await done(bench, executor, typed(bench, discount(14), "r1", actor="U0CFO"))
+    await done(bench, executor, typed(bench, ReviseQuote(Changes(discount_percent=Decimal(15))), "r2", actor="U0OTHER"))
+    await done(bench, executor, typed(bench, SubmitQuote(), "s2"))
+    assert bench.row("SELECT earlier FROM approvals WHERE quote_version = 3")["earlier"] == "A-2026-0001-v1-1"
+    await done(bench, executor, typed(bench, discount(35), "r3", actor="U0OTHER"))
+    assert await decided(bench, executor, "U0CFO", "3") == "own_request"
+
+
+async def test_a_clone_inherits_the_makers_of_its_source(bench: Bench, executor: Executor) -> None:
+    await brought(bench, executor, 0)
+    await done(bench, executor, typed(bench, discount(35), "r1", actor="U0CFO"))
+    await done(bench, executor, typed(bench, ReviseQuote(Changes(term_months=24)), "r2"))
+    for number, source in enumerate((QUOTE, "Q-2026-0002"), start=2):
+        row = await done(bench, executor, request_for(CloneQuote(source, "C0SALES"), f"clone{number}", actor="U0OTHER"))
+        assert row["outcome"] == "applied"
+        copy = f"Q-2026-000{number}"
+        assert await decided(bench, executor, "U0CFO", f"c{number}", aggregate_id=copy) == "own_request"
+    inherited = bench.rows("SELECT maker FROM inherited_makers WHERE quote_id = 'Q-2026-0003' ORDER BY maker")
+    assert [row["maker"] for row in inherited] == ["U0CFO", "U0OTHER", "U0REP"]
+    event = bench.row("SELECT after FROM audit_events WHERE aggregate_id = 'Q-2026-0002' AND event_type = 'quote.created'")
+    assert set(json.loads(event["after"])["makers"]) == {"U0CFO", "U0REP"}
+
+
 async def test_a_change_from_the_terminal_is_answered_there_and_nowhere_else(bench: Bench, executor: Executor) -> None:
     await brought(bench, executor, 0)
     row = await done(bench, executor, typed(bench, AcceptQuote(), "it", source="cli", actor_type="operator"))

@@ -41,6 +41,21 @@ async def test_less_for_the_approved_discount_is_asked_for_again(deal: Deal, cha
     assert [file["name"] for file in await deal.files()] == [f"{FIRST_QUOTE}-v1.pdf"]
 
 
+async def test_a_revision_by_another_person_does_not_let_a_maker_approve(deal: Deal) -> None:
+    await deal.slash("new for Acme: 150 pro; term 36m; discount 5%")
+    await deal.settled()
+    await deal.slash(f"revise {FIRST_QUOTE}: discount 35%", user="U0CFO")
+    await deal.settled()
+    await deal.slash(f"revise {FIRST_QUOTE}: 149 pro", user="U0MANAGER")
+    await deal.settled()
+    await deal.click("quote.submit", user="U0REP")
+    await deal.settled()
+    await deal.click("approval.approve", user="U0CFO")
+    await deal.settled()
+    assert await deal.rows(STATE) == [{"state": "pending_approval", "version": 3}]
+    assert "You had a part in" in " ".join(await deal.whispers("U0CFO"))
+
+
 async def test_150_to_149_seats_asks_nobody_anew(deal: Deal) -> None:
     await approved_by_cfo(deal, "new for Acme: 150 pro; term 36m; discount 25%")
     assert await revised_and_submitted(deal, "149 pro") == "approved"
