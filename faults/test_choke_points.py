@@ -51,6 +51,7 @@ PLACES: Final = {
         "the choke point; it makes the ledger's file and opens the witness",
     ),
     "ledger/wal.py": ("files", "the choke point for flushes beside SQLite; faults/sqlite_vfs.py stands in it"),
+    "ledger/history.py": ("database", "a private scratch database that SQLite deletes: the digests of one verification"),
     "quotebot/outside.py": ("outbound", "the choke point: what Ports.outside hands on"),
     "adapters/slack.py": ("outbound", "its own session when nobody hands one in"),
     "adapters/salesforce.py": ("outbound", "names the type of a session that is handed in"),

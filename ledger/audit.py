@@ -60,6 +60,8 @@ LEDGER_EVENTS = frozenset(
         "ledger.restored",
         "ledger.migrated",
         "system.error",  # a dead letter
+        "history.bound",  # a commit changed bound rows without an event of their chain
+        "history.bound_from",  # the rows of an older build were bound as they were found
     }
 )
 
@@ -170,6 +172,8 @@ class Audit:
 
     def chain(self, tx: Tx, entries: Sequence[Entry]) -> None:
         """Write the entries of one commit at the ends of their chains. The database calls this right before COMMIT."""
+        if not entries:
+            return
         key_id, key = self.keyring.current
         last = tx.one("last_audit_id")
         event_id: int = (last["id"] or 0) if last is not None else 0

@@ -31,7 +31,7 @@ from ledger.disk import Disk
 from ledger.schema_comparison import SchemaChangedError, require_schema
 from ledger.sqlite_file import APPLICATION_ID
 from ledger.sqlite_tx import SqliteTx
-from ledger.verification import verify_within
+from ledger.verification import AUDIT_TABLES, verify_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from ledger.chain import Keyring
     from ledger.database import Row
+    from ledger.history import Replay
     from ledger.migrations import Migration
 
 SCHEMA: Final = 1  # of the manifest
@@ -104,6 +105,7 @@ class Proof:
     keyring: Keyring | None  # None: its audit is not verified
     statements: Mapping[str, str]
     migrations: Sequence[Migration]
+    replay: Callable[[], Replay] | None = None  # compares the tables with the audit
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ def prove(path: Path, proof: Proof, progress: Progress | None) -> dict[str, int]
             raise NotWholeError(path, f"{strays[0][0]} has rows that refer to nothing")
         if proof.keyring is not None:
             tell("Checking the audit", 0, 0)
-            _prove_audit(path, connection, proof.keyring, proof.statements)
+            _prove_audit(path, connection, proof.keyring, proof)
         return _tables(connection)
 
 
@@ -224,12 +226,14 @@ def _prove_schema(path: Path, connection: sqlite3.Connection, proof: Proof) -> N
         raise NotWholeError(path, f"its schema was changed: {error.named}") from error
 
 
-def _prove_audit(path: Path, connection: sqlite3.Connection, keyring: Keyring, statements: Mapping[str, str]) -> None:
+def _prove_audit(path: Path, connection: sqlite3.Connection, keyring: Keyring, proof: Proof) -> None:
     connection.execute("BEGIN")
-    report = verify_within(_PacedTx(connection, statements, None), keyring, events_max=_EVENTS_MAX)
+    tx = _PacedTx(connection, proof.statements, None)
+    report = verify_within(tx, keyring, events_max=_EVENTS_MAX, replay=proof.replay)
     if report is not None and report.finding is not None:
         finding = report.finding
-        raise NotWholeError(path, f"its audit is not whole: {finding.table} {finding.row}: {finding.meaning}")
+        whose = "audit" if finding.table in AUDIT_TABLES else "history"
+        raise NotWholeError(path, f"its {whose} is not whole: {finding.table} {finding.row}: {finding.meaning}")
 
 
 class _PacedTx(SqliteTx):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ledger.ballast import Ballast
     from ledger.clock import Clock
+    from ledger.history import Binding
     from ledger.locks import WriteGate
     from ledger.wal import Wal
 
@@ -42,6 +43,7 @@ class BatchRunner:
         clock: Clock,
         finish: Callable[[SqliteTx, Sequence[Any]], None] | None,
         copy_after: int = COPY_AFTER,
+        binding: Binding | None = None,
     ) -> None:
         self._connection = connection
         self._control = connection.cursor()
@@ -51,6 +53,7 @@ class BatchRunner:
         self._statements = statements
         self._clock = clock
         self._finish = finish
+        self._binding = binding
         self._copy_after = copy_after
         self._copied_changes = connection.total_changes  # how many there were at the last checkpoint
         self.wal: Wal | None = None  # where COMMIT does not flush: what `flush` does
@@ -249,7 +252,7 @@ class BatchRunner:
         if all(member.error is not None for member in ran):
             self._roll_back()
             return Ran(ran, list(rest))
-        if self._finish is not None and tx.events:
+        if self._finish is not None and (tx.events or self._binding):
             stopped = self._finish_batch(self._finish, tx, ran, rest)
             if stopped is not None:
                 return stopped

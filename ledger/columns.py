@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 # The statements for each bound table, with the names of the classification in them.
 _STATEMENTS: Final = {
     "bound_row": "SELECT {bound} FROM {table} WHERE ({keys}) = ({values})",
-    "bound_first": "SELECT {whole} FROM {table} ORDER BY {keys} LIMIT :limit",
-    "bound_after": "SELECT {whole} FROM {table} WHERE ({keys}) > ({values}) ORDER BY {keys} LIMIT :limit",
+    "bound_first": "SELECT * FROM {table} ORDER BY {keys} LIMIT :limit",
+    "bound_after": "SELECT * FROM {table} WHERE ({keys}) > ({values}) ORDER BY {keys} LIMIT :limit",
     "chained_first": "SELECT {chain} AS chain, {keys} FROM {table} ORDER BY {keys} LIMIT :limit",
     "chained_after": "SELECT {chain} AS chain, {keys} FROM {table} WHERE ({keys}) > ({values}) ORDER BY {keys} LIMIT :limit",
     "bound_of_chain": "SELECT {bound} FROM {table} WHERE {of_chain} ORDER BY {keys}",
@@ -33,7 +33,8 @@ class Table:
 
     `chain` is the SQL expression of the aggregate in whose audit chain a row is bound; `{row}` stands for the row. `of_chain` is
     the SQL condition that finds the rows of one aggregate, for tables whose rows leave the ledger in proof bundles. `hashes`
-    names pairs of a chained column and the derived text column whose SHA-256 it holds.
+    names pairs of a chained column and the derived text column whose SHA-256 it holds. `page` is how many rows a verification reads
+    at once.
     """
 
     key: str
@@ -43,6 +44,7 @@ class Table:
     chain: str = ""
     of_chain: str = ""
     hashes: tuple[tuple[str, str], ...] = ()
+    page: int = 500
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -82,9 +84,10 @@ LEDGER_TABLES: Final[Mapping[str, Table]] = {
         "id",
         operational=(
             "id effect_key operation_id parent_id class semantics target aggregate_id correlation_id after_id supersede_key "
-            "payload steps state next_attempt_at not_before expires_at aged_from claims attempts fence epoch lease_until claimed_at "
-            "uncertain_since maybe_sent cycle ever_failed handler_version replayed_by category last_error first_failed_at "
-            "last_attempt_at failure_history external_ref result created_at updated_at finished_at lost_from look_first"
+            "payload steps state next_attempt_at not_before expires_at aged_from claims attempts fence epoch lease_until "
+            "claimed_at uncertain_since maybe_sent cycle ever_failed handler_version replayed_by category last_error "
+            "first_failed_at last_attempt_at failure_history external_ref result created_at updated_at finished_at "
+            "lost_from look_first"
         ),
     ),
     "attempts": Table(
@@ -122,7 +125,6 @@ def statements(tables: Mapping[str, Table]) -> dict[str, str]:
         parts = {
             "table": name,
             "bound": ", ".join(table.bound),
-            "whole": ", ".join([*table.bound, *(text for _, text in table.hashes)]),
             "keys": ", ".join(table.keys),
             "values": ", ".join(f":{key}" for key in table.keys),
             "chain": table.chain.format(row=name),

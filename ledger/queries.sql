@@ -926,3 +926,14 @@ UNION ALL
 SELECT CAST(e.id AS TEXT), e.state FROM effects AS e LEFT JOIN effects AS parent ON parent.id = e.after_id
 WHERE e.state IN ('pending', 'uncertain') AND e.next_attempt_at IS NULL
   AND (parent.id IS NULL OR parent.state IN ('delivered', 'superseded', 'discarded'));
+
+-- -------------------------------------------------------------------------------------------------------------- history
+
+-- name: history_not_bound
+-- A ledger of a build that bound no rows, or one whose upgrade has not bound every row yet.
+SELECT 1 AS unbound
+WHERE NOT EXISTS (SELECT 1 FROM schema_migrations WHERE component = 'ledger' AND name = '0230_history.sql')
+  OR EXISTS (SELECT 1 FROM meta WHERE name = 'history_unbound');
+
+-- name: tables_there
+SELECT name FROM sqlite_schema WHERE type = 'table';

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ledger.clock import Clock
+    from ledger.history import Binding
     from ledger.migrations import Migration
 
 __all__ = ["APPLICATION_ID", "MAX_BATCH", "MAX_WAITING", "SqliteDatabase", "hold_instance_lock"]
@@ -113,6 +114,7 @@ class SqliteDatabase:
         let_by: Callable[[], object] = lambda: None,
         at_once: bool = False,
         copy_after: int = COPY_AFTER,
+        binding: Binding | None = None,
     ) -> SqliteDatabase:
         """Open or create the ledger at `path` and bring its schema up to date.
 
@@ -123,7 +125,8 @@ class SqliteDatabase:
         `pressing` tells, on the writer's thread, whether somebody urgent of another process waits for a batch to end; `let_by`
         waits there, for a moment at most, until such a one has written. `at_once` is for a process that has nothing better to do
         than to write: its loop stands still while it does, and flushes are its own (see flushing.py). It means nothing for the bot,
-        whose thread also checkpoints: in a pause, once it changed `copy_after` rows.
+        whose thread also checkpoints: in a pause, once it changed `copy_after` rows. `binding` notes the rows of the audit's tables
+        that change; then `finish` is called even if nothing was emitted.
 
         Raises DatabaseError when the file is not ours, is newer than this build, or does not give the durability asked for.
         """
@@ -141,7 +144,11 @@ class SqliteDatabase:
         try:
             writer = await cls.connect(path)
             witness = await _on_its_thread(writer, prepare_writer, opening, gate, ballast)
-            runner = await _on_its_thread(writer, BatchRunner, witness, gate, ballast, statements, clock, finish, copy_after)
+            runner = await _on_its_thread(
+                writer, BatchRunner, witness, gate, ballast, statements, clock, finish, copy_after, binding
+            )
+            if binding is not None:
+                await _on_its_thread(writer, binding.prepare)
             if at_once:
                 runner.wal = await _on_its_thread(writer, open_wal, opening)
             reader = await cls.connect(path, read_only=True)

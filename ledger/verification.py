@@ -21,10 +21,11 @@ from ledger import chain
 from ledger.anchors import Anchor, heads_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ledger.chain import Keyring
     from ledger.database import Database, Row, Tx
+    from ledger.history import Replay
 
 PAGE_ROWS: Final = 1_000
 RECOMPUTED_ANCHORS: Final = 24  # the newest; each costs a walk over all heads
@@ -32,6 +33,7 @@ RECOMPUTED_ANCHORS: Final = 24  # the newest; each costs a walk over all heads
 EVENTS: Final = "audit_events"
 HEADS: Final = "audit_heads"
 ANCHORS: Final = "audit_anchors"
+AUDIT_TABLES: Final = (EVENTS, HEADS, ANCHORS)
 KEPT_ELSEWHERE: Final = "anchors kept elsewhere"
 
 
@@ -86,18 +88,32 @@ class VerificationReport:
 
 
 async def verify(
-    database: Database, keyring: Keyring, *, anchors_kept_elsewhere: Sequence[Anchor] = (), every_anchor: bool = False
+    database: Database,
+    keyring: Keyring,
+    *,
+    anchors_kept_elsewhere: Sequence[Anchor] = (),
+    every_anchor: bool = False,
+    replay: Callable[[], Replay] | None = None,
 ) -> VerificationReport:
-    """Verify all chains, heads and anchors. `every_anchor` recomputes the old anchors as well, a walk over all heads for each."""
-    return await database.read(lambda tx: _Verification(tx, keyring, anchors_kept_elsewhere, every_anchor=every_anchor).run())
+    """Verify all chains, heads and anchors, and the tables by `replay` (ledger/history.py).
+
+    `every_anchor` recomputes the old anchors as well, a walk over all heads for each.
+    """
+
+    def walk(tx: Tx) -> VerificationReport:
+        return _Verification(tx, keyring, anchors_kept_elsewhere, every_anchor=every_anchor, replay=replay).run()
+
+    return await database.read(walk)
 
 
-def verify_within(tx: Tx, keyring: Keyring, *, events_max: int) -> VerificationReport | None:
-    """Verify inside an open transaction, or return None when there are more events than that."""
+def verify_within(
+    tx: Tx, keyring: Keyring, *, events_max: int, replay: Callable[[], Replay] | None = None
+) -> VerificationReport | None:
+    """Verify inside an open transaction, as `verify` does, or return None when there are more events than that."""
     last = tx.one("last_audit_id")
     if last is not None and (last["id"] or 0) > events_max:
         return None
-    return _Verification(tx, keyring, (), every_anchor=False).run()
+    return _Verification(tx, keyring, (), every_anchor=False, replay=replay).run()
 
 
 def event_is_sound(keyring: Keyring, previous_mac: bytes, event: Any) -> bool:
@@ -118,7 +134,15 @@ class _TamperedError(Exception):
 class _Verification:
     """One walk over one snapshot."""
 
-    def __init__(self, tx: Tx, keyring: Keyring, kept: Sequence[Anchor], *, every_anchor: bool) -> None:
+    def __init__(
+        self,
+        tx: Tx,
+        keyring: Keyring,
+        kept: Sequence[Anchor],
+        *,
+        every_anchor: bool,
+        replay: Callable[[], Replay] | None = None,
+    ) -> None:
         self._tx = tx
         self._keys = keyring.keys
         self._keyring = keyring
@@ -127,6 +151,7 @@ class _Verification:
         self._uses: dict[str, KeyUse] = {}
         self._kept = sorted(kept, key=lambda anchor: anchor.last_event_id)
         self._every_anchor = every_anchor
+        self._replay = None if replay is None else replay()
         self._marks: dict[int, tuple[int, bytes]] = {}  # at the last event of each anchor: chains so far, its MAC
         self._heads_seen = 0
         self._empty_head: str | None = None  # the head of a chain that another chain's event is named as the end of
@@ -142,10 +167,20 @@ class _Verification:
             self._ends(reach)
             self._anchors(anchors)
             self._kept_elsewhere(anchors)
+            self._tables()
         except _TamperedError as tampered:
             self.report.finding = tampered.finding
+        finally:
+            if self._replay is not None:
+                self._replay.close()
         self.report.keys = sorted(self._uses.values(), key=lambda use: self._age[use.key_id])
         return self.report
+
+    def _tables(self) -> None:
+        """Compare the tables with the events, all of which are proven by now."""
+        found = None if self._replay is None else self._replay.finding(self._tx)
+        if found is not None:
+            raise _TamperedError(found.fault, found.table, found.row, found.meaning)
 
     def _rows(self, table: str, statement: str, column: str, after: object) -> Iterator[Row]:
         limit = PAGE_ROWS
@@ -192,6 +227,8 @@ class _Verification:
             if row["id"] != expected:
                 raise _TamperedError(Fault.MISSING, EVENTS, expected, f"the event was deleted; the next one there is {row['id']}")
             self._event(row)
+            if self._replay is not None:
+                self._replay.see(row)
             report.events = expected
             report.chains += row["seq"] == 1
             if expected in self._marks:

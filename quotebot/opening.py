@@ -17,6 +17,7 @@ from ledger.backup import FOLDER, BackupError, Proof, Source, back_up
 from ledger.ballast import BALLAST_BYTES
 from ledger.batch import COPY_AFTER
 from ledger.clock import SystemClock
+from ledger.columns import statements as bound_statements
 from ledger.dead_letters import DeadLetters
 from ledger.keyring import load_keyring
 from ledger.ledger import Ledger
@@ -24,12 +25,13 @@ from ledger.locks import hold_instance_lock, instance_holder
 from ledger.migrations import Migration
 from ledger.sqlite import SqliteDatabase
 from ledger.statements import load_statements
-from quotebot import __version__
+from quotebot import __version__, history
 from quotebot.domain.policy_file import parse_policy
 from quotebot.domain.rulesets import parse_ruleset_toml
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
 from quotebot.polling import POLL_SECONDS
 from quotebot.store import quotes as store
+from quotebot.store.columns import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -155,7 +157,8 @@ async def open_database(
         _back_up_first(path, clock)
         on_migrating()
 
-    return await engine.open(
+    bound = history.binding()
+    database = await engine.open(
         path,
         statements=_statements(),
         migrations=[*_migrations("ledger"), *_migrations("quotebot.store")],
@@ -163,13 +166,21 @@ async def open_database(
         checkpoints=bot,
         may_migrate=may_migrate,
         ballast_bytes=BALLAST_BYTES if (bot if keeps_room is None else keeps_room) else 0,
-        finish=audit.chain,
+        finish=history.finish_with(audit, bound, clock),
+        binding=bound,
         before_migrating=before_migrating,
         pressing=pressing,
         let_by=let_by,
         at_once=at_once,
         copy_after=copy_after,
     )
+    if may_migrate:
+        try:
+            await history.bind_as_found(database, audit, bound, clock)
+        except BaseException:
+            await database.close()
+            raise
+    return database
 
 
 def _back_up_first(path: Path, clock: Clock) -> None:
@@ -191,7 +202,7 @@ def schema_and_statements() -> tuple[Sequence[Migration], Mapping[str, str]]:
 def proof_by(keyring: Keyring | None) -> Proof:
     """Return what this build proves a ledger by: these audit keys, its statements and its schema."""
     migrations, statements = schema_and_statements()
-    return Proof(keyring, statements, migrations)
+    return Proof(keyring, statements, migrations, history.replay)
 
 
 def matrix(settings: Settings) -> Matrix:
@@ -239,7 +250,8 @@ async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -
 
 @functools.cache
 def _statements() -> Mapping[str, str]:
-    return load_statements(files(package).joinpath("queries.sql").read_text("utf-8") for package in ("ledger", "quotebot.store"))
+    named = load_statements(files(package).joinpath("queries.sql").read_text("utf-8") for package in ("ledger", "quotebot.store"))
+    return {**named, **bound_statements(TABLES)}
 
 
 @functools.cache

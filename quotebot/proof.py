@@ -13,7 +13,8 @@ from ledger.anchors import Anchor
 from ledger.keys import sha256
 from ledger.proof import canonical, seal_bundle
 from ledger.records import Effect
-from ledger.verification import event_is_sound
+from ledger.verification import Finding, event_is_sound
+from quotebot import history
 from quotebot.domain import pricing as pricing_rules
 from quotebot.effects import RENDER
 from quotebot.store import quotes as store
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from ledger.proof import Signer
 
-FORMAT: Final = "quotebot/proof/1"
+FORMAT: Final = "quotebot/proof/2"
 SCRIPT: Final = "verify_quotebot_proof.py"
 README: Final = """\
 Proof of quote {quote_id}, version {version}, exported on {exported_at}.
@@ -34,7 +35,8 @@ Proof of quote {quote_id}, version {version}, exported on {exported_at}.
 quote.json      the quote as it stood, with the hashes of its price and its PDF
 pricing.json    the immutable price; its SHA-256 is the quote's pricing_hash
 trace.json      how the price came about, in words
-approvals.json  who was asked and who decided
+approvals.json  who was asked and who decided, slot by slot
+rows.json       the quote's rows in the ledger; chain.json has the digest of each
 effects.json    what was owed to the outside and what became of it
 chain.json      every audit event of the quote, in order
 anchors.json    the hourly seals over all chains of the ledger since the quote's first event
@@ -66,6 +68,7 @@ class Facts:
     effects: list[dict[str, Any]]
     events: list[dict[str, Any]]
     anchors: list[dict[str, Any]]
+    rows: dict[str, list[dict[str, Any]]]
 
 
 def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> Facts | None:
@@ -77,6 +80,9 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> Facts | None:
     if sha256(row["pricing"].encode()) != row["pricing_hash"]:
         raise BrokenChainError(f"the price of {quote_id} is not the one that was stored with its hash")
     events = _chain(tx, quote_id, keyring)
+    rows = history.rows_of_quote(tx, quote_id, events)
+    if isinstance(rows, Finding):
+        raise BrokenChainError(f"{rows.table} {rows.row}: {rows.meaning}")
     effects = [Effect.of(effect) for effect in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
     rendered = [
         effect.result["sha256"]
@@ -85,7 +91,11 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> Facts | None:
     ]
     fields = {name: value for name, value in asdict(quote).items() if name not in ("pricing", "approval")}
     approvals = [
-        {**dict(zip(found.keys(), found, strict=True)), **{name: json.loads(found[name]) for name in ("required_roles", "reasons")}}
+        {
+            **dict(zip(found.keys(), found, strict=True)),
+            **{name: json.loads(found[name]) for name in ("required_roles", "reasons")},
+            "slots": [row for row in rows["approval_slots"] if row["approval_id"] == found["approval_id"]],
+        }
         for version in range(1, quote.version + 1)
         if (found := tx.one("latest_approval", quote_id=quote_id, quote_version=version)) is not None
     ]
@@ -98,6 +108,7 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> Facts | None:
         effects=[_summary(effect) for effect in effects],
         events=events,
         anchors=[{name: value for name, value in anchor.items() if name != "last_mac"} for anchor in anchors],
+        rows=rows,
     )
 
 
@@ -135,6 +146,7 @@ def assemble(facts: Facts, signer: Signer, now: int, pdf: bytes | None) -> bytes
         "trace.json": canonical(facts.trace),
         "approvals.json": canonical(facts.approvals),
         "effects.json": canonical(facts.effects),
+        "rows.json": canonical(facts.rows),
         "chain.json": canonical(facts.events),
         "anchors.json": canonical(facts.anchors),
         "README.txt": README.format(quote_id=quote_id, version=version, exported_at=exported_at).encode(),

@@ -21,7 +21,7 @@ from ledger.generations import Beginning, begin_generation
 from ledger.keyring import load_keyring
 from ledger.ledger import Ledger
 from ledger.sqlite import SqliteDatabase
-from quotebot import __version__
+from quotebot import __version__, history
 from quotebot.backups import prove_backup
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.opening import instance_lock, proof_by, schema_and_statements
@@ -122,8 +122,11 @@ async def _prepare(
     await asyncio.to_thread(_copy, backup.path, staged, disk)
     migrations, statements = schema_and_statements()
     audit = Audit(DOMAIN_EVENTS, load_keyring(settings.data_dir, may_create=False), terminal_user=terminal_user)
-    database = await engine.open(staged, statements=statements, migrations=migrations, clock=clock, finish=audit.chain)
+    bound = history.binding()
+    finish = history.finish_with(audit, bound, clock)
+    database = await engine.open(staged, statements=statements, migrations=migrations, clock=clock, finish=finish, binding=bound)
     try:
+        await history.bind_as_found(database, audit, bound, clock)
         epoch = await recovery.begin_epoch(database, now, role="cli", build=__version__)
         ledger = Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds)
         await recovery.take_back(ledger)
@@ -131,6 +134,7 @@ async def _prepare(
         def work(tx: Tx) -> Restored:
             in_doubt = begin_generation(ledger, tx, now, beginning)
             numbers = store.skip_numbers(tx, before.last_numbers or {}, backup.manifest.made_at, now)
+            history.skipped(tx, audit, numbers, actor, now)
             store.draw_open_cards(tx, audit, now, beginning.number)
             return Restored(beginning.number, in_doubt, numbers, None)
 

@@ -65,6 +65,7 @@ async def verify(
 async def _verify(anchors: tuple[Path, ...], *, every_anchor: bool, json_output: bool) -> int:
     from ledger.anchors import LOG_NAME  # noqa: PLC0415 -- see root.py
     from ledger.verification import verify as verify_all  # noqa: PLC0415 -- see root.py
+    from quotebot import history  # noqa: PLC0415 -- see root.py
 
     async with _existing() as (ledger, settings):
         beside = settings.data_dir / LOG_NAME
@@ -77,7 +78,11 @@ async def _verify(anchors: tuple[Path, ...], *, every_anchor: bool, json_output:
                 exits.complain(f"{path} cannot be read as anchors: {reason}. Nothing was verified.")
                 return exits.REFUSED if path == beside else exits.USAGE
         report = await verify_all(
-            ledger.database, ledger.audit.keyring, anchors_kept_elsewhere=tuple(dict.fromkeys(kept)), every_anchor=every_anchor
+            ledger.database,
+            ledger.audit.keyring,
+            anchors_kept_elsewhere=tuple(dict.fromkeys(kept)),
+            every_anchor=every_anchor,
+            replay=history.replay,
         )
     if json_output:
         _print_json({**asdict(report), "sound": report.sound})

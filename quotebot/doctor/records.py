@@ -19,6 +19,7 @@ from ledger.schema_comparison import SchemaChangedError, schema_differences
 from ledger.sqlite_file import APPLICATION_ID, PRAGMAS
 from ledger.sqlite_tx import SqliteTx
 from ledger.verification import verify_within
+from quotebot import history
 from quotebot.backups import folder_of
 from quotebot.crm_mirroring import is_stale
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
@@ -166,7 +167,7 @@ async def audit(site: Site) -> Seen:
             keyring = load_keyring(folder, may_create=False)
         except DatabaseError as error:
             return bad(str(error))
-        report = verify_within(tx, keyring, events_max=EVENTS_MAX)
+        report = verify_within(tx, keyring, events_max=EVENTS_MAX, replay=history.replay)
         if report is None:
             return nothing(f"it has over {EVENTS_MAX:,} events: quotebot audit verify")
         if report.finding is not None:

@@ -61,6 +61,7 @@ DOMAIN_EVENTS = frozenset(
         "ruleset.imported",
         "ruleset.activated",  # and the one before it retired
         "ruleset.discarded",
+        "quote_numbers.skipped",  # by a restore: they may have been given out in the part that was lost
         "delegation.refused",
         "crm.conflict_found",
         "crm.reconciled",

@@ -35,6 +35,7 @@ DOMAIN_TABLES: Final[Mapping[str, Table]] = {
         chained="quote_id version ruleset pricing_hash created_at",
         derived="pricing",
         hashes=(("pricing_hash", "pricing"),),
+        page=100,
     ),
     "approvals": Table(
         "approval_id",
@@ -86,6 +87,7 @@ DOMAIN_TABLES: Final[Mapping[str, Table]] = {
         ),
         derived="document",
         hashes=(("hash", "document"),),
+        page=1,
     ),
     "ruleset_requests": Table("request_id", chain="'system'", chained="request_id fingerprint answer requested_by requested_at"),
     "crm_conflicts": Table(

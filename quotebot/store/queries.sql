@@ -644,3 +644,32 @@ JOIN crm_mirror AS o ON o.kind = 'opportunities' AND o.account_id = a.record_id
 WHERE a.kind = 'accounts' AND a.name_key = :account_key AND NOT json_extract(o.facts, '$.closed')
   AND (:typed = '' OR instr(o.name_key, :typed) > 0)
 ORDER BY json_extract(o.facts, '$.closes'), o.name_key LIMIT :limit;
+
+-- ------------------------------------------------------------------------------------------------------------- history
+
+-- name: quotes_replayed
+-- What the events of each quote say in words: its head with the latest approval request.
+SELECT q.quote_id, q.version, q.state, q.valid_until, json_extract(v.pricing, '$.net_total') AS net_total,
+  json_extract(v.pricing, '$.currency') AS currency, a.approval_id, a.required_roles, a.decided_by, a.decided_role
+FROM quotes AS q
+LEFT JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
+LEFT JOIN approvals AS a ON a.approval_id = (
+  SELECT l.approval_id FROM approvals AS l WHERE l.quote_id = q.quote_id AND l.quote_version = q.version
+  ORDER BY l.requested_at DESC, l.approval_id DESC LIMIT 1)
+WHERE q.quote_id > :after ORDER BY q.quote_id LIMIT :limit;
+
+-- name: quote_replayed
+-- As quotes_replayed, of one quote.
+SELECT q.quote_id, q.version, q.state, q.valid_until, json_extract(v.pricing, '$.net_total') AS net_total,
+  json_extract(v.pricing, '$.currency') AS currency, a.approval_id, a.required_roles, a.decided_by, a.decided_role
+FROM quotes AS q
+LEFT JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
+LEFT JOIN approvals AS a ON a.approval_id = (
+  SELECT l.approval_id FROM approvals AS l WHERE l.quote_id = q.quote_id AND l.quote_version = q.version
+  ORDER BY l.requested_at DESC, l.approval_id DESC LIMIT 1)
+WHERE q.quote_id = :quote_id;
+
+-- name: quote_numbers_given
+-- The last number of every year by the quotes there are: Q-2026-0042.
+SELECT CAST(substr(quote_id, 3, 4) AS INTEGER) AS year, max(CAST(substr(quote_id, 8) AS INTEGER)) AS last
+FROM quotes GROUP BY 1;

@@ -22,6 +22,7 @@ from ledger.disk import Disk
 from ledger.locks import hold_instance_lock
 from ledger.records import Delivered, EffectIntent, Outcome
 from ledger.switch import ready
+from quotebot import history
 from quotebot.backups import make_backup
 from quotebot.commands import DecideApproval, SubmitQuote
 from quotebot.execution import Executor
@@ -35,6 +36,7 @@ from tests.rig import bot_in, eventually, read_ledger, settings_for
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ledger.database import Tx
     from ledger.records import Request
     from quotebot.commands import Payload
 
@@ -101,6 +103,16 @@ class Kept:
         return read_ledger(self.settings.ledger_path, sql)
 
 
+async def numbers_given(bench: Bench, last: int) -> None:
+    """Go on after a number, as a restore does."""
+
+    def work(tx: Tx) -> None:
+        tx.one("skip_quote_numbers", year=2026, last=last)
+        history.skipped(tx, bench.ledger.audit, {2026: last}, "operator", bench.clock.now_ms())
+
+    await bench.ledger.database.write("skip", work)
+
+
 async def _prepare(folder: Path, clock: ManualClock) -> Backup:
     settings = Settings(_env_file=None, data_dir=folder)
     async with bench_at(settings.ledger_path) as bench:
@@ -110,10 +122,10 @@ async def _prepare(folder: Path, clock: ManualClock) -> Backup:
         (taken,) = await bench.ledger.claim_effects({"slack.post": 1})
         assert taken.id == 1
         await bench.ledger.reserve(request_for(create_command("10"), "r3"))
-        bench.rows("INSERT INTO quote_numbers VALUES (2026, 41)")
+        await numbers_given(bench, 41)
         backup = await asyncio.to_thread(make_backup, settings, clock.now_ms(), folder=folder / "kept")
         await bench.ledger.reserve(request_for(create_command("5"), "r4"))
-        bench.rows("UPDATE quote_numbers SET last = 43")
+        await numbers_given(bench, 43)
     return backup
 
 

@@ -217,6 +217,7 @@ WALKS = {  # these go through a whole table because all of it is asked for
     "mirror_cursors": "one row for each kind of record that is mirrored: four",
     "mirrored_kinds": "the same four",
     "quote_numbers": "one row a year",
+    "quote_numbers_given": "a verification of all: the last number of every year",
     "cards_of_open_quotes": "at a restore: every card is drawn again",
     "count_orphaned_letter_cards": "before `ledger prune`, when asked: as the next",
     "forget_letter_cards": "once an hour: the cards whose letter is gone; there is one row for each letter that is kept",
