@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+SLACKBOT = "USLACKBOT"  # users.info calls it a person
 METADATA_EVENT_TYPE = "quotebot_delivery"
 FILES_ORIGIN = URL("https://files.slack.com")  # where Slack takes uploads, besides its API host
 FIND_PAGES_MAX = 5
@@ -44,6 +45,7 @@ class Identity:
     team_id: str
     bot_user_id: str
     bot_id: str
+    enterprise_id: str | None = None  # of the Enterprise organization, if the workspace belongs to one
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,16 @@ class UploadTicket:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Who somebody is to the workspace. `teams` are the workspaces they belong to; a `foreign` person shares a channel only."""
+    """Slack's answer about a person. `teams` are the workspaces they belong to.
+
+    `is_stranger` is not read: Slack says false for people of another workspace who share a channel with the bot.
+    """
 
     teams: frozenset[str]
     deactivated: bool
     bot: bool
     guest: bool
-    foreign: bool
+    enterprise_ids: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,9 @@ class SlackApi:
     async def identify(self) -> Identity:
         """Ask Slack who we are (auth.test)."""
         who = await self._call("auth.test", form={})
-        return Identity(*(_text(who, "auth.test", field) for field in ("team_id", "user_id", "bot_id")))
+        enterprise = who.get("enterprise_id")
+        team_id, bot_user_id, bot_id = (_text(who, "auth.test", field) for field in ("team_id", "user_id", "bot_id"))
+        return Identity(team_id, bot_user_id, bot_id, enterprise if isinstance(enterprise, str) and enterprise else None)
 
     async def member(self, *, user: str) -> Member:
         """Ask who somebody is (users.info). NOT_FOUND: nobody whom this workspace can see."""
@@ -117,12 +124,15 @@ class SlackApi:
         if not isinstance(who, dict) or who.get("id") != user:
             raise unreadable("users.info", HTTPStatus.OK)
         organisation = who.get("enterprise_user") or {}
+        if not isinstance(organisation, dict):
+            raise unreadable("users.info", HTTPStatus.OK)
+        enterprise_ids = (organisation.get("enterprise_id"), who.get("enterprise_id"))
         return Member(
-            teams=frozenset({_text(who, "users.info", "team_id"), *(organisation.get("teams") or ())}),
+            teams=frozenset({_text(who, "users.info", "team_id"), *_texts(organisation.get("teams"))}),
             deactivated=bool(who.get("deleted")),
-            bot=bool(who.get("is_bot")),
+            bot=bool(who.get("is_bot") or who.get("is_workflow_bot")) or user == SLACKBOT,
             guest=bool(who.get("is_restricted") or who.get("is_ultra_restricted")),
-            foreign=bool(who.get("is_stranger")),
+            enterprise_ids=frozenset(_texts(enterprise_ids)),
         )
 
     async def post(
@@ -346,6 +356,11 @@ def _text(answer: Json, method: str, field: str) -> str:
     if not isinstance(value, str) or not value:
         raise unreadable(method, HTTPStatus.OK)
     return value
+
+
+def _texts(values: object) -> list[str]:
+    """The texts of a list that Slack may leave out."""
+    return [value for value in values if isinstance(value, str) and value] if isinstance(values, list | tuple) else []
 
 
 def _parsed(raw: bytes) -> object:

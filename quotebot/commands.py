@@ -380,7 +380,6 @@ class Command:
     payload: Payload
     actor: str
     actor_type: Literal["user", "operator", "system"]
-    team_id: str
     fingerprint: str
     received_at: int
     actor_name: str = ""

@@ -125,7 +125,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     if salesforce is not None:
         metrics.watch_crm(lambda: salesforce.usage)
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
-    directory = Directory(ledger, outside.adapters.slack)
+    directory = Directory(ledger, outside.adapters.slack, enterprise_id=settings.enterprise_id)
     sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.documents.restore)
     workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence, sweep)
     stack.push_async_callback(ledger.noted)

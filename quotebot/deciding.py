@@ -24,12 +24,13 @@ from quotebot.commands import (
 )
 from quotebot.crm_commands import CrmPayload, ReconcileCrm, SyncCrm
 from quotebot.crm_owed import status_owed
+from quotebot.domain.access import Refusal, Sight, Viewer, admit, may_see
 from quotebot.domain.lifecycle import is_final
 from quotebot.domain.quotes import parse_quote_id
 from quotebot.foresight import NOTHING, Foreseen, content_hash, foresee
 from quotebot.handlers import approvals, crm, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
-from quotebot.handlers.outsiders import turned_away
+from quotebot.handlers.outsiders import out_of_sight, turned_away
 from quotebot.letter_work import LetterWork
 from quotebot.lifecycle_commands import CloneQuote, ExpireQuote, NoteStaleDraft, RefreshCard
 from quotebot.owed_commands import SteerEffect
@@ -45,6 +46,8 @@ from quotebot.store.rulesets import ActiveRuleset
 from quotebot.surface_commands import LetterPayload, ShowHome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ledger.database import Tx
     from ledger.ledger import FollowUpDecision, Ledger
     from quotebot.commands import ApartPayload, ApprovalPayload, Creation, QuotePayload
@@ -64,10 +67,10 @@ class Decider:
         ledger: Ledger,
         rules: handlers.Rules,
         *,
-        strangers_are_members: bool = True,
+        vouched: Callable[[str], bool] = lambda _: True,
         follow: FollowUpDecision = no_follow_ups,
     ) -> None:
-        """`strangers_are_members`: where nobody finds out who somebody is, everybody counts as a member.
+        """`vouched` says of a source of commands whether its people are members as long as Slack has said nothing about them.
 
         `follow` decides what a dead letter owes that a command puts back to work or discards.
         """
@@ -76,7 +79,7 @@ class Decider:
         self._active = ActiveRuleset(rules.ruleset)
         self._letters = LetterWork(ledger, follow, rules.operators)
         self._steering = Steering(ledger, follow, rules.operators)
-        self._strangers_are_members = strangers_are_members
+        self._vouched = vouched
 
     async def look_ahead(self) -> None:
         """Read what was activated meanwhile before a transaction needs it: while a large ruleset is parsed, nobody could write.
@@ -120,59 +123,69 @@ class Decider:
             actor_kind=self._kind(tx, operation),
             terminal_user=transport.get("terminal_user"),
         )
-        refusal = turned_away(asked, payload, operation.aggregate_id)
+        admitted = self._admitted(asked)
+        viewer = admitted if isinstance(admitted, Viewer) else None
+        refusal = turned_away(asked, admitted, payload, operation.aggregate_id)
         if refusal is not None:
             outcome = _outcome(refusal)
         elif isinstance(payload, CreateQuote | CloneQuote):
-            outcome = self._create(tx, asked, payload, foreseen, reserved_at=operation.received_at)
+            outcome = self._create(tx, asked, payload, foreseen, viewer, reserved_at=operation.received_at)
         elif isinstance(payload, CreateByForm):
-            outcome = self._create_by_form(tx, asked, payload, foreseen, reserved_at=operation.received_at)
+            outcome = self._create_by_form(tx, asked, payload, foreseen, viewer, reserved_at=operation.received_at)
         elif isinstance(payload, CreateAnother):
-            outcome = self._create_another(tx, asked, payload)
+            outcome = self._create_another(tx, asked, payload, viewer)
         elif isinstance(payload, LetterPayload | ShowHome | ProposeQuote | ReadingPayload | DelegateApprovals | CrmPayload):
             return _answered_at_terminal(operation, self._apart(tx, asked, payload, operation.team_id))
         else:
-            return _answered_at_terminal(operation, self._change(tx, asked, payload, operation.aggregate_id))
+            return _answered_at_terminal(operation, self._change(tx, asked, payload, operation.aggregate_id, viewer))
         outcome = _answered_at_terminal(operation, outcome)
         if outcome.kind == "refused":  # no quote came of it whose life would decide how long it is kept
             return replace(outcome, retain_until=self._now_ms() + KEEP_REFUSED_MS)
         return outcome
 
     def _kind(self, tx: Tx, operation: Operation) -> str:
-        """Return what the actor is, as Slack last said. Who acts at a terminal is vouched for by whoever runs the machine."""
+        """Return what the actor is, as Slack last said. Without a bot, the operator of the machine vouches for its terminals."""
         return self._kind_of(tx, operation.team_id, operation.actor, operation.source)
 
     def _kind_of(self, tx: Tx, team_id: str, user: str, source: str) -> str:
         found = people.known(tx, team_id, user)
         if found is not None and found.counts_at(self._now_ms()):
             return found.kind
-        if self._strangers_are_members or source == "cli":
+        if self._vouched(source):
             return "member" if found is None else found.kind
         return "unknown"
 
-    def _create(self, tx: Tx, asked: handlers.Asked, payload: Creation, foreseen: Foreseen, *, reserved_at: int) -> Outcome:
+    def _admitted(self, asked: handlers.Asked) -> Viewer | Refusal | None:
+        """Return the gate's answer about the actor; None for the scheduler."""
+        if asked.actor_type == "system":
+            return None
+        return admit(asked.actor, asked.team_id, asked.actor_kind, self._rules.guest_reps)
+
+    def _create(
+        self, tx: Tx, asked: handlers.Asked, payload: Creation, foreseen: Foreseen, viewer: Viewer | None, *, reserved_at: int
+    ) -> Outcome:
         """Create, unless the person already has this very quote. A replay counts from when the command first came."""
         asked_hash = foreseen.hash_of(payload)
         since = reserved_at - handlers.RESUBMISSION_MS
         twin = store.find_twin(tx, requester=asked.actor, team_id=asked.team_id, asked_hash=asked_hash, since=since)
         if twin is not None:
             return _outcome(handlers.resubmission(asked, payload, handlers.Twin(*twin)))
-        return _outcome(self._make(tx, asked, payload, asked_hash, foreseen))
+        return _outcome(self._make(tx, asked, payload, asked_hash, foreseen, viewer))
 
     def _create_by_form(
-        self, tx: Tx, asked: handlers.Asked, payload: CreateByForm, foreseen: Foreseen, *, reserved_at: int
+        self, tx: Tx, asked: handlers.Asked, payload: CreateByForm, foreseen: Foreseen, viewer: Viewer | None, *, reserved_at: int
     ) -> Outcome:
         """Create what a form asks for, once per form: sent again with other values, it is told what it made."""
         token = f"{asked.team_id}:{payload.token}"
         made = store.find_token_use(tx, token)
         if made is not None:
             return _outcome(handlers.already_made(asked, made, payload.quote.channel))
-        outcome = self._create(tx, asked, payload.quote, foreseen, reserved_at=reserved_at)
+        outcome = self._create(tx, asked, payload.quote, foreseen, viewer, reserved_at=reserved_at)
         if outcome.kind == "applied":
             store.use_token(tx, token, outcome.response["quote_id"], self._now_ms())
         return outcome
 
-    def _create_another(self, tx: Tx, asked: handlers.Asked, payload: CreateAnother) -> Outcome:
+    def _create_another(self, tx: Tx, asked: handlers.Asked, payload: CreateAnother, viewer: Viewer | None) -> Outcome:
         """Create what was refused as a re-submission, once; a second use of the button is told what the first one made."""
         offer = offered(tx, payload.token)
         if offer is None:
@@ -185,12 +198,14 @@ class Decider:
         proposed = parse_stored(offer.action_kind, offer.payload)
         proposed = proposed.quote if isinstance(proposed, CreateByForm | ProposeQuote) else proposed
         assert isinstance(proposed, CreateQuote | CloneQuote)  # noqa: S101 -- only creations are refused as re-submissions
-        decision = self._make(tx, asked, proposed, content_hash(proposed), NOTHING)
+        decision = self._make(tx, asked, proposed, content_hash(proposed), NOTHING, viewer)
         if decision.quote is not None:
             store.use_token(tx, payload.token, decision.quote.quote_id, self._now_ms())
         return _outcome(decision)
 
-    def _make(self, tx: Tx, asked: handlers.Asked, payload: Creation, asked_hash: str, foreseen: Foreseen) -> handlers.Decision:
+    def _make(
+        self, tx: Tx, asked: handlers.Asked, payload: Creation, asked_hash: str, foreseen: Foreseen, viewer: Viewer | None
+    ) -> handlers.Decision:
         year = datetime.fromtimestamp(asked.received_at / 1000, tz=UTC).year
 
         def allocate() -> str:
@@ -198,6 +213,9 @@ class Decider:
 
         if isinstance(payload, CloneQuote):
             original = _original(tx, payload)
+            if original is not None and _sight(viewer, original) is not Sight.FULL:
+                decision = lifecycle.clone(asked, payload, None, allocate, self._rules)
+                return replace(decision, events=(*decision.events, out_of_sight(asked, payload.quote_id, payload)))
             decision = lifecycle.clone(asked, payload, original, allocate, self._rules)
         else:
             decision = handlers.create(asked, payload, allocate, self._rules, foreseen.price)
@@ -246,13 +264,16 @@ class Decider:
             case _:
                 return replace(_outcome(self._letters.decide(tx, asked, payload, now)), retain_until=keep_until)
 
-    def _change(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote_id: str) -> Outcome:
+    def _change(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote_id: str, viewer: Viewer | None) -> Outcome:
         quote = store.load(tx, quote_id)
-        if quote is None:
-            text = words.unknown_quote(quote_id)
+        sight = Sight.NOTHING if quote is None else _sight(viewer, quote)
+        if quote is None or sight is not Sight.FULL:
+            outlined = quote is not None and sight is Sight.OUTLINE
+            text = words.outline(quote) if quote is not None and outlined else words.unknown_quote(quote_id)
             answers = () if asked.actor_type == "system" else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
-            response = {"code": "unknown_quote", "quote_id": quote_id, "text": text}
-            return Outcome("refused", response, answers, retain_until=self._now_ms() + KEEP_REFUSED_MS)
+            response = {"code": "out_of_sight" if outlined else "unknown_quote", "quote_id": quote_id, "text": text}
+            events = () if quote is None else (out_of_sight(asked, quote_id, payload),)
+            return Outcome("refused", response, answers, events, retain_until=self._now_ms() + KEEP_REFUSED_MS)
         root = store.root_effect_key(tx, quote_id)
         decision = self._decide_about(tx, asked, payload, quote, root)
         if decision.quote is not None:
@@ -370,6 +391,11 @@ def _reconciled(tx: Tx, asked: handlers.Asked, payload: ReconcileCrm, now: int) 
     if decision.kind == "applied":
         crm_store.settle(tx, payload.conflict, payload.take, asked.actor, payload.reason.strip(), now)
     return decision
+
+
+def _sight(viewer: Viewer | None, quote: Quote) -> Sight:
+    """Return how much of a quote the giver of a command sees; the scheduler, who is no viewer, sees all."""
+    return Sight.FULL if viewer is None else may_see(viewer, quote)
 
 
 def _original(tx: Tx, payload: CloneQuote) -> Quote | None:

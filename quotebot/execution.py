@@ -48,6 +48,7 @@ class Executor:
         matrix: Matrix,
         *,
         know: Callable[[Operation], Awaitable[bool]] | None = None,
+        vouched: Callable[[str], bool] | None = None,
         poll_seconds: float = POLL_SECONDS,
         follow: FollowUpDecision = no_follow_ups,
         precedence: Precedence | None = None,
@@ -55,13 +56,16 @@ class Executor:
     ) -> None:
         """`know` finds out who the actor is, keeps it in the ledger and says whether that suffices; without it nobody is asked.
 
+        `vouched` says of a source of commands whether its people count as members until Slack says otherwise; without it, all do
+        when nobody is asked, and none when Slack is.
+
         `follow` decides what a dead letter owes that a command puts back to work or discards. With `source` only commands of that
         source are executed.
         """
         self._ledger = ledger
         self._source = source
         self._know = know
-        self._decider = Decider(ledger, rules, strangers_are_members=know is None, follow=follow)
+        self._decider = Decider(ledger, rules, vouched=vouched or (lambda _: know is None), follow=follow)
         self._policy = matrix.of("default")
         self._draw = draw
         self._poll_seconds = poll_seconds

@@ -61,6 +61,7 @@ def load_rules(settings: Settings) -> Rules:
         approvers=settings.approvers,
         valid_days=settings.quote_valid_days,
         operators=settings.operators,
+        guest_reps=settings.guest_reps,
         reuse_tolerance_percent=settings.reuse_tolerance,
         terminal_users=settings.cli_users,
         readings_per_day=0 if settings.llm_base_url is None else settings.llm_readings_per_day,

@@ -23,6 +23,7 @@ from quotebot.crm_updates import CrmReader, CrmUpdates
 from quotebot.document_effects import DocumentEffects
 from quotebot.documents import file_title
 from quotebot.domain import money
+from quotebot.domain.access import Sight, may_see
 from quotebot.domain.avoidance import avoidances
 from quotebot.domain.policy import evaluate
 from quotebot.domain.preview import free_discount
@@ -34,6 +35,7 @@ from quotebot.owed import owed_lines, pending_lines
 from quotebot.pacing import Pacer
 from quotebot.private_answers import PrivateAnswers
 from quotebot.slack.cards import Card, status_card
+from quotebot.slack.parts import section
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store import readings
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from quotebot.documents import Seller
+    from quotebot.domain.access import Viewer
     from quotebot.domain.people import Delegation
     from quotebot.domain.quotes import Quote
     from quotebot.domain.rulesets import Ruleset
@@ -204,10 +207,18 @@ class QuotePerformer:
         root = store.root_effect_key(tx, effect.aggregate_id)
         return FollowUps((effects.card_again(effect.aggregate_id, root, again_at),))
 
-    async def status(self, quote_id: str) -> Card | None:
-        """Render a quote's card as it would be now, or None when there is no such quote."""
+    async def status(self, quote_id: str, viewer: Viewer) -> Card | None:
+        """Render a quote's card as it would be now, or None when there is no such quote in the viewer's sight."""
         found = await self._look(quote_id)
-        return None if found is None else self._drawn(*found)
+        if found is None:
+            return None
+        quote = found[0][0]
+        match may_see(viewer, quote):
+            case Sight.FULL:
+                return self._drawn(*found)
+            case Sight.OUTLINE:
+                return Card(words.outline(quote), [section(words.outline(quote))])
+        return None
 
     async def _look(self, quote_id: str) -> tuple[_CardState, Ruleset] | None:
         state, ruleset = await self._ledger.database.read(lambda tx: (self._card_state(tx, quote_id), self._active.read(tx)))

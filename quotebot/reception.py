@@ -12,9 +12,11 @@ import structlog
 from adapters.failures import AdapterError, Failure
 from quotebot.crm_lookup import AccountLookup, OpportunityLookup
 from quotebot.crm_mirroring import MirrorLookup
+from quotebot.directory import Directory
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.slack.desk import FrontDesk
 from quotebot.slack.envelopes import Ack, Envelopes, bolt_app, send_ack
+from quotebot.slack.gate import Gate
 from quotebot.slack.links import Links
 from quotebot.slack.listeners import Surface
 from quotebot.slack.socket import SocketReceiver
@@ -78,7 +80,7 @@ def receiver_of(
     """Return what keeps the connections to Slack and acknowledges what they bring. `draw` is the injected source of jitter."""
     client, arrivals = front.outside.client, dict[str, float]()
     _, app_token = slack_tokens(settings)
-    surface = surface_of(front, settings, arrivals)
+    surface = surface_of(front, settings, identity, arrivals)
 
     def links(inbox: Inbox) -> Links:
         return Links(
@@ -103,17 +105,23 @@ def receiver_of(
     )
 
 
-def surface_of(front: Front, settings: Settings, arrivals: Mapping[str, float] = MappingProxyType({})) -> Surface:
+def surface_of(
+    front: Front, settings: Settings, identity: Identity, arrivals: Mapping[str, float] = MappingProxyType({})
+) -> Surface:
     """Return what people meet in Slack. `arrivals`: when the envelopes at work arrived (SocketReceiver)."""
+    slack = front.outside.adapters.slack
+    directory = Directory(front.ledger, slack, identity=identity, enterprise_id=settings.enterprise_id)
     return Surface(
+        gate=Gate(front.ledger, slack, directory, identity.team_id, settings.guest_reps),
         desk=FrontDesk(
             front.ledger,
+            team_id=identity.team_id,
             ack_budget_seconds=settings.ack_budget_seconds,
             observe=front.observer.observe_reserve,
             arrivals=arrivals,
         ),
         ledger=front.ledger,
-        slack=front.outside.adapters.slack,
+        slack=slack,
         rules=front.rules,
         active=ActiveRuleset(front.rules.ruleset),
         status=front.performer.status,

@@ -180,6 +180,15 @@ class Settings(BaseSettings):
     operators: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
         (), description='Slack user ids who may retry and discard dead letters in Slack, ["U0OPS"]'
     )
+    guest_reps: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
+        (),
+        description="Slack user ids of guests who may make quotes and see their own; they never approve. Others are refused, "
+        '["U0AGENCY"]',
+    )
+    enterprise_id: str | None = Field(
+        None,
+        description="Id of your Enterprise organization (E...): then members of its other workspaces then count like the bot's",
+    )
     cli_users: Annotated[dict[str, str], BeforeValidator(_from_text)] = Field(
         default_factory=dict,
         description='Who a person at the terminal is in Slack: system user to Slack user id, {"ann": "U0ANN"}; decisions need it',

@@ -12,6 +12,7 @@ from ledger.references import effect_row
 from ledger.resolution import Verdict
 from ledger.waiting import effect_facts, waiting
 from quotebot import effects, owed_words
+from quotebot.domain.access import Sight, may_see
 from quotebot.handlers import steering
 from quotebot.handlers.quotes import foreign
 from quotebot.store import quotes as store
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Tx
     from ledger.ledger import FollowUpDecision, Ledger
+    from quotebot.domain.access import Viewer
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Asked, Decision
     from quotebot.owed_commands import SteerEffect
@@ -30,11 +32,11 @@ LABELS: Final[Mapping[str, Label]] = {effects.RENDER: "PDF", effects.FILE: "PDF"
 REASON: Final = "A person cancelled it on the quote's card."
 
 
-def standing(tx: Tx, quote_id: str, effect_id: int, team_id: str, now: int, *, operator: bool) -> str:
-    """Say what an effect of a quote waits for; people of another workspace do not learn that it exists."""
+def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
+    """Say what an effect of a quote waits for; a quote out of sight is answered like one that does not exist."""
     quote, effect = store.load(tx, quote_id), _owed_by(tx, quote_id, effect_id)
     row = effect_row(tx, effect_id)
-    if quote is None or quote.team_id != team_id or effect is None or row is None:
+    if quote is None or may_see(viewer, quote) is not Sight.FULL or effect is None or row is None:
         return owed_words.unknown(quote_id)
     found = waiting(effect_facts(tx, row, now))
     remedy = found.remedy if operator else None

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 from adapters.failures import AdapterError, Failure
 from ledger.dead_letters import DeadLetters
 from ledger.records import Delivered, Drop, FollowUps, Trouble
-from quotebot import __version__, effects, roots
-from quotebot.slack.home import home_view, load_home
+from quotebot import __version__, effects, roots, words
+from quotebot.domain.access import Refusal, admit
+from quotebot.slack.home import home_view, load_home, refused_view
 from quotebot.slack.letters import letter_card
 from quotebot.store import letters as store
+from quotebot.store import people
 
 if TYPE_CHECKING:
     from adapters.slack import SlackApi
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from quotebot.handlers.quotes import Rules
     from quotebot.pacing import Pacer
     from quotebot.slack.cards import Card
+    from quotebot.slack.parts import Json
 
 HOME: Final = "home"
 LETTER: Final = "letter"
@@ -63,10 +66,17 @@ class SurfaceEffects:
 
     async def _publish_home(self, effect: Effect) -> Delivered:
         user, team_id = effect.payload["user"], effect.payload["team_id"]
-        now = self.ledger.clock.now_ms()
-        home = await self.ledger.database.read(lambda tx: load_home(tx, user, team_id, self.rules, now))
-        await self.slack.publish_home(user=user, view=home_view(home), correlation_id=effect.correlation_id)
+        view = await self.ledger.database.read(lambda tx: self._home(tx, user, team_id))
+        await self.slack.publish_home(user=user, view=view, correlation_id=effect.correlation_id)
         return Delivered(None, {})
+
+    def _home(self, tx: Tx, user: str, team_id: str) -> Json:
+        """Return the Home tab of a person whom the executed command admitted, unless Slack has said otherwise since."""
+        found = people.known(tx, team_id, user)
+        admitted = admit(user, team_id, "member" if found is None else found.kind, self.rules.guest_reps)
+        if isinstance(admitted, Refusal):
+            return refused_view(words.turned_away(admitted.code))
+        return home_view(load_home(tx, admitted, self.rules, self.ledger.clock.now_ms()))
 
     async def _update_letter(self, effect: Effect) -> Settlement:
         drawn, card = await self._letter(effect)

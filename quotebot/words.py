@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.approvals import NOT_KNOWN, decided_words
+from quotebot.domain.approvals import decided_words
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import ApprovalState, QuoteState, state_words, title, utc_text
 
@@ -274,12 +274,20 @@ def foreign_team(quote: Quote) -> str:
 
 
 def turned_away(code: str) -> str:
-    """Refuse somebody because of who they are in the workspace."""
+    """Refuse a person whom the access gate does not admit; the same words whatever they asked about."""
     if code == "not_known":
-        return f"{NOT_KNOWN} Try again in a minute."
+        return (
+            "Slack did not answer who you are, and only members of this workspace can use Quotebot. "
+            "Nothing was done. Try again in a minute."
+        )
     if code == "foreign_team":
-        return "Only members of this workspace can use Quotebot. Nothing was changed. Ask a member of it."
-    return "Guests, bots and people who have left cannot use Quotebot. Nothing was changed. Ask a full member of this workspace."
+        return "Only members of this workspace can use Quotebot. Nothing was done. Ask a member of it."
+    return "Guests, bots and people who have left cannot use Quotebot. Nothing was done. Ask a full member of this workspace."
+
+
+def outline(quote: Quote) -> str:
+    """Say what is shown of a quote to a member who may not see the rest."""
+    return f"{title(quote)} is {state_words(quote.state)}. Only some people may see more of it; ask {mention(quote.requester)}."
 
 
 def standing(quote: Quote) -> str:

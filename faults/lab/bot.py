@@ -145,7 +145,7 @@ class LabBot:
         )
         self._core = await start_core(self._stack, self._settings, ports, asyncio.Event())
         identity = await identify(self._core.outside.adapters.slack)
-        surface = surface_of(front_of(self._core), self._settings)
+        surface = surface_of(front_of(self._core), self._settings, identity)
         with _known_listeners():
             app = bolt_app(self._core.outside.client, identity, surface)
         self._envelopes = Envelopes(app, self._ack)

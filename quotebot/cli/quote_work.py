@@ -179,7 +179,13 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
             rules = opening.load_rules(settings)
             await RulesetChanges(ledger).begin(rules.ruleset)
             executor = Executor(
-                ledger, rules, random.SystemRandom().uniform, opening.matrix(settings), know=_nobody_is_asked, source="cli"
+                ledger,
+                rules,
+                random.SystemRandom().uniform,
+                opening.matrix(settings),
+                know=_nobody_is_asked,
+                vouched=lambda source: source == "cli",
+                source="cli",
             )
             with _warnings_only():
                 while await executor.step() and not has_ended(await _look(ledger, operation_id)):

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from quotebot.domain.people import Kind
+
 Code = Literal["foreign_team", "not_a_member", "not_known"]
 
 _CODES: Final[dict[str, Code]] = {"stranger": "foreign_team", "unknown": "not_known"}
@@ -45,6 +47,11 @@ class Viewer:
     user: str
     team_id: str  # the bot's own workspace
     own_only: bool = False  # a listed guest: their own quotes, and never an approval
+
+    @property
+    def kind(self) -> Kind:
+        """Slack's answer that admitted the person."""
+        return "guest" if self.own_only else "member"
 
 
 @dataclass(frozen=True, slots=True)

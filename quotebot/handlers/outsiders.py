@@ -1,33 +1,49 @@
-"""Who may not give commands at all: guests, bots, people who are gone or belong to another workspace. Each refusal is audited.
-
-Whoever Slack has not answered about may do what commits nobody, but not what approves. A decision about an approval is refused
-where its other rules are (domain/approvals.py).
-"""
+"""The access gate at the execution of a command: refusal of people whom it does not admit. Each refusal is audited."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ledger.records import AuditEvent
 from quotebot import words
-from quotebot.commands import Creation, DecideApproval, SubmitQuote
+from quotebot.commands import CreateAnother as Again
+from quotebot.commands import CreateByForm as ByForm
+from quotebot.commands import Creation, LifecyclePayload, ProposeQuote, SubmitQuote
+from quotebot.domain.access import Refusal, Viewer
 from quotebot.handlers.quotes import Decision, refused
+from quotebot.lifecycle_commands import RefreshCard
+from quotebot.owed_commands import SteerEffect
 from quotebot.reading_commands import ReadMessage
+from quotebot.surface_commands import ShowHome
 
 if TYPE_CHECKING:
     from quotebot.commands import Payload
     from quotebot.handlers.quotes import Asked
 
+# The commands of a listed guest; each is about a quote of their own (domain/access.py). Everything else is for members.
+GUEST_COMMANDS: Final = (
+    Creation | Again | ByForm | ProposeQuote | ReadMessage | ShowHome | SubmitQuote | LifecyclePayload | RefreshCard | SteerEffect
+)
 
-def turned_away(asked: Asked, command: Payload, aggregate_id: str) -> Decision | None:
-    """Refuse a command because of who asks, whatever it is about; None when that does not speak against it."""
-    if asked.actor_type == "system" or asked.actor_kind == "member" or isinstance(command, DecideApproval):
+
+def turned_away(asked: Asked, admitted: Viewer | Refusal | None, command: Payload, aggregate_id: str) -> Decision | None:
+    """Refuse a command because of the person who gives it; None if they may give it. `admitted` is None for the scheduler."""
+    if admitted is None:
         return None
-    if asked.actor_kind == "unknown" and not isinstance(command, SubmitQuote):
+    if isinstance(admitted, Refusal):
+        code = admitted.code
+    elif admitted.own_only and not isinstance(command, GUEST_COMMANDS):
+        code = "not_a_member"
+    else:
         return None
-    code = {"stranger": "foreign_team", "unknown": "not_known"}.get(asked.actor_kind, "not_a_member")
     channel = command.channel if isinstance(command, Creation | ReadMessage) else None
     refusal = refused(asked, aggregate_id, channel, code, words.turned_away(code))
     facts = {"code": code, "actor": asked.actor, "actor_kind": asked.actor_kind, "asked": command.kind}
     return replace(refusal, events=(AuditEvent("access.refused", aggregate_id, after=facts),))
+
+
+def out_of_sight(asked: Asked, quote_id: str, command: Payload) -> AuditEvent:
+    """Return the event of a command about a quote that its giver does not see; the answer is that of an unknown quote."""
+    facts = {"code": "out_of_sight", "actor": asked.actor, "actor_kind": asked.actor_kind, "asked": command.kind}
+    return AuditEvent("access.refused", quote_id, after=facts)

@@ -83,6 +83,7 @@ class Rules:
     valid_days: int = 30
     operators: tuple[str, ...] = ()  # Slack user ids of those who may work dead letters
     terminal_users: Mapping[str, str] = field(default_factory=dict)  # system user -> Slack user id
+    guest_reps: tuple[str, ...] = ()  # Slack user ids of guests who may make quotes and see their own
     readings_per_day: int = 0  # how many messages of one person a model may read in a day; 0: there is no model
     summaries_per_day: int = 0  # how many of one person's requests for approval it may sum up in a day
     reuse_tolerance_percent: Decimal = TOLERANCE_PERCENT  # share of the approved value that a reused approval must keep

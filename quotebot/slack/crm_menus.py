@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from quotebot.domain.access import Sight, may_see
 from quotebot.domain.opportunities import RECORD_ID, ChosenOpportunity
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import utc_text
+from quotebot.slack.admission import viewer_of
 from quotebot.slack.parts import Json, option, plain
 from quotebot.slack.values import parse_button_value, read, written
 from quotebot.store import quotes as store
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
 
     from adapters.salesforce_records import OpenOpportunity
+    from quotebot.domain.access import Viewer
     from quotebot.slack.listeners import Surface
 
 FOUND: Final = "quote.account_found"  # block_id and action_id of the menu of accounts
@@ -53,23 +56,24 @@ class CrmMenus:
 
     surface: Surface
 
-    async def on_accounts(self, ack: Any, body: Body) -> None:
+    async def on_accounts(self, ack: Any, body: Body, context: Any) -> None:
         """Answer which accounts begin with what was typed into the form; none when that is not known in time."""
-        lookup = self.surface.lookup
+        lookup = self.surface.lookup if may_look_up(await viewer_of(context)) else None
         found = None if lookup is None else await lookup(_sought(body))
         options = [] if found is None else account_options(found.rows)
         await ack(**_answer(options, None if found is None else found.as_of))
 
-    async def on_opportunities(self, ack: Any, body: Body) -> None:
+    async def on_opportunities(self, ack: Any, body: Body, context: Any) -> None:
         """Answer which open opportunities the chosen account has; none when that is not known in time."""
-        lookup, account = self.surface.opportunities, account_of(body["view"])
+        lookup = self.surface.opportunities if may_look_up(await viewer_of(context)) else None
+        account = account_of(body["view"])
         found = None if lookup is None or account is None else await lookup(account, _sought(body))
         options = [] if found is None else opportunity_options(found.rows)
         await ack(**_answer(options, None if found is None else found.as_of))
 
-    async def on_account(self, ack: Any, body: Body) -> None:
+    async def on_account(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the choice of an account: the form is drawn anew with the menu of its opportunities."""
-        if self.surface.opportunities is not None:
+        if self.surface.opportunities is not None and may_look_up(await viewer_of(context)):
             chosen = (body["actions"][0].get("selected_option") or {}).get("value")
             fits = chosen is None or (isinstance(chosen, str) and len(chosen) <= ACCOUNT_CHARACTERS_MAX)
             view = with_opportunities(body["view"], chosen) if fits else None
@@ -77,12 +81,13 @@ class CrmMenus:
                 await self.surface.dialogs.redraw(body["view"], view)
         await ack()
 
-    async def on_contacts(self, ack: Any, body: Body) -> None:
+    async def on_contacts(self, ack: Any, body: Body, context: Any) -> None:
         """Answer which contacts the customer of the form's quote has, as the copy says; none where there is no copy."""
-        value, lookup = parse_button_value(body["view"].get("private_metadata") or ""), self.surface.contacts
+        viewer = await viewer_of(context)
+        value = parse_button_value(body["view"].get("private_metadata") or "")
+        lookup = self.surface.contacts if may_look_up(viewer) else None
         quote = None if value is None else await self.surface.ledger.database.read(lambda tx: store.load(tx, value.quote_id))
-        team_id = body["user"].get("team_id") or body["team"]["id"]
-        if lookup is None or quote is None or quote.team_id != team_id:
+        if lookup is None or quote is None or may_see(viewer, quote) is not Sight.FULL:
             await ack(options=[])
             return
         found = await lookup(quote.account, _sought(body))
@@ -103,6 +108,11 @@ def register_crm_menus(app: AsyncApp, surface: Surface) -> None:
     app.options(CONTACT)(menus.on_contacts)
     app.action(FOUND)(menus.on_account)
     app.action(OFFERED)(_noted)
+
+
+def may_look_up(viewer: Viewer) -> bool:
+    """Tell whether a viewer is shown names out of the CRM: a listed guest types them."""
+    return not viewer.own_only
 
 
 async def _noted(ack: Any) -> None:

@@ -45,12 +45,17 @@ class FrontDesk:
         self,
         ledger: Ledger,
         *,
+        team_id: str,
         ack_budget_seconds: float,
         observe: Callable[[float], object] = lambda _: None,
         arrivals: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """`observe` is told how many seconds each reservation took; `arrivals` says when envelopes arrived (monotonic seconds)."""
+        """`team_id` is the bot's own workspace.
+
+        `observe` is told how many seconds each reservation took; `arrivals` says when envelopes arrived (monotonic seconds).
+        """
         self._ledger = ledger
+        self._team_id = team_id
         self._budget = ack_budget_seconds
         self._observe = observe
         self._arrivals = arrivals
@@ -71,7 +76,7 @@ class FrontDesk:
             fingerprint=command.fingerprint,
             actor=command.actor,
             actor_type=command.actor_type,
-            team_id=command.team_id,
+            team_id=self._team_id,
             received_at=command.received_at,
             transport={"envelope_id": envelope_id, "response_url": command.response_url, "actor_name": command.actor_name},
         )

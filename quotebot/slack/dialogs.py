@@ -10,6 +10,7 @@ import structlog
 
 from adapters.failures import AdapterError
 from quotebot import lifecycle_words, words
+from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals import Mandate, may_decide
 from quotebot.domain.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes import QuoteState
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 
     from adapters.slack import SlackApi
     from ledger.ledger import Ledger
+    from quotebot.domain.access import Viewer
     from quotebot.domain.people import Delegation
     from quotebot.domain.quotes import Approval, Quote
     from quotebot.handlers.quotes import Rules
-    from quotebot.slack.intake import Gesture
     from quotebot.slack.values import ButtonValue
 
 OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Slack waits 3 s for that
@@ -46,38 +47,37 @@ class Dialogs:
     rules: Rules
     contacts: bool = False  # whether a customer's contacts are offered where something was sent
 
-    async def open_about(self, body: Body, asked: str, value: ButtonValue) -> None:
+    async def open_about(self, body: Body, asked: str, value: ButtonValue, viewer: Viewer) -> None:
         """Open the form of a button, if the quote is still what the card showed and its state allows it; else say why not."""
-        who = intake.gesture(body)
         now = self.ledger.clock.now_ms()
         quote, away = await self.ledger.database.read(
-            lambda tx: (store.load(tx, value.quote_id), approval_store.delegations(tx, who.team_id, now))
+            lambda tx: (store.load(tx, value.quote_id), approval_store.delegations(tx, viewer.team_id, now))
         )
-        if quote is None or quote.team_id != who.team_id:
+        if quote is None or may_see(viewer, quote) is not Sight.FULL:
             await self.whisper(body, words.unknown_quote(value.quote_id))
             return
         if value.version != quote.version:
             await self.whisper(body, words.stale(value.version, quote))
             return
-        view = self._view(asked, quote, who, away)
+        view = self._view(asked, quote, viewer, away)
         if isinstance(view, str):
             await self.whisper(body, view)
         elif not await self.open(body, view):
             await self.whisper(body, words.form_not_opened())
 
-    def _view(self, asked: str, quote: Quote, who: Gesture, away: Sequence[Delegation]) -> Body | str:
+    def _view(self, asked: str, quote: Quote, viewer: Viewer, away: Sequence[Delegation]) -> Body | str:
         """Return the form, or why there is none now."""
         if asked in _REASONS:
-            return self._reason_form(asked, quote, who, away)
+            return self._reason_form(asked, quote, viewer, away)
         verb, legal, form = _ABOUT_QUOTE[asked]
         if asked == SEND and self.contacts and legal(quote.state):
             return forms.send_form(quote, contacts=True)
         return form(quote) if legal(quote.state) else lifecycle_words.wrong_state(quote, verb)
 
-    def _reason_form(self, asked: str, quote: Quote, who: Gesture, away: Sequence[Delegation]) -> Body | str:
+    def _reason_form(self, asked: str, quote: Quote, viewer: Viewer, away: Sequence[Delegation]) -> Body | str:
         if quote.approval is None:
             return words.wrong_state(quote, "decide about")
-        verdict = may_decide(quote.approval, quote, self.rules.person(who.user, who.team_id, away))
+        verdict = may_decide(quote.approval, quote, self.rules.person(viewer.user, viewer.team_id, away, viewer.kind))
         if not isinstance(verdict, Mandate):
             return words.refusal(verdict)
         return _REASONS[asked](quote, quote.approval)
@@ -109,7 +109,7 @@ class Dialogs:
         """
         who = intake.gesture(body)
         if who.response_url is None:
-            await self.open(body, _window([block for block in blocks if block["type"] != "actions"] or [section(text)]))
+            await self.open(body, window([block for block in blocks if block["type"] != "actions"] or [section(text)]))
             return
         try:
             async with asyncio.timeout(WHISPER_SECONDS):
@@ -118,7 +118,8 @@ class Dialogs:
             log.warning("reply.not_sent", code=_code(error))
 
 
-def _window(blocks: list[Body]) -> Body:
+def window(blocks: list[Body]) -> Body:
+    """Return a window that only says something."""
     return {"type": "modal", "title": plain("Quotebot"), "close": plain("Close"), "blocks": blocks}
 
 

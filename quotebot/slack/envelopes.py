@@ -15,6 +15,8 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
 from quotebot import words
+from quotebot.domain.access import Refusal
+from quotebot.slack.admission import ADMISSION, TurnedAwayError
 from quotebot.slack.filled import last_block
 from quotebot.slack.listeners import COMMAND, register
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient
 
     from adapters.slack import Identity
+    from quotebot.slack.gate import Gate
     from quotebot.slack.listeners import Surface
 
 OK: Final = 200
@@ -97,16 +100,30 @@ class PromptApp(AsyncApp):
     answer is known, and it is for them that people wait.
     """
 
-    typed: Callable[[Any, dict[str, Any], Any], Awaitable[None]] | None = None
+    typed: Callable[[Any, dict[str, Any], Any], Awaitable[None]]
+    gate: Gate
 
     async def answer(self, body: dict[str, Any], context: dict[str, Any]) -> Answer:
-        """Answer what an envelope brought."""
-        if self.typed is None or body.get("command") != COMMAND:
+        """Answer the request in an envelope, if the access gate admits the person who sent it."""
+        admission = self.gate.approached(body)
+        if admission is None:  # nobody asked anything
+            return await self._listened(body, context)
+        if not isinstance(admission.known, Refusal):
+            answer = await self._listened(body, {**context, ADMISSION: admission})
+            self.gate.learn_later(admission)
+        if isinstance(admission.known, Refusal):  # before a listener read the text, or because it needed a viewer
+            return Answer(OK, await self.gate.turn_away(body, admission))
+        return answer
+
+    async def _listened(self, body: dict[str, Any], context: dict[str, Any]) -> Answer:
+        if body.get("command") != COMMAND:
             response = await self.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body, context=context))
             return Answer(response.status, _said(response.body))
         ack = Answer(NOT_FOUND)
         try:
             await self.typed(ack, body, context)
+        except TurnedAwayError:
+            return Answer(FAILED)
         except Exception:
             log.exception("command.failed")
             return Answer(FAILED)
@@ -139,5 +156,13 @@ def bolt_app(client: AsyncWebClient, identity: Identity, surface: Surface) -> Pr
     # its loggers so: a name of ours would hand our own loggers its level.
     app = PromptApp(name="bolt", client=client, authorize=authorize, process_before_response=True, logger=bolt_log)
     app.typed = surface.on_command
+    app.gate = surface.gate
+
+    async def failed(error: Exception) -> None:
+        """Log an error of a listener; a person whom the gate turned away is no error."""
+        if not isinstance(error, TurnedAwayError):
+            bolt_log.error("Failed to run listener function (error: %s)", error, exc_info=error)
+
+    app.error(failed)
     register(app, surface)
     return app

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot import words
 from quotebot.domain import money
+from quotebot.domain.access import Sight, may_see
 from quotebot.domain.lifecycle import is_final
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import ApprovalState, QuoteState, state_words, title
@@ -22,6 +23,7 @@ from quotebot.store.versions import Filter, Listed, list_quotes
 
 if TYPE_CHECKING:
     from ledger.database import Tx
+    from quotebot.domain.access import Viewer
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
 
@@ -48,22 +50,24 @@ class Home:
     ended: tuple[Listed, ...] = ()
 
 
-def load_home(tx: Tx, user: str, team_id: str, rules: Rules, now: int) -> Home:
-    """Read one person's home. `now` is Unix milliseconds."""
-    pending = list_quotes(tx, Filter(team_id, states=frozenset({QuoteState.PENDING_APPROVAL})), rows=LOOKED_AT_MAX)
+def load_home(tx: Tx, viewer: Viewer, rules: Rules, now: int) -> Home:
+    """Read one person's home. `now` is Unix milliseconds. A listed guest is asked for no approval."""
+    user, team_id = viewer.user, viewer.team_id
+    chosen = Filter(team_id, states=frozenset({QuoteState.PENDING_APPROVAL}))
+    pending = list_quotes(tx, chosen, rows=LOOKED_AT_MAX)
     away = approval_store.delegations(tx, team_id, now)
     waiting: list[Quote] = []
-    for listed in pending.quotes:
+    for listed in () if viewer.own_only else pending.quotes:
         quote = store.load(tx, listed.quote_id)
         approval = None if quote is None else quote.approval
         if quote is None or approval is None or approval.state is not ApprovalState.PENDING:
             continue
-        if user in rules.who_may_decide(approval, quote.makers, away):
+        if may_see(viewer, quote) is Sight.FULL and user in rules.who_may_decide(approval, quote.makers, away):
             waiting.append(quote)
     mine = list_quotes(tx, Filter(team_id, user, OPEN), rows=OPEN_MAX)
     ended = list_quotes(tx, Filter(team_id, user, CLOSED), rows=ENDED_MAX)
     shown = tuple(waiting[:WAITING_MAX])
-    return Home(shown, len(waiting) > len(shown) or pending.more, mine.quotes, mine.more, ended.quotes)
+    return Home(shown, len(waiting) > len(shown) or (pending.more and not viewer.own_only), mine.quotes, mine.more, ended.quotes)
 
 
 def home_view(home: Home) -> Json:
@@ -83,6 +87,11 @@ def home_view(home: Home) -> Json:
     if home.ended:
         blocks += [_heading("Ended lately"), *(_row(listed) for listed in home.ended)]
     return {"type": "home", "blocks": blocks}
+
+
+def refused_view(text: str) -> Json:
+    """Return the Home tab of somebody whom the gate does not admit."""
+    return {"type": "home", "blocks": [{"type": "header", "text": plain("Quotebot")}, section(words.escape(text))]}
 
 
 def _waiting(home: Home) -> list[Json]:

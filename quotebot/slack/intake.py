@@ -35,9 +35,11 @@ HOME_AFTER_MS: Final = 1_000  # a click on a Home tab is executed before the tab
 
 @dataclass(frozen=True, slots=True)
 class Gesture:
-    """What every interactive payload carries: who, where, with which request id. `response_url` is a secret, never logged."""
+    """What every interactive payload carries: who, where, with which request id.
 
-    team_id: str
+    The workspace that it names is not read: see domain/access.py. `response_url` is a secret, never logged.
+    """
+
     user: str
     user_name: str
     channel: str | None
@@ -70,7 +72,6 @@ def slash_command(
         actor=body["user_id"],
         actor_type="user",
         actor_name=body.get("user_name", ""),
-        team_id=home_team(body),
         fingerprint=_fingerprint([body["command"], body["text"], body["user_id"], body["channel_id"]]),
         received_at=received_at,
         response_url=body.get("response_url"),
@@ -83,7 +84,6 @@ def gesture(body: Mapping[str, Any]) -> Gesture:
     channel = (body.get("channel") or {}).get("id")
     trigger = body.get("trigger_id")
     return Gesture(
-        team_id=user.get("team_id") or body["team"]["id"],
         user=user["id"],
         user_name=user.get("username") or user.get("name") or "",
         channel=channel,
@@ -150,7 +150,6 @@ def home_command(body: Mapping[str, Any], received_at: int) -> Command:
         payload=payload,
         actor=event["user"],
         actor_type="user",
-        team_id=body["team_id"],
         fingerprint=_fingerprint([event["type"], event["user"], event.get("tab")]),
         received_at=received_at,
     )
@@ -178,7 +177,6 @@ def _said(body: Mapping[str, Any], payload: Payload, received_at: int) -> Comman
         payload=payload,
         actor=event["user"],
         actor_type="user",
-        team_id=event.get("user_team") or body["team_id"],
         fingerprint=_fingerprint([event["type"], event["user"], event["channel"], event["ts"], event["text"]]),
         received_at=received_at,
     )
@@ -287,7 +285,6 @@ def _interactive(
         actor=who.user,
         actor_type="user",
         actor_name=who.user_name,
-        team_id=who.team_id,
         fingerprint=_fingerprint(fingerprint),
         received_at=received_at,
         response_url=who.response_url,
@@ -303,12 +300,6 @@ def _container_request_id(body: Mapping[str, Any]) -> str:
     container, action = body["container"], body["actions"][0]
     where = container.get("message_ts") or container.get("view_id")
     return f"{where}:{action['action_id']}:{body['user']['id']}:{action['action_ts']}"
-
-
-def home_team(body: Mapping[str, Any]) -> str:
-    """Return the team of the person who typed; in a shared channel it is not the channel's."""
-    found: str = body.get("user_team_id") or body["team_id"]
-    return found
 
 
 _CLICKED: Final[Mapping[str, Payload]] = {

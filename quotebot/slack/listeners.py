@@ -19,8 +19,9 @@ from quotebot.commands import CreateAnother, CreateQuote, ProposeQuote, parse_st
 from quotebot.deciding import offered
 from quotebot.lifecycle_commands import CloneQuote
 from quotebot.slack import delegating, forms, grammar, intake, verbs
+from quotebot.slack.admission import viewer_of
 from quotebot.slack.buttons import DISCOUNT, EXPLAIN, MORE
-from quotebot.slack.crm_menus import register_crm_menus
+from quotebot.slack.crm_menus import may_look_up, register_crm_menus
 from quotebot.slack.dialogs import FORMS, Dialogs
 from quotebot.slack.filled import Filled, Form, last_block, read_form
 from quotebot.slack.home import NEW_QUOTE
@@ -43,9 +44,11 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from quotebot.commands import Command
     from quotebot.crm_lookup import AccountLookup, Found, OpportunityLookup
+    from quotebot.domain.access import Viewer
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.cards import Card
     from quotebot.slack.desk import FrontDesk
+    from quotebot.slack.gate import Gate
     from quotebot.store.rulesets import ActiveRuleset
 
 LOOK_SECONDS: Final = 0.01  # so long what was read of the active ruleset is taken for what is
@@ -84,7 +87,8 @@ class Surface:
     slack: SlackApi
     rules: Rules
     active: ActiveRuleset
-    status: Callable[[str], Awaitable[Card | None]]
+    status: Callable[[str, Viewer], Awaitable[Card | None]]
+    gate: Gate
     looked: Looked = field(default_factory=Looked)
     lookup: AccountLookup | None = None  # names of accounts in the CRM, where that is wanted
     opportunities: OpportunityLookup | None = None  # and their open opportunities
@@ -112,15 +116,21 @@ class Surface:
                 absence = delegating.delegation_command(asked, user, received_at)
                 about = intake.About(f"delegation:{user}", None)
                 await self._record(ack, context, intake.slash_command(body, absence, received_at, about))
+            case _:
+                await self._read(ack, body, rules, asked, await viewer_of(context))
+
+    async def _read(self, ack: Any, body: Body, rules: Rules, asked: verbs.Meaning, viewer: Viewer) -> None:
+        """Answer what records nothing, inside the acknowledgement."""
+        match asked:
             case delegating.DelegationsRequest():
-                user, team_id = body["user_id"], intake.home_team(body)
-                read = partial(approval_store.delegations_of, team_id=team_id, user=user, now=received_at)
-                await ack(text=approval_words.standing(await self.ledger.database.read(read), user))
+                now = self.ledger.clock.now_ms()
+                read = partial(approval_store.delegations_of, team_id=viewer.team_id, user=viewer.user, now=now)
+                await ack(text=approval_words.standing(await self.ledger.database.read(read), viewer.user))
             case verbs.FormRequest():
-                opened = await self._open_creation(body, body["channel_id"], forms.Draft())
+                opened = await self._open_creation(body, body["channel_id"], forms.Draft(), viewer)
                 await (ack() if opened else ack(text=words.form_not_opened()))
             case grammar.StatusRequest(quote_id):
-                card = await self.status(quote_id)
+                card = await self.status(quote_id, viewer)
                 if card is None:
                     await ack(text=words.unknown_quote(quote_id))
                 else:
@@ -128,9 +138,11 @@ class Surface:
             case grammar.HelpRequest():
                 await ack(text=words.help_text())
             case grammar.GrammarProblem(message):
-                await ack(text=message, blocks=problem_blocks(message, verbs.typed_creation(text)))
+                await ack(text=message, blocks=problem_blocks(message, verbs.typed_creation(body.get("text") or "")))
+            case CreateQuote() | CloneQuote() | verbs.ChangeRequest() | delegating.DelegationRequest():
+                raise ValueError("a command is recorded, not read")
             case question:
-                said, blocks = await Reads(self.ledger, rules).shown(question, body["user_id"], intake.home_team(body))
+                said, blocks = await Reads(self.ledger, rules).shown(question, viewer)
                 await ack(text=said, blocks=blocks)
 
     async def rules_now(self) -> Rules:
@@ -168,16 +180,17 @@ class Surface:
         reading.add_done_callback(_noticed)
         return reading
 
-    async def _open_creation(self, body: Body, channel: str | None, draft: forms.Draft) -> bool:
+    async def _open_creation(self, body: Body, channel: str | None, draft: forms.Draft, viewer: Viewer) -> bool:
         channel = None if intake.is_direct(channel) else channel  # the form asks for one
+        looks_up = self.lookup is not None and may_look_up(viewer)
         return await self.dialogs.open(
             body,
             forms.create_form(
                 channel,
                 (await self.rules_now()).ruleset,
                 draft,
-                lookup=self.lookup is not None,
-                opportunities=self.lookup is not None and self.opportunities is not None,
+                lookup=looks_up,
+                opportunities=looks_up and self.opportunities is not None,
             ),
         )
 
@@ -195,7 +208,7 @@ class Surface:
             await ack()
             return
         if action_id in FORMS:
-            await self.dialogs.open_about(body, action_id, value)
+            await self.dialogs.open_about(body, action_id, value, await viewer_of(context))
             await ack()
             return
         command = intake.click_command(body, action_id, value, self.ledger.clock.now_ms())
@@ -210,17 +223,17 @@ class Surface:
             await self._recorded(context, intake.home_command(body, self.ledger.clock.now_ms()))
         await ack()
 
-    async def on_new_quote(self, ack: Any, body: Body) -> None:
+    async def on_new_quote(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "New quote" on a Home tab: the form, which asks for the channel too."""
-        if not await self._open_creation(body, None, forms.Draft()):
+        if not await self._open_creation(body, None, forms.Draft(), await viewer_of(context)):
             await self.dialogs.whisper(body, words.form_not_opened())
         await ack()
 
-    async def on_message_shortcut(self, ack: Any, body: Body) -> None:
+    async def on_message_shortcut(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Create a quote" on a message: the form, with what can be taken over from it. Records nothing."""
-        text = (body["message"].get("text") or "")[: grammar.MESSAGE_CHARACTERS_MAX]
-        draft = forms.draft_of_message(text)
-        if not await self._open_creation(body, body["channel"]["id"], draft):
+        viewer = await viewer_of(context)
+        draft = forms.draft_of_message((body["message"].get("text") or "")[: grammar.MESSAGE_CHARACTERS_MAX])
+        if not await self._open_creation(body, body["channel"]["id"], draft, viewer):
             await self.dialogs.whisper(body, words.form_not_opened())
         await ack()
 
@@ -233,12 +246,11 @@ class Surface:
             return
         deed, value = chosen
         if deed == DISCOUNT:
-            await self.dialogs.open_about(body, DISCOUNT, value)
+            await self.dialogs.open_about(body, DISCOUNT, value, await viewer_of(context))
             await ack()
         elif deed == EXPLAIN:
-            who = intake.gesture(body)
-            asked = verbs.ExplainRequest(value.quote_id, value.version)
-            await self.dialogs.whisper(body, await Reads(self.ledger, self.rules).answer(asked, who.user, who.team_id))
+            asked, viewer = verbs.ExplainRequest(value.quote_id, value.version), await viewer_of(context)
+            await self.dialogs.whisper(body, await Reads(self.ledger, self.rules).answer(asked, viewer))
             await ack()
         else:
             await self.click(ack, context, intake.refresh_command(body, value, self.ledger.clock.now_ms()))
@@ -251,7 +263,7 @@ class Surface:
             await ack()
             return
         if intake.is_direct(intake.gesture(body).channel) and (draft := await self._proposed(command)) is not None:
-            if not await self._open_creation(body, None, draft):
+            if not await self._open_creation(body, None, draft, await viewer_of(context)):
                 await self.dialogs.whisper(body, words.form_not_opened())
             await ack()
             return
@@ -262,7 +274,7 @@ class Surface:
         assert isinstance(command.payload, CreateAnother)  # noqa: S101 -- of this button
         token = command.payload.token
         offer = await self.ledger.database.read(lambda tx: offered(tx, token))
-        if offer is None or (offer.actor, offer.team_id) != (command.actor, command.team_id):
+        if offer is None or (offer.actor, offer.team_id) != (command.actor, self.gate.team_id):
             return None
         proposed = parse_stored(offer.action_kind, offer.payload)
         wanted = proposed.quote if isinstance(proposed, ProposeQuote) else proposed
@@ -270,10 +282,10 @@ class Surface:
             return None
         return forms.draft_of_creation(wanted, token)
 
-    async def on_show(self, ack: Any, body: Body) -> None:
+    async def on_show(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Show it": the quote's card as it is now, for the one who clicked. Records nothing."""
         _, value = intake.button(body)
-        card = None if value is None else await self.status(value.quote_id)
+        card = None if value is None else await self.status(value.quote_id, await viewer_of(context))
         if value is None:
             await self.dialogs.whisper(body, words.unreadable_button())
         elif card is None:
@@ -282,24 +294,23 @@ class Surface:
             await self.dialogs.whisper(body, card.text, card.blocks)
         await ack()
 
-    async def on_list(self, ack: Any, body: Body) -> None:
+    async def on_list(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a button under a list: the list it asks for takes the place of the one it is under. Records nothing."""
         asked = parse_question(body["actions"][0].get("value") or "")
         if asked is None:
             await self.dialogs.whisper(body, words.unreadable_button())
         else:
-            who = intake.gesture(body)
-            text, blocks = await Reads(self.ledger, self.rules).listed(asked, who.user, who.team_id)
+            text, blocks = await Reads(self.ledger, self.rules).listed(asked, await viewer_of(context))
             await self.dialogs.whisper(body, text, blocks, replace=True)
         await ack()
 
-    async def on_fill_in(self, ack: Any, body: Body) -> None:
+    async def on_fill_in(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Complete in a form" under what could not be read: the form, with what could be taken over."""
         typed = parse_typed(body["actions"][0].get("value") or "")
         channel = intake.gesture(body).channel
         if typed is None:
             await self.dialogs.whisper(body, words.unreadable_button())
-        elif not await self._open_creation(body, channel, forms.draft_of(typed)):
+        elif not await self._open_creation(body, channel, forms.draft_of(typed), await viewer_of(context)):
             await self.dialogs.whisper(body, words.form_not_opened())
         await ack()
 

@@ -12,8 +12,10 @@ import structlog
 from adapters.failures import AdapterError
 from quotebot import words
 from quotebot.commands import CreateQuote
+from quotebot.domain.access import Sight, may_see
 from quotebot.lifecycle_commands import CloneQuote
 from quotebot.slack import delegating, free_text, grammar, intake, thread_text, verbs
+from quotebot.slack.admission import viewer_of
 from quotebot.slack.offers import problem_blocks
 from quotebot.slack.reads import Reads
 from quotebot.store import quotes as store
@@ -21,6 +23,7 @@ from quotebot.store import quotes as store
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
 
+    from quotebot.domain.access import Viewer
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.listeners import Surface
@@ -60,7 +63,7 @@ class Mentions:
             return
         text = _MENTIONS.sub(" ", text, count=1).strip()
         rules = await self.surface.rules_now()
-        quote = await self._quote_of_thread(body)
+        quote = await self._quote_of_thread(body, context)
         if quote is not None:
             text = thread_text.with_number(text, quote)
             change = thread_text.proposed(text, quote, rules, self.surface.ledger.clock.now_ms())
@@ -81,16 +84,17 @@ class Mentions:
             command = intake.mention_command(body, asked, self.surface.ledger.clock.now_ms(), remarks)
             await self.surface.click(ack, context, command)
             return
-        answer = await self._answer(body, text, asked, rules) if found is None else free_text.asked_back(found)
+        viewer = await viewer_of(context)
+        answer = await self._answer(body, text, asked, rules, viewer) if found is None else free_text.asked_back(found)
         await self._tell(event, *answer)
         await ack()
 
-    async def _answer(self, body: Body, text: str, asked: verbs.Meaning, rules: Rules) -> tuple[str, Blocks]:
+    async def _answer(self, body: Body, text: str, asked: verbs.Meaning, rules: Rules, viewer: Viewer) -> tuple[str, Blocks]:
         """Return what to say to anything but a whole creation."""
         blocks: Blocks = None
         match asked:
             case grammar.StatusRequest(quote_id):
-                card = await self.surface.status(quote_id)
+                card = await self.surface.status(quote_id, viewer)
                 said, blocks = (words.unknown_quote(quote_id), None) if card is None else (card.text, card.blocks)
             case grammar.HelpRequest():
                 said = words.help_text()
@@ -105,17 +109,19 @@ class Mentions:
             case CloneQuote() | CreateQuote() | delegating.DelegationRequest() | delegating.DelegationsRequest():
                 said = words.by_command_only(None)
             case question:
-                event, reads = body["event"], Reads(self.surface.ledger, rules)
-                said, blocks = await reads.shown(question, event["user"], event.get("user_team") or body["team_id"])
+                said, blocks = await Reads(self.surface.ledger, rules).shown(question, viewer)
         return said, blocks
 
-    async def _quote_of_thread(self, body: Body) -> Quote | None:
-        """Return the quote in whose thread the message was written, or None."""
+    async def _quote_of_thread(self, body: Body, context: Any) -> Quote | None:
+        """Return the quote in whose thread the message was written, or None; also when it is out of the author's sight."""
         event = body["event"]
-        thread_ts, team_id = event.get("thread_ts"), event.get("user_team") or body["team_id"]
+        thread_ts = event.get("thread_ts")
         if thread_ts is None:
             return None
-        return await self.surface.ledger.database.read(lambda tx: store.of_thread(tx, event["channel"], thread_ts, team_id))
+        viewer = await viewer_of(context)
+        channel, team_id = event["channel"], viewer.team_id
+        quote = await self.surface.ledger.database.read(lambda tx: store.of_thread(tx, channel, thread_ts, team_id))
+        return quote if quote is not None and may_see(viewer, quote) is Sight.FULL else None
 
     async def on_apply(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Make it v2" under a change that was shown."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.dead_letters import DeadLetters
 from quotebot import __version__, letter_words, words
 from quotebot.slack import intake
+from quotebot.slack.admission import viewer_of
 from quotebot.slack.letters import DETAILS, DISCARD, DISCARD_FORM, REASON, details_view, discard_form, parse_letter_value
 from quotebot.slack.modals import parse_rejection
 from quotebot.surface_commands import DiscardLetter, RetryLetter
@@ -16,6 +17,7 @@ from quotebot.surface_commands import DiscardLetter, RetryLetter
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
 
+    from quotebot.domain.access import Viewer
     from quotebot.slack.listeners import Surface
 
 Body = dict[str, Any]
@@ -35,7 +37,7 @@ class Operating:
             await self.surface.dialogs.whisper(body, words.unreadable_button())
             await ack()
         elif action["action_id"] in (DISCARD, DETAILS):
-            await self._open(body, action["action_id"], seen[0])
+            await self._open(body, action["action_id"], seen[0], await viewer_of(context))
             await ack()
         else:
             command = intake.letter_command(body, RetryLetter(*seen), self.surface.ledger.clock.now_ms())
@@ -52,11 +54,10 @@ class Operating:
         command = intake.letter_form_command(body, DiscardLetter(*seen, reason), self.surface.ledger.clock.now_ms())
         await self.surface.submitted(ack, context, command, REASON)
 
-    async def _open(self, body: Body, action_id: str, reference: str) -> None:
+    async def _open(self, body: Body, action_id: str, reference: str, viewer: Viewer) -> None:
         dialogs = self.surface.dialogs
-        who = intake.gesture(body)
         letter = await DeadLetters(self.surface.ledger, build=__version__).show(reference)
-        if who.user not in self.surface.rules.operators:
+        if viewer.own_only or viewer.user not in self.surface.rules.operators:
             await dialogs.whisper(body, letter_words.not_operator())
         elif letter is None:
             await dialogs.whisper(body, letter_words.unknown(reference))

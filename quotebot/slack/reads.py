@@ -1,6 +1,6 @@
 """Answers to the read-only verbs: list, compare, explain, simulate. They record nothing and are shown to the one who asks.
 
-People see the quotes of their own workspace; of another one they do not learn that it exists.
+Each takes the viewer whom the access gate admitted. A quote out of their sight is answered like one that does not exist.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from ledger.machine import OperationState
 from ledger.records import Operation
 from quotebot import figures, lifecycle_words, words
 from quotebot.domain import money
+from quotebot.domain.access import Sight, may_see
 from quotebot.domain.avoidance import avoidances
 from quotebot.domain.changes import Changes, changed
 from quotebot.domain.pricing import clipped, explain, request_of
@@ -28,6 +29,7 @@ from quotebot.store.versions import Filter, Page, list_quotes
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
+    from quotebot.domain.access import Viewer
     from quotebot.domain.policy import PolicyDecision
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
@@ -45,43 +47,38 @@ class Reads:
     ledger: Ledger
     rules: Rules  # with the ruleset that is active as the question is answered
 
-    async def answer(self, asked: Read, user: str, team_id: str) -> str:  # noqa: PLR0911 -- one return per question
+    async def answer(self, asked: Read, viewer: Viewer) -> str:  # noqa: PLR0911 -- one return per question
         """Return the answer as mrkdwn."""
         match asked:
             case RefRequest(ref):
-                return await self.ledger.database.read(lambda tx: _became(tx, ref, user, team_id))
+                return await self.ledger.database.read(lambda tx: _became(tx, ref, viewer))
             case CompareRequest():
-                return await self.ledger.database.read(lambda tx: _compared(tx, asked, team_id))
+                return await self.ledger.database.read(lambda tx: _compared(tx, asked, viewer))
             case ExplainRequest():
-                return await self.ledger.database.read(lambda tx: _explained(tx, asked, team_id))
+                return await self.ledger.database.read(lambda tx: _explained(tx, asked, viewer))
             case AuditRequest(quote_id):
-                return _cut(await self.ledger.database.read(lambda tx: trail(tx, quote_id, team_id)))
+                return _cut(await self.ledger.database.read(lambda tx: trail(tx, quote_id, viewer)))
             case OpsRequest():
-                return _cut(await for_operators(self.ledger, user, self.rules.operators))
+                return _cut(await for_operators(self.ledger, viewer, self.rules.operators))
             case SimulateRequest():
-                return await self.ledger.database.read(lambda tx: self._simulated(tx, asked, team_id))
+                return await self.ledger.database.read(lambda tx: self._simulated(tx, asked, viewer))
             case _:
-                return (await self.listed(asked, user, team_id))[0]
+                return (await self.listed(asked, viewer))[0]
 
-    async def shown(self, asked: Read, user: str, team_id: str) -> tuple[str, list[Json] | None]:
+    async def shown(self, asked: Read, viewer: Viewer) -> tuple[str, list[Json] | None]:
         """Return the answer as mrkdwn and, where it has buttons, as blocks."""
-        return (
-            await self.listed(asked, user, team_id)
-            if isinstance(asked, ListRequest)
-            else (await self.answer(asked, user, team_id), None)
-        )
+        return await self.listed(asked, viewer) if isinstance(asked, ListRequest) else (await self.answer(asked, viewer), None)
 
-    async def listed(self, asked: ListRequest, user: str, team_id: str) -> tuple[str, list[Json]]:
+    async def listed(self, asked: ListRequest, viewer: Viewer) -> tuple[str, list[Json]]:
         """Return the page that was asked for, as text and as blocks with buttons to others."""
-        chosen = Filter(team_id, user if asked.mine else asked.owner, asked.states, asked.account)
-        page = await self.ledger.database.read(lambda tx: list_quotes(tx, chosen, page=asked.page))
+        page = await self.ledger.database.read(lambda tx: _page(tx, asked, viewer))
         text = _listed(page, asked)
         return text, list_blocks(page, asked, text)
 
-    def _simulated(self, tx: Tx, asked: SimulateRequest, team_id: str) -> str:
+    def _simulated(self, tx: Tx, asked: SimulateRequest, viewer: Viewer) -> str:
         before, request = None, asked.request
         if asked.quote_id is not None:
-            before = _visible(tx, asked.quote_id, None, team_id)
+            before = _visible(tx, asked.quote_id, None, viewer)
             if before is None:
                 return words.unknown_quote(asked.quote_id)
             edited = changed(request_of(before.pricing), asked.changes or Changes())
@@ -114,9 +111,9 @@ def preview(decision: PolicyDecision) -> str:
     return f"It would need approval by *{words.approver_words(decision.required_roles)}*: {why}"
 
 
-def _became(tx: Tx, ref: str, user: str, team_id: str) -> str:
+def _became(tx: Tx, ref: str, viewer: Viewer) -> str:
     """Say what became of somebody's own command."""
-    row = tx.one("own_operation_of_ref", prefix=ref.removeprefix("c-"), actor=user, team_id=team_id)
+    row = tx.one("own_operation_of_ref", prefix=ref.removeprefix("c-"), actor=viewer.user, team_id=viewer.team_id)
     if row is None:
         return words.unknown_ref(ref)
     operation = Operation.of(row)
@@ -128,15 +125,15 @@ def _became(tx: Tx, ref: str, user: str, team_id: str) -> str:
     return words.discarded(ref) if operation.state is OperationState.DISCARDED else words.operation_pending(ref)
 
 
-def _compared(tx: Tx, asked: CompareRequest, team_id: str) -> str:
-    head = _visible(tx, asked.quote_id, None, team_id)
+def _compared(tx: Tx, asked: CompareRequest, viewer: Viewer) -> str:
+    head = _visible(tx, asked.quote_id, None, viewer)
     if head is None:
         return words.unknown_quote(asked.quote_id)
     if head.version == 1:
         return f"{head.quote_id} has one version only: there is nothing to compare. Revise it to make another."
     after = head.version if asked.after is None else asked.after
     before = head.version - 1 if asked.before is None else asked.before
-    quotes = [_visible(tx, asked.quote_id, version, team_id) for version in (before, after)]
+    quotes = [_visible(tx, asked.quote_id, version, viewer) for version in (before, after)]
     old, new = quotes
     if old is None or new is None:
         missing = before if old is None else after
@@ -145,8 +142,8 @@ def _compared(tx: Tx, asked: CompareRequest, team_id: str) -> str:
     return _cut(f"{names}\n{lifecycle_words.differences(old.pricing, new.pricing)}")
 
 
-def _explained(tx: Tx, asked: ExplainRequest, team_id: str) -> str:
-    quote = _visible(tx, asked.quote_id, asked.version, team_id)
+def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer) -> str:
+    quote = _visible(tx, asked.quote_id, asked.version, viewer)
     if quote is None:
         return words.unknown_quote(asked.quote_id)
     trace = explain(quote.pricing)
@@ -177,9 +174,18 @@ def _listed(page: Page, asked: ListRequest) -> str:
     return "\n".join(rows)
 
 
-def _visible(tx: Tx, quote_id: str, version: int | None, team_id: str) -> Quote | None:
+def _visible(tx: Tx, quote_id: str, version: int | None, viewer: Viewer) -> Quote | None:
     quote = store.load(tx, quote_id) if version is None else store.load_version(tx, quote_id, version)
-    return quote if quote is not None and quote.team_id == team_id else None
+    return quote if quote is not None and may_see(viewer, quote) is Sight.FULL else None
+
+
+def _page(tx: Tx, asked: ListRequest, viewer: Viewer) -> Page:
+    """Return the page that was asked for, with the viewer's own quotes alone if they see no others."""
+    owner = viewer.user if asked.mine else asked.owner
+    if viewer.own_only and owner not in (None, viewer.user):
+        return Page((), asked.page, more=False)
+    chosen = Filter(viewer.team_id, viewer.user if viewer.own_only else owner, asked.states, asked.account)
+    return list_quotes(tx, chosen, page=asked.page)
 
 
 def _standing(quote: Quote) -> str:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from quotebot import words
 from quotebot.owed_commands import SteerEffect
 from quotebot.slack import intake
+from quotebot.slack.admission import viewer_of
 from quotebot.slack.owing import CANCEL, CHECK, parse_owed_value
 from quotebot.steering_work import standing
 
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
 
+    from quotebot.domain.access import Viewer
     from quotebot.slack.listeners import Surface
     from quotebot.slack.owing import OwedValue
 
@@ -35,19 +37,17 @@ class SteeringDesk:
             await self.surface.dialogs.whisper(body, words.unreadable_button())
             await ack()
         elif action["action_id"] == CHECK:
-            await self._tell(body, value)
+            await self._tell(body, value, await viewer_of(context))
             await ack()
         else:
             payload = SteerEffect("cancel" if action["action_id"] == CANCEL else "retry", value.effect_id, value.cycle)
             command = intake.steer_command(body, payload, value, self.surface.ledger.clock.now_ms())
             await self.surface.click(ack, context, command)
 
-    async def _tell(self, body: Body, value: OwedValue) -> None:
-        ledger, who = self.surface.ledger, intake.gesture(body)
-        now, operator = ledger.clock.now_ms(), who.user in self.surface.rules.operators
-        text = await ledger.database.read(
-            lambda tx: standing(tx, value.quote_id, value.effect_id, who.team_id, now, operator=operator)
-        )
+    async def _tell(self, body: Body, value: OwedValue, viewer: Viewer) -> None:
+        ledger = self.surface.ledger
+        now, operator = ledger.clock.now_ms(), viewer.user in self.surface.rules.operators and not viewer.own_only
+        text = await ledger.database.read(lambda tx: standing(tx, value.quote_id, value.effect_id, viewer, now, operator=operator))
         await self.surface.dialogs.whisper(body, text)
 
 

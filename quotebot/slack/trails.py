@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ledger.dead_letters import DeadLetters
 from ledger.gates import Gate
 from quotebot import __version__, effects, letter_words, words
+from quotebot.domain.access import Sight, may_see
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import parse_quote_id, title, utc_text
 from quotebot.handlers.quotes import DOMAIN_EVENTS
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.dead_letters import DeadLetter
     from ledger.ledger import Ledger
+    from quotebot.domain.access import Viewer
 
 EVENTS_READ_MAX: Final = 400  # the newest of a quote; most of them are the ledger's own steps
 EVENTS_SHOWN_MAX: Final = 25
@@ -47,10 +49,10 @@ class OpsRequest:
     """Show operators what waits for them."""
 
 
-def trail(tx: Tx, quote_id: str, team_id: str) -> str:
-    """Say who did what to a quote, oldest first; people of another workspace do not learn that it exists."""
+def trail(tx: Tx, quote_id: str, viewer: Viewer) -> str:
+    """Say who did what to a quote, oldest first; a quote out of sight is answered like one that does not exist."""
     quote = store.load(tx, quote_id)
-    if quote is None or quote.team_id != team_id:
+    if quote is None or may_see(viewer, quote) is not Sight.FULL:
         return words.unknown_quote(quote_id)
     rows = tx.all("audit_chain", aggregate_id=quote_id, limit=EVENTS_READ_MAX)
     told = [_event(row) for row in rows if row["event_type"] in _TOLD or _deed(row) in _DEEDS]
@@ -60,9 +62,9 @@ def trail(tx: Tx, quote_id: str, team_id: str) -> str:
     return "\n".join((f"*{title(quote)}*", *shown, everything))
 
 
-async def for_operators(ledger: Ledger, user: str, operators: Sequence[str]) -> str:
+async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]) -> str:
     """Say which dead letters wait and which classes are held, to operators alone."""
-    if user not in operators:
+    if viewer.own_only or viewer.user not in operators:
         return letter_words.not_operator()
     letters = await DeadLetters(ledger, build=__version__).list(limit=LETTERS_SHOWN_MAX + 1, newest=True)
     gates = await ledger.database.read(lambda tx: [Gate.of(row) for row in tx.all("all_gates")])

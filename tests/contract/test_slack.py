@@ -63,7 +63,7 @@ async def test_the_bot_knows_itself(slack: Side) -> None:
     who = await slack.api.member(user=me.bot_user_id)
     assert who.bot
     assert me.team_id in who.teams
-    assert (who.deactivated, who.guest, who.foreign) == (False, False, False)
+    assert (who.deactivated, who.guest) == (False, False)
 
 
 async def test_a_message_is_found_by_its_key_and_only_by_it(slack: Side) -> None:

@@ -16,6 +16,7 @@ from ledger.records import Outcome
 from quotebot import effects
 from quotebot.lifecycle_commands import RefreshCard
 from tests.adapters.test_salesforce_errors import Scripted, graph, http, refusal, talking_to
+from tests.quotebot.access_parts import viewer
 from tests.quotebot.crm_parts import QUOTE, Crm
 from tests.quotebot.parts import request_for
 
@@ -133,7 +134,7 @@ async def played(crm: Crm, script: Scripted, row: Row, number: int) -> None:
 
 async def seen_by_people(crm: Crm, row: Row, effect: dict[str, Any]) -> None:
     """See that the card names the state, and that a dead letter is told in the thread, once."""
-    card = await crm.performer.status(QUOTE)
+    card = await crm.performer.status(QUOTE, viewer())
     assert card is not None
     shown = json.dumps(card.blocks)
     words = {"retry": "CRM pending", "wait": "CRM pending", "pause": "CRM paused", "dead": "CRM failed"}

@@ -120,7 +120,8 @@ async def front() -> AsyncIterator[tuple[Ingress, Front]]:
     await process.wait()
     it, other = Ingress(process.pid, ours, shared_board()), Front(await Wire.over(theirs))
     await it.open(WHO, reserved=other.note, observer=other.metrics)
-    assert await other.wire.hear() == (ingress.OPEN, {"team_id": "T0HOME", "bot_user_id": "U0BOT", "bot_id": "B0BOT"})
+    who = {"team_id": "T0HOME", "bot_user_id": "U0BOT", "bot_id": "B0BOT", "enterprise_id": None}
+    assert await other.wire.hear() == (ingress.OPEN, who)
     try:
         yield it, other
     finally:

@@ -22,6 +22,7 @@ from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, CloneQuote, Fi
 from quotebot.opening import dead_letters
 from quotebot.performer import QuotePerformer
 from quotebot.store import quotes as store
+from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
 if TYPE_CHECKING:
@@ -406,9 +407,9 @@ async def test_the_card_of_a_new_version_shows_nothing_of_the_documents_before_i
     unused: Any = None
     performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
     await brought(bench, executor, 2)
-    shown = await performer.status(QUOTE)
+    shown = await performer.status(QUOTE, viewer())
     await done(bench, executor, typed(bench, DISCOUNT_8, "it"))
-    after = await performer.status(QUOTE)
+    after = await performer.status(QUOTE, viewer())
     assert shown is not None
     assert after is not None
     assert "PDF pending" in json.dumps(shown.blocks)
@@ -419,7 +420,7 @@ async def test_a_card_says_once_at_which_discount_it_would_need_nobody(bench: Be
     unused: Any = None
     performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
     await brought(bench, executor, 0)
-    card = await performer.status(QUOTE)
+    card = await performer.status(QUOTE, viewer())
     assert card is not None
     said = json.dumps(card.blocks, ensure_ascii=False)
     assert "Needs approval by *sales_manager*" in said
@@ -431,7 +432,7 @@ async def test_the_card_says_to_whom_it_was_sent_and_how_it_ended(bench: Bench, 
     performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
     await brought(bench, executor, 4)
     await done(bench, executor, typed(bench, LoseQuote("<!here> too expensive"), "it"))
-    card = await performer.status(QUOTE)
+    card = await performer.status(QUOTE, viewer())
     assert card is not None
     said = json.dumps(card.blocks)
     assert "Sent to buyer@acme.example by <@U0REP>" in said

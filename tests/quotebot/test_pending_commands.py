@@ -11,6 +11,7 @@ from quotebot import effects
 from quotebot.commands import DecideApproval
 from quotebot.execution import Executor
 from quotebot.lifecycle_commands import FinalizeQuote, MarkSent
+from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, Bench, request_for
 from tests.quotebot.slack.block_kit import message_problems
 from tests.quotebot.test_follow_ups import approved, drawn, performer_of
@@ -33,7 +34,7 @@ class Slack:
 
 
 async def shown(bench: Bench, quote_id: str) -> str:
-    card = await performer_of(bench).status(quote_id)
+    card = await performer_of(bench).status(quote_id, viewer())
     assert card is not None
     assert message_problems(card.text, card.blocks) == []
     return json.dumps(card.blocks, ensure_ascii=False)

@@ -27,6 +27,7 @@ from quotebot.slack.listeners import LOOK_SECONDS
 from quotebot.slack.reads import Reads
 from quotebot.slack.verbs import ChangeRequest, CompareRequest, parse
 from quotebot.store import rulesets as store
+from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 from tests.quotebot.slack.quote_examples import RULESET
 from tests.rig import bot_in, eventually, settings_for
@@ -129,7 +130,7 @@ async def test_a_running_bot_prices_its_next_command_by_what_was_activated_and_w
     assert words.endswith("priced it; a revision or a clone is priced by version 2 (sample 2).")
     question = parse(f"compare {QUOTE}", "C0SALES", RULES.catalogue)
     assert isinstance(question, CompareRequest)
-    assert "• catalogue sample 1 \u2192 sample 2\n" in await Reads(bench.ledger, RULES).answer(question, "U0REP", "T0HOME")
+    assert "• catalogue sample 1 \u2192 sample 2\n" in await Reads(bench.ledger, RULES).answer(question, viewer())
 
 
 async def test_the_same_request_twice_is_one_change_and_gets_the_first_answer(bench: Bench, changes: RulesetChanges) -> None:

@@ -10,6 +10,7 @@ import pytest
 from ledger.records import Delivered
 from quotebot import effects
 from quotebot.commands import DecideApproval, SubmitQuote
+from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.reading_parts import desk_at, scripted
 
@@ -44,7 +45,7 @@ async def submitted(desk: Desk) -> str:
 
 
 async def card(desk: Desk, quote_id: str) -> str:
-    drawn = await desk.performer.status(quote_id)
+    drawn = await desk.performer.status(quote_id, viewer())
     assert drawn is not None
     return json.dumps(drawn.blocks, ensure_ascii=False)
 

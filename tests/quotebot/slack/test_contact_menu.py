@@ -14,6 +14,7 @@ from quotebot.slack import crm_menus, forms
 from quotebot.slack.filled import Filled, Form, read_form
 from quotebot.slack.listeners import Surface
 from quotebot.store import quotes as store
+from tests.quotebot.access_parts import OpenGate
 from tests.quotebot.slack.quote_examples import MORNING, RULESET, example_quote
 from tests.quotebot.slack.test_opportunity_menu import NOBODY, answer
 
@@ -34,10 +35,10 @@ async def test_they_are_offered_as_of_when_they_were_read_and_to_the_quotes_own_
     quote = replace(example_quote(), account="Acme", team_id="T0HOME", approval=None)
     keys: dict[str, Any] = {"operation_key": "1" * 64, "root_effect_key": "2" * 64, "asked_hash": "3" * 64}
     await bench.ledger.database.write("insert", lambda tx: store.insert(tx, quote, **keys, recorded_at=MORNING))
-    surface = Surface(NOBODY, bench.ledger, NOBODY, NOBODY, NOBODY, NOBODY, contacts=contacts)
+    surface = Surface(NOBODY, bench.ledger, NOBODY, NOBODY, NOBODY, NOBODY, cast("Any", OpenGate(team)), contacts=contacts)
     asked = {"type": "block_suggestion", "action_id": crm_menus.CONTACT, "block_id": crm_menus.CONTACT, "value": "j"}
     view = forms.send_form(quote, contacts=True)
-    answered = await answer(surface, {**asked, "view": view, "user": {"id": "U0REP", "team_id": team}})
+    answered = await answer(surface, {**asked, "view": view, "user": {"id": "U0REP", "team_id": "T0HOME"}})
     groups = answered.get("option_groups", [])
     assert [option["value"] for group in groups for option in group["options"]] == offered
     assert [group["label"]["text"] for group in groups] == (["As of 21 Nov 2026 10:31 UTC"] if offered else [])

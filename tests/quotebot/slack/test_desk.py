@@ -29,7 +29,6 @@ COMMAND = Command(
     actor="U0REP",
     actor_type="user",
     actor_name="rep",
-    team_id="T0HOME",
     fingerprint="f" * 64,
     received_at=MORNING,
     response_url="https://hooks.slack.com/commands/T0HOME/1/secret",
@@ -40,7 +39,7 @@ TROUBLE = Trouble("internal", "KeyError: the command could not be executed.")
 
 @pytest.fixture
 def desk(bench: Bench) -> FrontDesk:
-    return FrontDesk(bench.ledger, ack_budget_seconds=2.0)
+    return FrontDesk(bench.ledger, team_id="T0HOME", ack_budget_seconds=2.0)
 
 
 async def received(desk: FrontDesk, **changes: Any) -> Answer:
@@ -176,7 +175,7 @@ async def test_a_dropped_envelope_is_audited_with_its_id_and_size(bench: Bench, 
 
 async def test_a_dropped_envelope_that_cannot_be_audited_in_time_is_dropped_all_the_same(bench: Bench) -> None:
     with gate_held(bench.path):
-        await FrontDesk(bench.ledger, ack_budget_seconds=0.1).drop(None, 2_000_000)
+        await FrontDesk(bench.ledger, team_id="T0HOME", ack_budget_seconds=0.1).drop(None, 2_000_000)
     await bench.ledger.database.write("next", lambda _: None)  # whatever was queued has had its turn
     assert bench.counts() == dict.fromkeys(bench.counts(), 0)
 
@@ -198,7 +197,7 @@ async def test_equal_requests_at_the_same_moment_are_one_operation(bench: Bench,
 
 
 async def test_what_could_not_be_recorded_in_time_is_said_so_and_truly_is_not(bench: Bench) -> None:
-    impatient = FrontDesk(bench.ledger, ack_budget_seconds=0.1)
+    impatient = FrontDesk(bench.ledger, team_id="T0HOME", ack_budget_seconds=0.1)
     with gate_held(bench.path):
         answer = await received(impatient)
     assert answer == Answer(recorded=False, text="Nothing was recorded and nothing was done. Try again.")
@@ -214,7 +213,7 @@ async def test_what_had_begun_at_the_deadline_is_not_called_unrecorded(bench: Be
     def slow(_: Tx) -> None:
         assert finish.wait(SECONDS)
 
-    impatient = FrontDesk(bench.ledger, ack_budget_seconds=0.1)
+    impatient = FrontDesk(bench.ledger, team_id="T0HOME", ack_budget_seconds=0.1)
     asked = asyncio.create_task(received(impatient))
     neighbour = asyncio.create_task(bench.ledger.database.write("slow", slow))
     try:

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from quotebot.slack.envelopes import Envelopes, PromptApp
+from tests.quotebot.access_parts import OpenGate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from slack_sdk.socket_mode.response import SocketModeResponse
+
+    from quotebot.slack.gate import Gate
 
 BLOCKS = [{"type": "section", "text": {"type": "mrkdwn", "text": "hello"}}]
 
@@ -29,8 +32,10 @@ async def acknowledged(listener: Callable[[Any], Awaitable[None]]) -> list[Any]:
         await listener(ack)
 
     app = PromptApp(name="bolt", client=AsyncWebClient(token="xoxb-1"), process_before_response=True)
-    app.typed = typed
-    was = await Envelopes(app).answer(Client(), SocketModeRequest("slash_commands", "E1", {"command": "/quote", "text": "x"}))
+    app.typed, app.gate = typed, cast("Gate", OpenGate())
+    was = await Envelopes(app).answer(
+        Client(), SocketModeRequest("slash_commands", "E1", {"command": "/quote", "text": "x", "user_id": "U0REP"})
+    )
     assert was is bool(left)
     return left
 

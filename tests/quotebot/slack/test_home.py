@@ -16,6 +16,7 @@ from quotebot.slack.home import ENDED_MAX, NEW_QUOTE, OPEN_MAX, WAITING_MAX, Hom
 from quotebot.slack.offers import SHOW
 from quotebot.store.versions import Listed
 from quotebot.surface_commands import ShowHome
+from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 from tests.quotebot.slack.block_kit import view_problems
 from tests.quotebot.slack.quote_examples import MORNING, example_approval, example_quote
@@ -74,7 +75,7 @@ async def test_only_who_may_decide_is_asked_and_only_the_requester_sees_their_qu
     await executor.step()
 
     async def home(user: str, team: str = "T0HOME") -> tuple[list[str], list[str]]:
-        found = await bench.ledger.database.read(lambda tx: load_home(tx, user, team, RULES, bench.clock.now_ms()))
+        found = await bench.ledger.database.read(lambda tx: load_home(tx, viewer(user, team), RULES, bench.clock.now_ms()))
         return [quote.quote_id for quote in found.waiting], [row.quote_id for row in found.open]
 
     assert await home("U0MANAGER") == (["Q-2026-0001"], [])

@@ -78,7 +78,7 @@ def test_a_slash_command_is_named_by_its_team_and_trigger() -> None:
     command = slash()
     assert (command.source, command.source_request_id) == ("slack_slash", f"T0HOME:{SLASH['trigger_id']}")
     assert (command.aggregate_id, command.aggregate_version) == ("new", 0)
-    assert (command.actor, command.actor_name, command.actor_type, command.team_id) == ("U0REP", "rep", "user", "T0HOME")
+    assert (command.actor, command.actor_name, command.actor_type) == ("U0REP", "rep", "user")
     assert (command.received_at, command.response_url) == (MORNING, SLASH["response_url"])
 
 
@@ -100,11 +100,6 @@ def test_the_fingerprint_of_a_slash_command_covers(name: str) -> None:
 @pytest.mark.parametrize("name", ["response_url", "trigger_id", "user_name"])
 def test_the_fingerprint_of_a_slash_command_leaves_out(name: str) -> None:
     assert slash().fingerprint == slash(changed(SLASH, name, "other")).fingerprint
-
-
-def test_in_a_shared_channel_the_team_is_that_of_the_person() -> None:
-    assert slash({**SLASH, "user_team_id": "T0OTHER"}).team_id == "T0OTHER"
-    assert click(changed(CLICK, "user.team_id", "T0OTHER")).team_id == "T0OTHER"
 
 
 def test_a_click_is_about_the_version_its_button_showed() -> None:

@@ -269,9 +269,9 @@ async def test_the_requester_gets_a_refusal_and_no_form(deal: Deal) -> None:
 
 async def test_who_holds_no_role_gets_a_refusal_and_no_form(deal: Deal) -> None:
     await deal.submitted_deal()
-    await deal.click(REJECT, user="U0GUEST")
+    await deal.click(REJECT, user="U0LEGAL")
     assert (await deal.get("state"))["views"] == []
-    assert "You do not hold the role" in (await deal.whispers("U0GUEST"))[-1]
+    assert "You do not hold the role" in (await deal.whispers("U0LEGAL"))[-1]
 
 
 async def test_a_decided_quote_opens_no_form(deal: Deal) -> None:

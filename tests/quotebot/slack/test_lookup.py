@@ -19,6 +19,7 @@ from quotebot.slack.envelopes import Envelopes, bolt_app
 from quotebot.slack.filled import Filled, Form, read_form
 from quotebot.slack.listeners import Surface
 from tests.adapters.test_salesforce_errors import Scripted, http, talking_to
+from tests.quotebot.access_parts import OpenGate
 from tests.quotebot.parts import ManualClock
 from tests.quotebot.slack.quote_examples import MORNING, RULESET
 
@@ -90,7 +91,7 @@ async def test_the_menu_is_answered_in_the_ack_and_a_name_too_long_for_a_quote_i
         return (f"{typed} <Corp>", "b" * 90, "c" * 101)
 
     lookup = AccountLookup(find, ManualClock())
-    surface = Surface(NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lookup=lookup)
+    surface = Surface(NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, cast("Any", OpenGate()), lookup=lookup)
     answer = await options_of(surface, "Acme")
     assert [option["value"] for option in answer["options"]] == ["acme <Corp>", "b" * 90]
     assert all(len(option["text"]["text"]) <= 75 for option in answer["options"])

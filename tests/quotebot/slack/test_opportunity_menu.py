@@ -20,6 +20,7 @@ from quotebot.slack import crm_menus, forms
 from quotebot.slack.envelopes import Envelopes, bolt_app
 from quotebot.slack.filled import Filled, Form, read_form
 from quotebot.slack.listeners import Surface
+from tests.quotebot.access_parts import OpenGate
 from tests.quotebot.parts import ManualClock
 from tests.quotebot.slack.quote_examples import MORNING, RULESET
 
@@ -69,7 +70,7 @@ class Redrawn:
 def surface(org: Org, slack: Redrawn | None = None) -> Surface:
     clock = ManualClock()
     lookups = {"lookup": AccountLookup(org.accounts, clock), "opportunities": OpportunityLookup(org.find, clock)}
-    return Surface(NOBODY, NOBODY, cast("Any", slack), NOBODY, NOBODY, NOBODY, **cast("Any", lookups))
+    return Surface(NOBODY, NOBODY, cast("Any", slack), NOBODY, NOBODY, NOBODY, cast("Any", OpenGate()), **cast("Any", lookups))
 
 
 async def answer(surface: Surface, payload: Mapping[str, Any]) -> Any:
@@ -209,7 +210,16 @@ async def test_what_was_read_before_says_so_in_the_menus_heading() -> None:
 
     block = crm_menus.block_of("Acme Corp")
     asked = {"type": "block_suggestion", "action_id": block, "block_id": block, "value": ""}
-    met = Surface(NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, opportunities=OpportunityLookup(org.find, clock, before))
+    met = Surface(
+        NOBODY,
+        NOBODY,
+        NOBODY,
+        NOBODY,
+        NOBODY,
+        NOBODY,
+        cast("Any", OpenGate()),
+        opportunities=OpportunityLookup(org.find, clock, before),
+    )
     (group,) = (await answer(met, {**asked, "view": crm_menus.with_opportunities(opened(), "Acme Corp")}))["option_groups"]
     assert group["label"]["text"] == "As of 21 Nov 2026 10:31 UTC; Salesforce does not answer"
     assert len(group["options"]) == 1

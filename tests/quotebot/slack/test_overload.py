@@ -18,13 +18,16 @@ from quotebot.slack.envelopes import Envelopes, bolt_app, refusal
 from quotebot.slack.listeners import LOOK_AGAIN_SECONDS, Surface
 from quotebot.slack.socket import AT_ONCE, WAITING_MAX, SocketReceiver
 from quotebot.store.rulesets import ActiveRuleset
+from tests.quotebot.access_parts import OpenGate
 from tests.quotebot.parts import RULES, Bench, ManualClock
 from tests.rig import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from quotebot.domain.access import Viewer
     from quotebot.slack.cards import Card
+    from quotebot.slack.gate import Gate
     from quotebot.slack.links import Inbox, Link, Links
 
 BUDGET_SECONDS = 2.0
@@ -59,12 +62,13 @@ class Desk:
         self.wire, self.precedence, arrivals = Wire(), Precedence(bench.clock), dict[str, float]()
         client = AsyncWebClient(token="xoxb-none", retry_handlers=[])
         surface = Surface(
-            desk=FrontDesk(bench.ledger, ack_budget_seconds=BUDGET_SECONDS, arrivals=arrivals),
+            desk=FrontDesk(bench.ledger, team_id="T0HOME", ack_budget_seconds=BUDGET_SECONDS, arrivals=arrivals),
             ledger=bench.ledger,
             slack=SlackApi(client, response_url_hosts=frozenset()),
             rules=RULES,
             active=ActiveRuleset(RULES.ruleset),
             status=_no_card,
+            gate=cast("Gate", OpenGate()),
         )
         self.looked = surface.looked
         self.receiver = SocketReceiver(
@@ -95,8 +99,8 @@ class Desk:
         self.receiver.take({"type": "slash_commands", "envelope_id": f"E{number}", "payload": payload}, LINK)
 
 
-async def _no_card(quote_id: str) -> Card | None:
-    del quote_id
+async def _no_card(quote_id: str, viewer: Viewer) -> Card | None:
+    del quote_id, viewer
     return None
 
 

@@ -22,6 +22,7 @@ from quotebot.slack import buttons
 from quotebot.slack.cards import OwedEffect, status_card
 from quotebot.slack.owing import CANCEL, CHECK, RETRY, OwedValue, owed_value, parse_owed_value
 from quotebot.steering_work import REASON, standing
+from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, Bench, request_for
 from tests.quotebot.slack.block_kit import message_problems
 from tests.quotebot.slack.quote_examples import MORNING, quote_in
@@ -210,7 +211,7 @@ async def test_a_press_about_another_cycle_quote_or_workspace_changes_nothing(be
         assert (await press(bench, approved, deed, request=f"{deed}1", cycle=2))[0] == "too_late"
         assert (await press(bench, approved, deed, request=f"{deed}2", effect_id=99))[0] == "unknown_effect"
         assert (await press(bench, approved, deed, request=f"{deed}3", effect_id=1))[0] == "unknown_effect"  # the card itself
-        assert (await press(bench, approved, deed, request=f"{deed}4", team_id="T0OTHER"))[0] == "foreign_team"
+        assert (await press(bench, approved, deed, request=f"{deed}4", team_id="T0OTHER"))[0] == "unknown_quote"
     assert due(bench) == before
 
 
@@ -220,7 +221,9 @@ async def test_status_says_what_it_waits_for_and_tells_operators_what_to_do(benc
 
     async def said(team: str = "T0HOME", *, operator: bool = False) -> str:
         now = bench.clock.now_ms()
-        return await bench.ledger.database.read(lambda tx: standing(tx, approved, effect_id, team, now, operator=operator))
+        return await bench.ledger.database.read(
+            lambda tx: standing(tx, approved, effect_id, viewer(team=team), now, operator=operator)
+        )
 
     assert "It is due at 2026-11-21 11:31:00 UTC (in 60 min), attempt 2" in await said()
     assert "Salesforce &lt;did&gt; not answer" in await said()

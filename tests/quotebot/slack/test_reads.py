@@ -14,6 +14,7 @@ from quotebot.slack.listing import ListRequest
 from quotebot.slack.reads import ANSWER_CHARACTERS_MAX, Reads
 from quotebot.slack.trails import AuditRequest, OpsRequest, for_operators
 from quotebot.slack.verbs import ChangeRequest, CompareRequest, ExplainRequest, RefRequest, SimulateRequest, parse
+from tests.quotebot.access_parts import viewer
 from tests.quotebot.deeds import Round
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 
@@ -50,7 +51,7 @@ async def said(bench: Bench, text: str, *, user: str = "U0REP", team: str = "T0H
 
 async def answered(bench: Bench, asked: Read, *, user: str = "U0REP", team: str = "T0HOME") -> str:
     before = bench.counts()
-    answer = await Reads(bench.ledger, RULES).answer(asked, user, team)
+    answer = await Reads(bench.ledger, RULES).answer(asked, viewer(user, team))
     assert bench.counts() == before
     assert len(answer) <= ANSWER_CHARACTERS_MAX
     return answer
@@ -167,7 +168,7 @@ async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: 
         pass
     await bench.ledger.pause("crm", "U0OPERATOR", "a <week> of repairs")
     assert await answered(bench, OpsRequest(), user="U0REP") == letter_words.not_operator()
-    told = await for_operators(bench.ledger, "U0OPERATOR", ("U0OPERATOR",))
+    told = await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))
     head, *letters, held, rest = told.splitlines()
     assert head == "*The newest 10 dead letters wait*"
     assert len(letters) == 10
@@ -177,5 +178,5 @@ async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: 
 
 
 async def test_where_nothing_waits_operators_are_told_that(bench: Bench) -> None:
-    told = (await for_operators(bench.ledger, "U0OPERATOR", ("U0OPERATOR",))).splitlines()
+    told = (await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))).splitlines()
     assert told[:2] == ["*No dead letter waits*", "No class of work is held."]

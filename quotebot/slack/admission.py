@@ -1,0 +1,90 @@
+"""The person behind a Slack request, and the access gate's answer to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from quotebot.domain.access import Refusal, Viewer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ADMISSION: Final = "admission"  # the key in a listener's context
+
+Body = dict[str, Any]
+Entry = Literal["command", "button", "form", "menu", "shortcut", "home", "mention", "direct_message"]
+_INTERACTIVE: Final[Mapping[str, Entry]] = {
+    "block_actions": "button",
+    "view_submission": "form",
+    "view_closed": "form",
+    "block_suggestion": "menu",
+    "message_action": "shortcut",
+    "shortcut": "shortcut",
+}
+
+
+class TurnedAwayError(Exception):
+    """A listener needs a viewer and the person is not admitted. The gate answers in the listener's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approach:
+    """One request of one person at one entry point."""
+
+    user: str
+    entry: Entry
+
+
+class Learner(Protocol):
+    """The gate, as an admission needs it."""
+
+    async def learned(self, user: str) -> Viewer | Refusal:
+        """Return the gate's answer about a person, after asking Slack if need be."""
+        ...
+
+
+@dataclass(slots=True)
+class Admission:
+    """The gate's answer to one request. `known` is None while this process does not know the person."""
+
+    gate: Learner
+    approach: Approach
+    known: Viewer | Refusal | None
+
+    async def viewer(self) -> Viewer:
+        """Return the viewer of a read; for an unknown person Slack is asked. Raises TurnedAwayError."""
+        if self.known is None:
+            self.known = await self.gate.learned(self.approach.user)
+        if isinstance(self.known, Refusal):
+            raise TurnedAwayError(self.known.code)
+        return self.known
+
+
+def approach_of(body: Body) -> Approach | None:
+    """Return who asks something of the bot, and where; None for an event that is not for it, such as talk in a channel."""
+    if "command" in body:
+        return Approach(body["user_id"], "command")
+    gesture = _INTERACTIVE.get(str(body.get("type")))
+    if gesture is not None:
+        return Approach(body["user"]["id"], gesture)
+    event = body.get("event") or {}
+    entry, user = _entry(event), event.get("user")
+    return Approach(user, entry) if entry is not None and isinstance(user, str) and not event.get("bot_id") else None
+
+
+def _entry(event: Body) -> Entry | None:
+    match event.get("type"):
+        case "app_home_opened":
+            return "home"
+        case "app_mention":
+            return "mention"
+        case "message" if event.get("channel_type") == "im" and "subtype" not in event:
+            return "direct_message"
+    return None
+
+
+async def viewer_of(context: Mapping[str, Any]) -> Viewer:
+    """Return the viewer of the request that a listener handles. Raises TurnedAwayError."""
+    admission: Admission = context[ADMISSION]
+    return await admission.viewer()

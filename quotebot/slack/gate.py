@@ -1,0 +1,156 @@
+"""The access gate in front of every Slack listener, and the refusal of people whom it does not admit.
+
+People whom Slack has excluded before are refused at once, before their text is read. A person whom this process does not know yet
+reaches the listener: a command is recorded, acknowledged and judged at its execution, while a read waits for Slack's answer about
+them. No listener can read a quote without a `Viewer`, and only `Admission.viewer` gives one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from adapters.failures import AdapterError
+from ledger.database import DatabaseError
+from quotebot import words
+from quotebot.domain.access import Refusal, Viewer, admit
+from quotebot.slack import intake
+from quotebot.slack.admission import Admission, Approach, approach_of
+from quotebot.slack.dialogs import window
+from quotebot.slack.filled import last_block
+from quotebot.slack.home import refused_view
+from quotebot.slack.parts import section
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from adapters.slack import SlackApi
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from quotebot.directory import Directory
+
+LEARN_SECONDS: Final = 1.0  # a read waits for users.info inside the acknowledgement, and Slack waits 3 s for that
+ANSWER_SECONDS: Final = 1.0
+AUDIT_SECONDS: Final = 1.0
+QUIET_MS: Final = 60_000  # one audit event and one answer per person and entry point in this time
+COUNTED_MAX: Final = 10_000
+
+Body = dict[str, Any]
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Refused:
+    """The refusals of one person at one entry point since the last audit event."""
+
+    audited_at: int
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Judges people by what this process knows of them, and answers the refused."""
+
+    ledger: Ledger
+    slack: SlackApi
+    directory: Directory
+    team_id: str  # the bot's own workspace
+    guest_reps: Collection[str] = ()
+    _refused: dict[tuple[str, str], _Refused] = field(default_factory=dict)
+    _learning: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def approached(self, body: Body) -> Admission | None:
+        """Return the admission of the person who sent this; None for what nobody asked of the bot. No ledger, no network."""
+        approach = approach_of(body)
+        if approach is None:
+            return None
+        found = self.directory.remembered(self.team_id, approach.user, self.ledger.clock.now_ms())
+        known = None if found is None else admit(approach.user, self.team_id, found.kind, self.guest_reps)
+        return Admission(self, approach, known)
+
+    async def learned(self, user: str) -> Viewer | Refusal:
+        """Return the viewer or the refusal, once Slack or the ledger has answered; without an answer the person is unknown."""
+        try:
+            async with asyncio.timeout(LEARN_SECONDS):
+                found = await self.directory.learn(self.team_id, user)
+        except TimeoutError:
+            found = None
+        return admit(user, self.team_id, "unknown" if found is None else found.kind, self.guest_reps)
+
+    def learn_later(self, admission: Admission | None) -> None:
+        """Begin to learn who an unknown person is, whose command was just recorded: the next one is judged at once."""
+        if admission is not None and admission.known is None:
+            learning = asyncio.create_task(self.directory.learn(self.team_id, admission.approach.user))
+            self._learning.add(learning)
+            learning.add_done_callback(self._learning.discard)
+
+    async def turn_away(self, body: Body, admission: Admission) -> Body | None:
+        """Audit a refusal and answer it; returns the content of the acknowledgement. No answer holds a fact about a quote."""
+        approach, refusal = admission.approach, admission.known
+        assert isinstance(refusal, Refusal)  # noqa: S101 -- of a refused person
+        is_first = await self._audit(approach, refusal)
+        text = words.turned_away(refusal.code)
+        match approach.entry:
+            case "command":
+                return {"text": text}
+            case "form" if body["type"] == "view_submission":
+                return {"response_action": "errors", "errors": {last_block(body["view"]): text}}
+            case "menu":
+                return {"options": []}
+            case _ if is_first:
+                await self._tell(body, approach, text)
+        return None
+
+    async def _tell(self, body: Body, approach: Approach, text: str) -> None:
+        """Answer where an acknowledgement carries no words: one direct try."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if approach.entry == "home":
+                    await self.slack.publish_home(user=approach.user, view=refused_view(text), correlation_id="access")
+                elif approach.entry in ("mention", "direct_message"):
+                    event = body["event"]
+                    thread_ts = event.get("thread_ts")
+                    await self.slack.ephemeral(channel=event["channel"], user=approach.user, text=text, thread_ts=thread_ts)
+                elif approach.entry in ("button", "shortcut"):
+                    await self._whisper(body, text)
+        except (AdapterError, TimeoutError) as error:
+            log.warning("reply.not_sent", code=error.code if isinstance(error, AdapterError) else "timeout")
+
+    async def _whisper(self, body: Body, text: str) -> None:
+        response_url = intake.gesture(body).response_url
+        if response_url is not None:
+            await self.slack.respond(response_url, text=text)
+        else:
+            await self.slack.open_view(trigger_id=body["trigger_id"], view=window([section(text)]))
+
+    async def _audit(self, approach: Approach, refusal: Refusal) -> bool:
+        """Audit one refusal per minute, person and entry point, with the number of those since the last; true if it did."""
+        now = self.ledger.clock.now_ms()
+        place = (approach.user, approach.entry)
+        counted = self._refused.get(place)
+        if counted is not None and 0 <= now - counted.audited_at < QUIET_MS:
+            counted.since += 1
+            return False
+        if len(self._refused) >= COUNTED_MAX:
+            self._refused.clear()
+        self._refused[place] = _Refused(now)
+        after = {
+            "code": refusal.code,
+            "actor": approach.user,
+            "actor_kind": refusal.kind,
+            "entry": approach.entry,
+            "count": 1 if counted is None else counted.since + 1,
+        }
+
+        def work(tx: Tx) -> None:
+            self.ledger.audit.append(tx, now, "access.refused", actor=approach.user, actor_type="user", after=after)
+
+        log.info("access.refused", code=refusal.code, entry=approach.entry, slack_user=approach.user)
+        try:
+            await self.ledger.database.write("access", work, deadline=self.ledger.clock.monotonic() + AUDIT_SECONDS)
+        except DatabaseError:
+            log.exception("access.refusal_not_audited", slack_user=approach.user)
+        return True

@@ -1,0 +1,43 @@
+"""Viewers and an open gate, for tests below the sockets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quotebot.domain.access import Refusal, Viewer, admit
+from quotebot.slack.admission import Admission, approach_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+def viewer(user: str = "U0REP", team: str = "T0HOME", *, guest_reps: Collection[str] = ()) -> Viewer:
+    """Return a viewer as the gate makes one: a member, or a listed guest."""
+    kind = "guest" if user in guest_reps else "member"
+    admitted = admit(user, team, kind, guest_reps)
+    assert isinstance(admitted, Viewer)
+    return admitted
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGate:
+    """A gate that knows everybody as a member of its workspace."""
+
+    team_id: str = "T0HOME"
+
+    def approached(self, body: dict[str, Any]) -> Admission | None:
+        """Admit whoever asks."""
+        approach = approach_of(body)
+        return None if approach is None else Admission(self, approach, viewer(approach.user, self.team_id))
+
+    async def learned(self, user: str) -> Viewer | Refusal:
+        """Admit whoever is asked about."""
+        return viewer(user, self.team_id)
+
+    def learn_later(self, admission: Admission | None) -> None:
+        """There is nothing to learn."""
+
+    async def turn_away(self, body: dict[str, Any], admission: Admission) -> dict[str, Any] | None:
+        """Nobody is turned away."""
+        raise NotImplementedError
