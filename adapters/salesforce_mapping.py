@@ -133,8 +133,10 @@ def read_mapping(text: str) -> CrmMapping:
     """Read a mapping file. Raises MappingFileError naming everything that is wrong with it at once."""
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise MappingFileError(f"it is not TOML: {error}") from error
+    except RecursionError as error:
+        raise MappingFileError("it is not TOML: it is nested too deeply") from error
     return _Reader(content).read()
 
 

@@ -366,7 +366,7 @@ def _texts(values: object) -> list[str]:
 def _parsed(raw: bytes) -> object:
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

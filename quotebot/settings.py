@@ -60,7 +60,7 @@ def _from_text(given: object) -> object:
         return given
     try:
         return json.loads(given)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError("it is not JSON; write lists and tables as JSON") from error
 
 

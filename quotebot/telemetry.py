@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 _SHAPES: Final = re.compile(
     r"xox[abeprs]-[\w-]+|xapp-[\w-]+|Bearer\s+[\w.~+/=-]+|Basic\s+[A-Za-z0-9+/=]{8,}|\bsk-[\w-]{8,}|\b00D\w{12,15}![\w.]+"
-    r"|https?://[^\s\"']*/(?:hooks|commands|actions|upload)/[^\s\"']+|wss?://[^\s\"']+"
+    r"|wss?://[^\s\"']+"
 )
+_ADDRESS: Final = re.compile(r"https?://[^\s\"']+")  # one match per address, however often it begins anew: linear time
+_SECRET_PATHS: Final = ("/hooks/", "/commands/", "/actions/", "/upload/")
 REDACTED: Final = "[redacted]"
 
 
@@ -37,7 +39,13 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Return `text` without the given secrets and without anything shaped like a token, a session id or a response_url."""
     for secret in secrets:
         text = text.replace(secret, REDACTED)
-    return _SHAPES.sub(REDACTED, text)
+    return _SHAPES.sub(REDACTED, _ADDRESS.sub(_without_secret_path, text))
+
+
+def _without_secret_path(address: re.Match[str]) -> str:
+    """Return an address as it is, or redacted where its path is a secret of Slack's that more follows on."""
+    found = address[0]
+    return REDACTED if any(path in found[:-1] for path in _SECRET_PATHS) else found
 
 
 def hashed(request_id: str) -> str:

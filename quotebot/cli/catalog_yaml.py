@@ -5,8 +5,15 @@ That also keeps `on:` a key and `NO` a region, which YAML 1.1 would make true an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
+from quotebot.domain.documents import LEVELS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_OPENING: Final = ("SequenceStartEvent", "MappingStartEvent")
+_CLOSING: Final = ("SequenceEndEvent", "MappingEndEvent")
 Path = tuple[str | int, ...]
 
 
@@ -23,8 +30,10 @@ def read_yaml(text: str) -> tuple[object, dict[Path, int]]:
     import yaml  # noqa: PLC0415 -- see root.py
 
     lines: dict[Path, int] = {}
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        root = yaml.compose(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        _check(yaml.parse(text, loader))  # before anything recurses: libyaml ends the process where the stack does
+        root = yaml.compose(text, loader)
         return (None if root is None else _plain(root, (), lines, set())), lines
     except yaml.MarkedYAMLError as error:
         raise YamlError(str(error.problem), None if error.problem_mark is None else error.problem_mark.line + 1) from error
@@ -32,6 +41,18 @@ def read_yaml(text: str) -> tuple[object, dict[Path, int]]:
         raise YamlError(" ".join(str(error).split())) from error
     except RecursionError as error:
         raise YamlError("it is nested too deeply") from error
+
+
+def _check(events: Iterable[Any]) -> None:
+    """Raise YamlError where a document is nested too deeply or uses an alias. The events come one by one, in constant memory."""
+    level = 0
+    for event in events:
+        name = type(event).__name__
+        if name == "AliasEvent":
+            raise YamlError("anchors and aliases are not read: write the value out", event.start_mark.line + 1)
+        level += (name in _OPENING) - (name in _CLOSING)
+        if level > LEVELS_MAX:
+            raise YamlError(f"it is nested deeper than {LEVELS_MAX} levels", event.start_mark.line + 1)
 
 
 def _plain(node: Any, path: Path, lines: dict[Path, int], seen: set[int]) -> Any:

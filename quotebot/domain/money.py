@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # unit price, quantity, term and percentage exactly.
 EXACT = Context(prec=60, rounding=ROUND_HALF_UP)
 DIGITS_MAX = 30
+TEXT_CHARACTERS_MAX = 80  # of a number as text
 
 # ISO 4217: the currencies that do not have two decimals. (Babel tells how amounts are shown, which is not always the same.)
 _EXPONENTS = {
@@ -37,6 +38,8 @@ def exact(value: Decimal | int | str) -> Decimal:
     """
     if isinstance(value, bool) or not isinstance(value, Decimal | int | str):
         raise TypeError(f"money is Decimal, int or text, never {type(value).__name__}: {value!r}")
+    if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
+        raise ValueError(f"not a finite number of at most {DIGITS_MAX} digits")
     try:
         number = Decimal(value)
     except ArithmeticError as error:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
-from decimal import Decimal
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
+from quotebot.domain.documents import DocumentError, read_toml
 from quotebot.domain.policy import HOUR_MS, HUNDRED, LADDER, ORTHOGONAL, Policy, Threshold, Timing
 from quotebot.domain.price_requests import TERM_NAME
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 ROLES = (*LADDER, *ORTHOGONAL)
 HOURS_MAX = 24 * 365
@@ -22,8 +24,8 @@ class PolicyError(ValueError):
 def parse_policy(toml_text: str) -> Policy:
     """Build a policy from TOML. Raises PolicyError naming the first bad place."""
     try:
-        data = tomllib.loads(toml_text, parse_float=Decimal)
-    except ValueError as error:
+        data = read_toml(toml_text)
+    except DocumentError as error:
         raise PolicyError(f"the policy is not valid TOML: {error}") from error
     currency = _text(data, "currency")
     try:

@@ -6,16 +6,14 @@ is read: an unclear price never waits for a customer to find it.
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ledger import keys
 from quotebot.domain.catalogue import Catalogue, read_catalogue
 from quotebot.domain.constraints import Constraint, read_constraints
+from quotebot.domain.documents import DocumentError, read_json, read_toml
 from quotebot.domain.price_books import PriceBook, read_books
 from quotebot.domain.priced import LARGEST_REMAINDER, PER_LINE
 from quotebot.domain.reading import RulesetProblem, Table
@@ -93,8 +91,8 @@ def parse_ruleset(document: object) -> Ruleset:
 def parse_ruleset_toml(text: str) -> Ruleset:
     """Read a document from TOML text. Raises RulesetError."""
     try:
-        document = tomllib.loads(text, parse_float=Decimal)
-    except ValueError as error:
+        document = read_toml(text)
+    except DocumentError as error:
         raise RulesetError([RulesetProblem((), f"it is not valid TOML: {error}", "correct the text")]) from error
     return parse_ruleset(document)
 
@@ -102,23 +100,10 @@ def parse_ruleset_toml(text: str) -> Ruleset:
 def parse_ruleset_json(text: str) -> Ruleset:
     """Read a document from JSON text; numbers are exact. Raises RulesetError."""
     try:
-        document = json.loads(text, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_once_each)
-    except (ValueError, RecursionError) as error:
+        document = read_json(text)
+    except DocumentError as error:
         raise RulesetError([RulesetProblem((), f"it is not valid JSON: {error}", "correct the text")]) from error
     return parse_ruleset(document)
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number")
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key!r} is there twice in one object")
-        found[key] = value
-    return found
 
 
 def renamed(ruleset: Ruleset, version: str) -> Ruleset:

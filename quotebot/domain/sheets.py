@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BYTES_MAX: Final = 16 * 1024 * 1024
 ROWS_MAX: Final = 50_000
+COLUMNS_MAX: Final = 100
 SEPARATORS: Final = ",;\t"
 NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs"}
 FORMULA_SIGNS: Final = "=+-@\uff1d\uff0b\uff0d\uff20\t\r\n"  # full-width ones run too; what is blank is skipped before them
@@ -72,8 +73,8 @@ def read_sheet(
     separator = None
     if lines[0].casefold().startswith("sep=") and lines[0][4:5] in SEPARATORS:  # the line some spreadsheets put on top
         separator, first, lines = lines[0][4:5], 2, lines[1:]
-    while lines and not lines[0].strip():
-        first, lines = first + 1, lines[1:]
+    blank = next((index for index, line in enumerate(lines) if line.strip()), len(lines) - 1)
+    first, lines = first + blank, lines[blank:]
     separator = separator or max(SEPARATORS, key=lambda sign: len(set(_header(lines[0], sign)) & set(columns)))
     parsed = _parsed(file, lines, separator, first, problems)
     line, names = next(parsed, (first, []))
@@ -136,6 +137,10 @@ def _good_header(
 ) -> bool:
     before = len(problems)
     known = ", ".join(columns)
+    if len(header) > COLUMNS_MAX:
+        message = f"the header has {len(header):,} columns; at most {COLUMNS_MAX} are read"
+        problems.append(SheetProblem(file, line, None, None, message, f"keep the known ones: {known}"))
+        return False
     for number, name in enumerate(header):
         if name in header[:number]:
             problems.append(SheetProblem(file, line, name, None, "the column is there twice", "keep one"))
@@ -239,7 +244,7 @@ def _is_json(cell: str, begin: str, kind: type[Any]) -> bool:
         return False
     try:
         return isinstance(json.loads(cell), kind)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -21,6 +21,7 @@ from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsg
 from slack_sdk.errors import SlackApiError
 
 from adapters.retry_after import asked_wait_seconds
+from quotebot.domain.documents import is_deeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,7 @@ RETIRE_SECONDS: Final = 15.0  # after its warning a connection lives for about t
 CLOSE_SECONDS: Final = 1.0  # a half-open connection does not answer its closing
 SEND_SECONDS: Final = 3.0  # afterwards Slack no longer waits for an acknowledgement
 FRAME_BYTES_MAX: Final = 1024 * 1024  # a larger one is not parsed
+LEVELS_MAX: Final = 100  # a frame that is nested deeper is not read
 WIRE_BYTES_MAX: Final = 16 * 1024 * 1024  # a larger one is not even received: the connection is closed
 
 REFUSED_TOKEN: Final = frozenset({"invalid_auth", "not_authed", "not_allowed_token_type", "account_inactive", "token_revoked"})
@@ -76,7 +78,7 @@ class Inbox(Protocol):
         ...
 
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
-        """Take a frame of `size` bytes that is too large to be one of Slack's, unread."""
+        """Take a frame of `size` bytes, unread: it is too large or nested too deeply to be one of Slack's."""
         ...
 
 
@@ -279,8 +281,15 @@ class Links:
             return True
         try:
             message = json.loads(text)
-        except ValueError:
-            message = None
+            unread = _is_too_deep(text, message)
+        except json.JSONDecodeError:
+            message, unread = None, False
+        except (ValueError, RecursionError):  # a number of thousands of digits, or nested beyond the parser's limit
+            unread = True
+        if unread:
+            link.greeted.set()
+            self._inbox.take_oversized(text, size, link)
+            return True
         if not isinstance(message, dict):
             log.warning("socket.unreadable", characters=len(text))
             return True
@@ -298,6 +307,11 @@ class Links:
 
     def _unix_seconds(self) -> float:
         return self._clock.now_ms() / 1000
+
+
+def _is_too_deep(text: str, message: object) -> bool:
+    """Tell whether a frame is nested deeper than anything Slack sends; few frames have brackets enough to be looked at."""
+    return text.count("[") + text.count("{") > LEVELS_MAX and is_deeper(message, LEVELS_MAX)
 
 
 async def _ping(socket: ClientWebSocketResponse) -> None:

@@ -14,7 +14,7 @@ PAGE_MAX: Final = 10_000
 OPEN: Final = frozenset(state for state in QuoteState if not is_final(state))
 
 _PAGE = re.compile(r"\bpage ([0-9]{1,5})\b", re.IGNORECASE)
-_OWNER = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^>]*)?>")
+_OWNER = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
 
 
 @dataclass(frozen=True, slots=True)

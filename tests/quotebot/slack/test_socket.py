@@ -116,6 +116,24 @@ async def test_a_frame_over_one_mebibyte_is_acknowledged_audited_and_dropped(wor
     assert "Quotebot" in (await deal.slash("help"))["ack"]["text"]
 
 
+DEEP = {
+    "beyond the parser": f'{{"a":{"[" * 45_000}{"]" * 45_000}}}',
+    "within the parser": f'{{"a":{"[" * 500}{"]" * 500}}}',
+    "a number of 5,000 digits": f'{{"a":{"9" * 5_000}}}',
+}
+
+
+@pytest.mark.parametrize("payload", DEEP)
+async def test_a_frame_nested_too_deeply_is_acknowledged_audited_and_dropped(world: World, deal: Deal, payload: str) -> None:
+    frame = f'{{"envelope_id":"E7","type":"events_api","accepts_response_payload":false,"payload":{DEEP[payload]}}}'
+    ack = await world.socket.deliver(frame, "E7", "events_api")
+    assert (ack.payload, ack.error) == ({}, None)
+    (dropped,) = await deal.rows("SELECT after FROM audit_events WHERE event_type = 'delivery.dropped'")
+    assert json.loads(dropped["after"]) == {"envelope_id": "E7", "bytes": len(frame)}
+    assert len(await deal.witness("apps.connections.open")) == 1  # the connection stayed
+    assert "Quotebot" in (await deal.slash("help"))["ack"]["text"]
+
+
 async def test_a_frame_just_under_the_limit_is_read(world: World, deal: Deal) -> None:
     frame = envelope({"type": "event_callback", "event": {"type": "message", "text": "x" * (MIB - 300)}})
     assert len(frame) < MIB

@@ -1,0 +1,97 @@
+"""Reading of TOML and JSON documents within bounds: depth and the size of numbers."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LEVELS_MAX: Final = 50
+NUMBER_BITS_MAX: Final = 256
+EXPONENT_MAX: Final = 60
+
+
+class DocumentError(ValueError):
+    """The text cannot be read; the message says why, and where that is known."""
+
+
+def read_toml(text: str, *, parse_float: Callable[[str], Any] = Decimal) -> dict[str, Any]:
+    """Return a TOML document. Raises DocumentError, also for one that is nested too deeply."""
+    try:
+        document = tomllib.loads(text, parse_float=parse_float)
+    except RecursionError as error:
+        raise too_deep() from error
+    except (ValueError, ArithmeticError) as error:
+        raise DocumentError(_reason(error)) from error
+    _check(document)
+    return document
+
+
+def read_json(text: str) -> Any:
+    """Return a JSON document with exact numbers and no key twice. Raises DocumentError, also for one nested too deeply."""
+    try:
+        document = json.loads(text, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_once_each)
+    except RecursionError as error:
+        raise too_deep() from error
+    except (ValueError, ArithmeticError) as error:
+        raise DocumentError(_reason(error)) from error
+    _check(document)
+    return document
+
+
+def too_deep() -> DocumentError:
+    """Return the error of a document that is nested too deeply."""
+    return DocumentError(f"it is nested deeper than {LEVELS_MAX} levels")
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    """Tell whether mappings and lists stand in each other more than `levels` times. Linear, without recursion."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [child for each in level for child in _children(each)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: object) -> list[Any]:
+    held = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [child for child in held if isinstance(child, dict | list)]
+
+
+def _check(document: object) -> None:
+    """Raise DocumentError where a document goes beyond the bounds."""
+    if is_deeper(document, LEVELS_MAX):
+        raise too_deep()
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, int) and value.bit_length() > NUMBER_BITS_MAX:
+            raise DocumentError(f"a whole number has more than {NUMBER_BITS_MAX} bits")
+        elif isinstance(value, Decimal) and value.is_finite() and value and abs(value.adjusted()) > EXPONENT_MAX:
+            raise DocumentError(f"the number {value} is not between 1e-{EXPONENT_MAX} and 1e{EXPONENT_MAX}")
+
+
+def _reason(error: Exception) -> str:
+    return "a number is too large" if isinstance(error, ArithmeticError) or "integer string" in str(error) else str(error)
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:60]!r} is there twice in one object")
+        found[key] = value
+    return found
