@@ -8,6 +8,7 @@ environment names neither a settings file nor a secrets folder: an installation 
 from __future__ import annotations
 
 import os
+import tomllib
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,7 +18,6 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SecretsSettingsSource
 
-from quotebot.domain.documents import DocumentError, read_toml
 from quotebot.trusted_files import untrusted
 
 if TYPE_CHECKING:
@@ -142,13 +142,15 @@ def read_file() -> dict[str, Any]:
             content = file.read(FILE_BYTES_MAX + 1)
         if len(content) > FILE_BYTES_MAX:
             raise SettingsFileError(f"{path} is larger than {FILE_BYTES_MAX // 1024} KiB")
-        return read_toml(content.decode("utf-8"), parse_float=float)
+        return tomllib.loads(content.decode("utf-8"))
     except FileNotFoundError as error:
         if os.environ.get(FILE_VARIABLE):
             raise SettingsFileError(f"{FILE_VARIABLE} names no file: {path}") from error
         return {}
-    except (DocumentError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsFileError(f"{path} is not TOML: {error}") from error
+    except RecursionError as error:
+        raise SettingsFileError(f"{path} is nested too deeply") from error
     except OSError as error:
         raise SettingsFileError(f"{path} cannot be read: {error.strerror}") from error
 

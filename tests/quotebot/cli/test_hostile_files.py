@@ -72,6 +72,6 @@ def test_hostile_settings_file_is_refused_with_its_reason(command: Run, tmp_path
     (tmp_path / "quotebot.toml").write_text(text)
     done = command("config", "show")
     assert done.returncode != 0
-    assert "quotebot.toml is not TOML: " in done.stderr + done.stdout
+    assert "quotebot.toml" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
     assert len(done.stderr + done.stdout) < 5_000
