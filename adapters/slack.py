@@ -13,7 +13,7 @@ import io
 import json
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import aiohttp
 from yarl import URL
@@ -34,6 +34,8 @@ METADATA_EVENT_TYPE = "quotebot_delivery"
 FILES_ORIGIN = URL("https://files.slack.com")  # where Slack takes uploads, besides its API host
 FIND_PAGES_MAX = 5
 FIND_PAGE_MESSAGES = 200
+MEMBER_PAGES_MAX = 10
+MEMBER_PAGE_USERS = 999
 PROBLEMS_NAMED_MAX = 3
 ANSWER_BYTES_MAX = 64 * 1024  # of a response_url or an upload address: they say "ok"
 
@@ -76,6 +78,14 @@ class Member:
     bot: bool
     guest: bool
     enterprise_ids: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFacts:
+    """The kind of a conversation. `ext_shared`: people of another organization are in it, or invited into it (Slack Connect)."""
+
+    kind: Literal["public", "private", "direct"]
+    ext_shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +144,46 @@ class SlackApi:
             guest=bool(who.get("is_restricted") or who.get("is_ultra_restricted")),
             enterprise_ids=frozenset(_texts(enterprise_ids)),
         )
+
+    async def channel(self, *, channel: str) -> ChannelFacts:
+        """Return the facts of a conversation (conversations.info). NOT_FOUND: gone, or private without the bot in it."""
+        method = "conversations.info"
+        found = (await self._call(method, form={"channel": channel})).get("channel")
+        if not isinstance(found, dict) or found.get("id") != channel:
+            raise unreadable(method, HTTPStatus.OK)
+        if found.get("is_im") or found.get("is_mpim"):
+            return ChannelFacts("direct", bool(found.get("is_ext_shared")))
+        private, shared = found.get("is_private"), found.get("is_ext_shared")
+        if not isinstance(private, bool) or not isinstance(shared, bool):
+            raise unreadable(method, HTTPStatus.OK)
+        return ChannelFacts("private" if private else "public", shared or bool(found.get("is_pending_ext_shared")))
+
+    async def members(self, *, channel: str) -> frozenset[str]:
+        """Return the user ids of everyone in a channel (conversations.members), page by page.
+
+        Raises `UNCERTAIN` when there are more than MEMBER_PAGES_MAX pages.
+        """
+        method = "conversations.members"
+        form = {"channel": channel, "limit": str(MEMBER_PAGE_USERS)}
+        found: set[str] = set()
+        for _ in range(MEMBER_PAGES_MAX):
+            page = await self._call(method, form=form)
+            members = page.get("members")
+            if not isinstance(members, list):
+                raise unreadable(method, HTTPStatus.OK)
+            found.update(str(member) for member in members)
+            cursor = (page.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                return frozenset(found)
+            form["cursor"] = str(cursor)
+        raise AdapterError(
+            Failure.UNCERTAIN, "too_many_members", f"The channel has more members than {MEMBER_PAGES_MAX} pages of {method} name."
+        )
+
+    async def open_direct(self, *, user: str) -> str:
+        """Return the id of the direct-message channel with somebody (conversations.open). May be repeated."""
+        opened = (await self._call("conversations.open", form={"users": user})).get("channel")
+        return _text(opened if isinstance(opened, dict) else {}, "conversations.open", "id")
 
     async def post(
         self, *, channel: str, text: str, blocks: Sequence[Json], thread_ts: str | None, key: str, correlation_id: str

@@ -22,7 +22,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Slack": ("slack_",),
     "Salesforce": ("salesforce_",),
     "A language model": ("llm_",),
-    "People": ("approvers", "operators", "ops_channel", "cli_users", "cli_operators"),
+    "People": ("approvers", "operators", "ops_channel", "shared_channels", "cli_users", "cli_operators"),
     "Quotes": ("seller_", "quote_", "stale_", "time_zone"),
     "The machine": ("",),
 }

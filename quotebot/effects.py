@@ -50,6 +50,12 @@ def card_again(quote_id: str, root_key: str, not_before: int) -> EffectIntent:
     return _intent(CARD, quote_id, quote_id, {"quote_id": quote_id}, after=root_key, not_before=not_before)
 
 
+def card_withdrawn(quote_id: str, channel: str, ts: str) -> EffectIntent:
+    """Take the facts off a card that stands in a channel which another organization shares; the quote has another card then."""
+    content = {"what": "withdrawn", "quote_id": quote_id, "channel": channel, "ts": ts}
+    return _intent(CARD, quote_id, quote_id, content)
+
+
 def home(user: str, team_id: str, not_before: int | None = None) -> EffectIntent:
     """Publish one person's App Home as it is then. A newer one makes this one needless. `not_before` is Unix milliseconds."""
     target = f"home:{user}"
@@ -101,6 +107,12 @@ def reply(
     more = {"offer": offer, "typed": typed, "thread_ts": thread_ts}
     content |= {name: value for name, value in more.items() if value is not None}
     return _intent(REPLY, user, aggregate_id, content, expires_at=received_at + ANSWER_MS)
+
+
+def tell(quote_id: str, user: str, text: str, now: int) -> EffectIntent:
+    """Send one person a direct message about a quote whose thread they cannot read."""
+    content = {"user": user, "channel": None, "text": text, "directly": True}
+    return _intent(REPLY, user, quote_id, content, expires_at=now + ANSWER_MS)
 
 
 def is_late(answer: Effect, now_ms: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from adapters.failures import Failure
-from ledger.records import FollowUps
+from ledger.records import AuditEvent, FollowUps
 from quotebot import crm_owed, effects, letter_words, roots, words
 from quotebot.document_effects import remember
 from quotebot.model_effects import summary_arrived
@@ -34,8 +34,8 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:  # noqa: PLR09
             return _summary_follows(tx, effect, now_ms)
         case effects.EXTRACT:
             return FollowUps(letter_drawn(tx, effect), commands=answer_follows(tx, effect, now_ms))
-        case effects.POST if effect.payload["what"] == "root":
-            return _root_follows(tx, effect, now_ms)
+        case effects.POST:
+            return _post_follows(tx, effect, now_ms)
         case effects.UPDATE:
             found = crm_owed.after_update(tx, effect, now_ms)
             return FollowUps((*_update_told(tx, effect), *found.effects, *letter_drawn(tx, effect)), found.events)
@@ -48,6 +48,13 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:  # noqa: PLR09
             return FollowUps(letter_drawn(tx, effect))
 
 
+def _post_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
+    if effect.payload["what"] == "root":
+        return _root_follows(tx, effect, now_ms)
+    told = _told_directly(tx, effect, now_ms) if effect.state == "delivered" else ()
+    return FollowUps((*told, *letter_drawn(tx, effect)))
+
+
 def _root_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     if effect.state == "failed":
         return FollowUps((_card_not_posted(tx, effect, now_ms),))
@@ -55,11 +62,43 @@ def _root_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
         return FollowUps(letter_drawn(tx, effect))
     assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
     store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
+    moved = _card_moved(tx, effect, now_ms)
     if effect.lost_from is not None:  # it may be the card of a part of the ledger that was lost, with another number
-        return FollowUps((effects.card(effect.aggregate_id, effect.effect_key), *letter_drawn(tx, effect)))
+        return FollowUps(
+            (*moved.effects, effects.card(effect.aggregate_id, effect.effect_key), *letter_drawn(tx, effect)), moved.events
+        )
     if "replaces" in effect.payload:  # what was drawn meanwhile went to the card that is gone
-        return FollowUps((effects.card(effect.aggregate_id, effect.effect_key),))
-    return FollowUps(letter_drawn(tx, effect))
+        return FollowUps((effects.card(effect.aggregate_id, effect.effect_key),), moved.events)
+    return FollowUps((*moved.effects, *letter_drawn(tx, effect)), moved.events)
+
+
+def _card_moved(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
+    """Remember that a card was posted into a direct message, and tell the requester in the channel where to find it."""
+    if roots.DIRECT not in effect.steps:
+        return FollowUps()
+    quote = _owing(tx, effect)
+    if quote.card_channel is not None:
+        return FollowUps()
+    assert effect.result is not None  # noqa: S101 -- delivered
+    place = effect.result.get("channel") or effect.steps[roots.DIRECT]["channel"]  # an operator's word names no channel
+    store.move_card(tx, quote.quote_id, place, now_ms)
+    moved = AuditEvent("quote.card_moved", quote.quote_id, {"channel": quote.channel}, {"channel": place})
+    pointer = effects.reply(quote.quote_id, quote.requester, quote.channel, words.card_in_direct_message(quote), now_ms)
+    return FollowUps((pointer,), (moved,))
+
+
+def _told_directly(tx: Tx, effect: Effect, now_ms: int) -> tuple[EffectIntent, ...]:
+    """Send a notice to whoever it mentions, when its thread is a direct message that only the requester reads."""
+    quote = quote_of(tx, effect)
+    if quote is None or quote.card_channel is None:
+        return ()
+    text = effect.payload["text"]
+    mentioned = dict.fromkeys(words.mentioned(text))
+    return tuple(
+        effects.tell(quote.quote_id, user, words.told_directly(quote, text), now_ms)
+        for user in mentioned
+        if user != quote.requester
+    )
 
 
 def _of_a_deal(tx: Tx, effect: Effect, now_ms: int) -> list[EffectIntent]:

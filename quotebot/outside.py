@@ -12,6 +12,7 @@ import structlog
 from adapters.artefacts import Artefacts
 from adapters.pdf import PdfRenderer
 from quotebot.branding import load_seller
+from quotebot.channels import Channels
 from quotebot.model_effects import CallLog, Model
 from quotebot.opening import load_rules, matrix
 from quotebot.pacing import Pace, Pacer
@@ -105,7 +106,9 @@ def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> Q
     """Return what performs effects with these adapters."""
     pacer = Pacer(ledger.clock, Pace(settings.slack_messages_at_once))
     rules, seller = load_rules(settings), load_seller(settings)
-    return QuotePerformer(ledger, adapters, rules, seller, settle_delay_seconds=settings.settle_delay_seconds, pacer=pacer)
+    channels = Channels(ledger.clock, adapters.slack, settings.shared_channels)
+    delay = settings.settle_delay_seconds
+    return QuotePerformer(ledger, adapters, rules, seller, settle_delay_seconds=delay, pacer=pacer, channels=channels)
 
 
 def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> Salesforce | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from adapters.failures import AdapterError, Failure
@@ -16,6 +17,7 @@ from ledger import keys
 from ledger.gates import Gate
 from ledger.records import Delivered, Effect, FollowUps, Settlement
 from quotebot import effects, figures, roots, words
+from quotebot.channels import Channels
 from quotebot.crm_amounts import OpportunityAmounts, newest_of_record, opportunity_kind
 from quotebot.crm_mirroring import MirrorReader
 from quotebot.crm_owed import AMOUNT
@@ -87,8 +89,10 @@ class QuotePerformer:
         *,
         settle_delay_seconds: float,
         pacer: Pacer | None = None,
+        channels: Channels | None = None,
     ) -> None:
-        """`pacer` gives the turns of one channel's messages; one of its own when there is none."""
+        """`pacer` gives the turns of one channel's messages, `channels` say who reads them; each of its own when there is none."""
+        self._channels = channels
         self._pacer = Pacer(ledger.clock) if pacer is None else pacer
         self._ledger = ledger
         self._adapters = adapters
@@ -130,6 +134,8 @@ class QuotePerformer:
 
     async def _show(self, effect: Effect) -> Settlement:
         """Post or redraw a message: of a quote's thread, or of the surface beside it."""
+        if effect.payload.get("what") == "withdrawn":
+            return await roots.withdrawn(self._adapters.slack, effect, words.card_withdrawn())
         of_a_quote, posts = what_of(effect) is None, effect.effect_class == effects.POST
         if of_a_quote:
             return await (self._post(effect) if posts else self._update_card(effect))
@@ -137,7 +143,12 @@ class QuotePerformer:
 
     @property
     def _surface(self) -> SurfaceEffects:
-        return SurfaceEffects(self._ledger, self._adapters.slack, self._rules, self._pacer)
+        return SurfaceEffects(self._ledger, self._adapters.slack, self._rules, self._pacer, self.channels)
+
+    @cached_property
+    def channels(self) -> Channels:
+        """What says who reads a channel."""
+        return Channels(self._ledger.clock, self._adapters.slack) if self._channels is None else self._channels
 
     @property
     def documents(self) -> DocumentEffects:
@@ -154,13 +165,14 @@ class QuotePerformer:
         if effect.effect_class == effects.FILE:
             shared = await self._find_file(effect, quote)
             return None if shared is None else _shared(shared, already_there=True)
-        return await self._found(effect, quote.channel, None if effect.payload["what"] == "root" else quote.thread_ts)
+        place = roots.place_of(effect, quote)
+        return await self._found(effect, place, None if effect.payload["what"] == "root" else quote.thread_ts)
 
     async def _find_file(self, effect: Effect, quote: Quote) -> SharedFile | None:
         """Look for an upload by its id. One that was made in a lost part of the ledger has another, so then by its name, too."""
         slack = self._adapters.slack
         if TICKET in effect.steps:
-            shared = await slack.find_file(file_id=effect.steps[TICKET]["file_id"], channel=quote.channel)
+            shared = await slack.find_file(file_id=effect.steps[TICKET]["file_id"], channel=quote.place)
             if shared is not None:
                 return shared
         if effect.lost_from is None or quote.thread_ts is None:
@@ -169,7 +181,7 @@ class QuotePerformer:
         if owed_before is None:  # a new decision makes a new document
             return None
         return await slack.find_shared(
-            channel=quote.channel, thread_ts=quote.thread_ts, filename=_filename(quote), oldest_seconds=_earliest(effect)
+            channel=quote.place, thread_ts=quote.thread_ts, filename=_filename(quote), oldest_seconds=_earliest(effect)
         )
 
     async def _found(self, effect: Effect, channel: str, thread_ts: str | None) -> Delivered | None:
@@ -261,7 +273,13 @@ class QuotePerformer:
     async def _post(self, effect: Effect) -> Settlement:
         seen = await self._seen(effect) if effect.payload["what"] == "root" else None
         quote = await self._quote(effect) if seen is None else seen[0][0]
-        if (later := self._pacer.put_off(quote.channel, effect.id)) is not None:
+        place = quote.place
+        if roots.DIRECT in effect.steps or not await self._readable_here(quote):
+            if seen is None:
+                return await roots.given_away(self._ledger, effect, quote)
+            effect = await roots.direct_place(self._ledger, self._adapters.slack, effect, quote)
+            place = effect.steps[roots.DIRECT]["channel"]
+        if (later := self._pacer.put_off(place, effect.id)) is not None:
             return later
         if seen is not None:
             card = self._drawn(*seen)
@@ -270,7 +288,7 @@ class QuotePerformer:
             text, blocks, thread_ts = effect.payload["text"], [], quote.thread_ts
         try:
             posted = await self._adapters.slack.post(
-                channel=quote.channel,
+                channel=place,
                 text=text,
                 blocks=blocks,
                 thread_ts=thread_ts,
@@ -287,16 +305,28 @@ class QuotePerformer:
         seen = await self._seen(effect)
         quote, card = seen[0][0], self._drawn(*seen)
         assert quote.thread_ts is not None  # noqa: S101 -- the effect waits for the root
+        if not await self._readable_here(quote):
+            return await roots.given_away(self._ledger, effect, quote)
         try:
             await self._adapters.slack.update(
-                channel=quote.channel, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
+                channel=quote.place, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
             )
         except AdapterError as error:
             return await roots.given_up(self._ledger, effect, quote, error)
         return Delivered(quote.thread_ts, {})
 
-    async def _share(self, effect: Effect) -> Delivered:
+    async def _readable_here(self, quote: Quote) -> bool:
+        """Tell whether facts of a quote may be posted where its card is. Raises AdapterError when Slack does not say."""
+        try:
+            return quote.card_channel is not None or await self.channels.may_post(quote.channel)
+        except AdapterError as error:
+            error.possibly_applied = False  # nothing was sent yet
+            raise
+
+    async def _share(self, effect: Effect) -> Settlement:
         quote = await self._quote(effect)
+        if not await self._readable_here(quote):
+            return await roots.given_away(self._ledger, effect, quote)
         if UPLOADED not in effect.steps:
             effect = await self._upload(effect, quote)
         file_id = effect.steps[TICKET]["file_id"]
@@ -304,14 +334,14 @@ class QuotePerformer:
             completed = await self._adapters.slack.complete_upload(
                 file_id=file_id,
                 title=file_title(quote),
-                channel=quote.channel,
+                channel=quote.place,
                 thread_ts=quote.thread_ts,
                 comment=words.pdf_comment(quote),
             )
         except AdapterError as error:
             if error.failure is not Failure.NOT_FOUND:
                 raise
-            shared = await self._adapters.slack.find_file(file_id=file_id, channel=quote.channel)
+            shared = await self._adapters.slack.find_file(file_id=file_id, channel=quote.place)
             if shared is not None:
                 return _shared(shared, already_there=True)  # completed by an earlier attempt
             # Slack has forgotten the upload, or does not show it yet: it is looked for after the settle delay, then made anew.

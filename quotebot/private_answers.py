@@ -36,7 +36,7 @@ class PrivateAnswers:
         said, text = effect.payload, effect.payload["text"]
         transport = await self.ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
         response_url = transport.get("response_url")
-        late = effects.is_late(effect, self.ledger.clock.now_ms())
+        late = said.get("directly", False) or effects.is_late(effect, self.ledger.clock.now_ms())
         if late or not (response_url or said["channel"]):
             return await self._directly(effect)
         try:

@@ -177,6 +177,11 @@ class Settings(BaseSettings):
         default_factory=dict, description='Who may approve: role to Slack user ids, {"vp_sales": ["U0VP"]}'
     )
     ops_channel: str | None = Field(None, description="Id of the channel where dead letters get a card; without it they get none")
+    shared_channels: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
+        (),
+        description="Ids of channels that may hold quotes although another organization reads them (Slack Connect), "
+        '["C0PARTNER"]; elsewhere quotes go to direct messages',
+    )
     operators: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
         (), description='Slack user ids who may retry and discard dead letters in Slack, ["U0OPS"]'
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.records import Effect, EffectIntent, Settlement
+    from quotebot.channels import Channels
     from quotebot.domain.letters import LetterCard
     from quotebot.handlers.quotes import Rules
     from quotebot.pacing import Pacer
@@ -44,13 +45,18 @@ class SurfaceEffects:
     slack: SlackApi
     rules: Rules
     pacer: Pacer
+    channels: Channels
 
     async def draw(self, effect: Effect) -> Settlement:
         """Replace a Home tab or the card of a dead letter. Raises AdapterError."""
         return await (self._publish_home(effect) if what_of(effect) == HOME else self._update_letter(effect))
 
     async def post(self, effect: Effect) -> Settlement:
-        """Post the card of a dead letter into the operators' channel. Raises AdapterError."""
+        """Post the card of a dead letter into the operators' channel, unless it is shared. Raises AdapterError."""
+        if await self.channels.known_as_shared(effect.payload["channel"]):
+            return Drop(
+                Trouble(Failure.VALIDATION.value, "Another organization shares ops_channel: no dead letter is shown there.")
+            )
         if (later := self.pacer.put_off(effect.payload["channel"], effect.id)) is not None:
             return later
         card, _ = await self._letter(effect)
@@ -81,6 +87,10 @@ class SurfaceEffects:
     async def _update_letter(self, effect: Effect) -> Settlement:
         drawn, card = await self._letter(effect)
         assert card is not None  # noqa: S101 -- the effect waits for its posting
+        if await self.channels.known_as_shared(card.channel):
+            return Drop(
+                Trouble(Failure.VALIDATION.value, "Another organization shares ops_channel: no dead letter is shown there.")
+            )
         assert card.ts is not None  # noqa: S101 -- likewise
         try:
             await self.slack.update(

@@ -5,6 +5,7 @@ Each says what happened, what state that leaves and what to do next. Text that p
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes import Approval, Quote
 
 EXAMPLE = "/quote new for Acme: 150 pro, 150 sso; term 12m; discount 15%"
+_MENTIONED = re.compile(r"<@([UW][A-Z0-9]+)>")
 NAMED_MAX = 10  # people mentioned in one sentence
 PROBLEMS_SHOWN_MAX = 20
 PROPOSED_LINES_MAX = 10
@@ -427,6 +429,31 @@ def card_not_posted(quote: Quote, ref: str, reason: str) -> str:
         f"{title(quote)} was created ({_net(quote)}), but its card could not be posted here, ref {ref}: {_detail(reason)}. "
         f"Invite the bot to this channel and give the ref to an operator, or see `/quote status {quote.quote_id}`."
     )
+
+
+def card_in_direct_message(quote: Quote) -> str:
+    """Tell the requester, alone, where the card of their quote is. It holds no fact of the quote but its number."""
+    return (
+        f"The card of {quote.quote_id} is in your direct messages with me, with its thread and its PDF: this channel is shared "
+        "with another organization, or I cannot see whether it is. Approvers are told directly. To have quotes posted here, ask "
+        "an operator to list the channel in `shared_channels`."
+    )
+
+
+def card_withdrawn() -> str:
+    """Stand in for a card in a channel that another organization reads: no fact, not even the number."""
+    return "This card is gone: another organization may read this channel now. The quote goes on in a direct message of its owner."
+
+
+def told_directly(quote: Quote, text: str) -> str:
+    """Return a notice of a quote's thread for somebody who cannot read that thread."""
+    where = f"My Home tab shows what waits for you; so does `/quote show {quote.quote_id}`."
+    return f"{text}\nThe card of {quote.quote_id} is not in a channel. {where}"
+
+
+def mentioned(text: str) -> list[str]:
+    """Return the user ids that a text of ours mentions. What people wrote is escaped and mentions nobody."""
+    return _MENTIONED.findall(text)
 
 
 def asked_in(channel: str, answer: str) -> str:

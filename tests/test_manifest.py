@@ -22,12 +22,15 @@ SCOPES = frozenset(
     {
         "app_mentions:read",
         "channels:history",
+        "channels:read",
         "chat:write",
         "commands",
         "files:read",
         "files:write",
         "groups:history",
+        "groups:read",
         "im:history",
+        "im:write",
         "users:read",
     }
 )

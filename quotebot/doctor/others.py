@@ -42,6 +42,11 @@ SCOPES: Final = frozenset(
         "users:read",
     }
 )
+CHANNEL_SCOPES: Final = {  # without one of them the bot works, more carefully
+    "channels:read": "quotes of public channels go to direct messages and are shown in full to few",
+    "groups:read": "likewise those of private channels",
+    "im:write": "a direct message whose answer was lost is not found again",
+}
 NOT_CONFIGURED: Final = "it is not configured"
 Question = Callable[[Site], Awaitable[Any]]
 _NO_WAY: Final = (aiohttp.ClientError, OSError)
@@ -76,6 +81,20 @@ async def scopes(site: Site) -> Seen:
             return nothing("Slack did not say which scopes the token has")
         missing = sorted(SCOPES - {scope.strip() for scope in given.split(",")})
         return bad(f"{', '.join(missing)} missing") if missing else fine("all of the manifest's")
+
+    return await _ask(site, site.settings.slack_bot_token, _auth_test, read, refused=nothing)
+
+
+async def channel_scopes(site: Site) -> Seen:
+    """Compare the scopes of the token with those that say who reads a channel."""
+
+    def read(answer: Any) -> Seen:
+        given = _header(answer, "x-oauth-scopes")
+        if given is None:
+            return nothing("Slack did not say which scopes the token has")
+        had = {scope.strip() for scope in given.split(",")}
+        missing = [f"{scope} missing: {what}" for scope, what in CHANNEL_SCOPES.items() if scope not in had]
+        return bad("; ".join(missing)) if missing else fine("Slack says who reads a channel")
 
     return await _ask(site, site.settings.slack_bot_token, _auth_test, read, refused=nothing)
 

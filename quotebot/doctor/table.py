@@ -244,6 +244,16 @@ CHECKS: Final = (
         online=True,
     ),
     Check(
+        "slack.channel_scopes",
+        "The bot sees who reads a channel",
+        "Facts of a quote are not posted where another organization may read them. What cannot be seen counts as shared.",
+        f"Paste manifest.yml under App Manifest on {_TOKENS} and reinstall the app, or list the channels in shared_channels.",
+        State.WARNING,
+        CONFIG,
+        others.channel_scopes,
+        online=True,
+    ),
+    Check(
         "slack.app_token",
         "Slack knows the app-level token",
         "Without it the bot receives nothing.",

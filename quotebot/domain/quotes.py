@@ -103,7 +103,7 @@ class Quote:
     account: str
     requester: str
     team_id: str
-    channel: str  # where its card lives
+    channel: str  # where it was made
     created_at: int
     valid_until: int
     pricing: Pricing
@@ -118,6 +118,7 @@ class Quote:
     closing: Closing | None = None
     superseded: bool = False  # there is a newer version; `state` is the one this version ended in
     opportunity: ChosenOpportunity | None = None  # in the CRM; of all versions
+    card_channel: str | None = None  # the direct-message channel of its card, where that is not in `channel`
 
     @property
     def makers(self) -> tuple[str, ...]:
@@ -134,6 +135,11 @@ class Quote:
         """True when people approved this version; an automatic approval, and one that rests on an earlier one, are none."""
         found = self.approval
         return found is not None and found.state is ApprovalState.APPROVED and bool(found.slots) and found.earlier is None
+
+    @property
+    def place(self) -> str:
+        """The channel of its card and thread."""
+        return self.channel if self.card_channel is None else self.card_channel
 
     @property
     def issued_at(self) -> int:

@@ -42,6 +42,7 @@ DOMAIN_EVENTS = frozenset(
         "quote.expired",
         "quote.stale_noted",
         "quote.card_replaced",  # somebody deleted its message
+        "quote.card_moved",  # into a direct message: another organization shares the channel
         "access.refused",
         "approval.requested",
         "approval.automatic",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
+from quotebot.channels import is_direct as is_direct  # noqa: PLC0414 -- every reader of payloads asks it
 from quotebot.commands import Command, CreateAnother, DecideApproval, ProposeQuote, SubmitQuote
 from quotebot.effects import letter_target
 from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, FinalizeQuote, RefreshCard
@@ -187,11 +188,6 @@ def home_again_command(body: Mapping[str, Any], received_at: int) -> Command:
     who = gesture(body)
     payload = ShowHome(who.user, HOME_AFTER_MS)
     return _interactive(who, who.request_id, payload.aggregate_id, 0, payload, _clicked(body, "home", who), received_at)
-
-
-def is_direct(channel: str | None) -> bool:
-    """Tell whether a channel is a conversation of two: no approver reads along there, so no quote's card is put into it."""
-    return channel is not None and channel.startswith("D")
 
 
 def is_home(body: Mapping[str, Any]) -> bool:

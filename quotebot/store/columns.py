@@ -76,6 +76,7 @@ DOMAIN_TABLES: Final[Mapping[str, Table]] = {
     "quote_opportunities": Table("quote_id", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id record_id account_id"),
     "inherited_makers": Table("quote_id maker", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id maker"),
     "replaced_roots": Table("quote_id dead_ts", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id dead_ts post_key replaced_at"),
+    "quote_places": Table("quote_id", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id channel moved_at"),
     "artefacts": Table(
         "render_key sha256", chain=_QUOTE, of_chain=_OF_QUOTE, chained="render_key sha256 quote_id version pages rendered_at"
     ),

@@ -57,7 +57,8 @@ VALUES (:quote_id, :version, :ruleset, :pricing, :pricing_hash, :created_at);
 -- name: load_quote
 SELECT q.*, v.pricing, v.pricing_hash, p.superseded_by AS revised_by, p.superseded_at AS revised_at,
   s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, c.reason AS closing_reason, c.closed_by, c.closed_at,
-  y.record_id AS opportunity_id, y.account_id AS opportunity_account_id, 0 AS superseded
+  y.record_id AS opportunity_id, y.account_id AS opportunity_account_id, d.channel AS card_channel,
+  0 AS superseded
 FROM quotes AS q
 JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
 LEFT JOIN superseded_versions AS p ON p.quote_id = q.quote_id AND p.version = q.version - 1
@@ -65,6 +66,7 @@ LEFT JOIN quote_sendings AS s ON s.quote_id = q.quote_id AND s.version = q.versi
 LEFT JOIN quote_freezings AS f ON f.quote_id = q.quote_id AND f.version = q.version
 LEFT JOIN quote_closings AS c ON c.quote_id = q.quote_id
 LEFT JOIN quote_opportunities AS y ON y.quote_id = q.quote_id
+LEFT JOIN quote_places AS d ON d.quote_id = q.quote_id
 WHERE q.quote_id = :quote_id;
 
 -- name: load_superseded
@@ -72,7 +74,8 @@ WHERE q.quote_id = :quote_id;
 SELECT q.quote_id, v.version, o.state, q.account, q.requester, q.requester_name, q.team_id, q.channel, q.created_at, o.valid_until,
   q.thread_ts, v.pricing, v.pricing_hash, p.superseded_by AS revised_by, p.superseded_at AS revised_at,
   s.recipient, s.sent_by, s.sent_at, f.frozen_by, f.frozen_at, NULL AS closing_reason, NULL AS closed_by, NULL AS closed_at,
-  y.record_id AS opportunity_id, y.account_id AS opportunity_account_id, 1 AS superseded
+  y.record_id AS opportunity_id, y.account_id AS opportunity_account_id, d.channel AS card_channel,
+  1 AS superseded
 FROM superseded_versions AS o
 JOIN quotes AS q ON q.quote_id = o.quote_id
 JOIN quote_versions AS v ON v.quote_id = o.quote_id AND v.version = o.version
@@ -80,6 +83,7 @@ LEFT JOIN superseded_versions AS p ON p.quote_id = o.quote_id AND p.version = o.
 LEFT JOIN quote_sendings AS s ON s.quote_id = o.quote_id AND s.version = o.version
 LEFT JOIN quote_freezings AS f ON f.quote_id = o.quote_id AND f.version = o.version
 LEFT JOIN quote_opportunities AS y ON y.quote_id = o.quote_id
+LEFT JOIN quote_places AS d ON d.quote_id = o.quote_id
 WHERE o.quote_id = :quote_id AND o.version = :version;
 
 -- name: supersede_version
@@ -138,7 +142,13 @@ WHERE operation_key >= :prefix AND operation_key < :prefix || 'g' AND actor = :a
 ORDER BY id DESC LIMIT 1;
 
 -- name: quote_of_thread
-SELECT quote_id FROM quotes WHERE thread_ts = :thread_ts AND channel = :channel AND team_id = :team_id;
+SELECT q.quote_id FROM quotes AS q LEFT JOIN quote_places AS d ON d.quote_id = q.quote_id
+WHERE q.thread_ts = :thread_ts AND coalesce(d.channel, q.channel) = :channel AND q.team_id = :team_id;
+
+-- name: move_card
+-- The first move is the last one.
+INSERT INTO quote_places (quote_id, channel, moved_at) VALUES (:quote_id, :channel, :now)
+ON CONFLICT (quote_id) DO NOTHING;
 
 -- name: replace_root
 INSERT INTO replaced_roots (quote_id, dead_ts, post_key, replaced_at) VALUES (:quote_id, :dead_ts, :post_key, :now)

@@ -213,6 +213,11 @@ def set_thread(tx: Tx, quote_id: str, thread_ts: str, now: int) -> None:
     tx.one("set_thread", quote_id=quote_id, thread_ts=thread_ts, now=now)
 
 
+def move_card(tx: Tx, quote_id: str, channel: str, now: int) -> None:
+    """Remember the direct-message channel that holds the quote's card from now on."""
+    tx.one("move_card", quote_id=quote_id, channel=channel, now=now)
+
+
 def of_thread(tx: Tx, channel: str, thread_ts: str, team_id: str) -> Quote | None:
     """Return the quote whose card is the root of a thread, or None."""
     row = tx.one("quote_of_thread", channel=channel, thread_ts=thread_ts, team_id=team_id)
@@ -256,6 +261,7 @@ def _quote(tx: Tx, row: Row) -> Quote:
         pricing=pricing_rules.from_stored(row["pricing"]),
         approval=approvals.latest(tx, row["quote_id"], row["version"]),
         thread_ts=row["thread_ts"],
+        card_channel=row["card_channel"],
         revised_by=row["revised_by"],
         earlier_makers=_earlier_makers(tx, row["quote_id"], row["version"]),
         revised_at=row["revised_at"],

@@ -23,7 +23,7 @@ from adapters.failures import AdapterError, Failure
 from adapters.files import Files
 from adapters.pdf import PdfRenderer
 from adapters.pdf_worker import INSTALL_NATIVE_LIBRARIES, missing_glyphs
-from adapters.slack import PostedMessage, SharedFile, UploadTicket
+from adapters.slack import ChannelFacts, PostedMessage, SharedFile, UploadTicket
 from adapters.slack_errors import ADDRESS_STATUSES, refusal
 from ledger.records import Delivered
 from quotebot import effects
@@ -101,6 +101,10 @@ class ScriptedSlack:
 
     async def update(self, **_: object) -> None:
         """Draw a card: not what these tests are about."""
+
+    async def channel(self, **_: object) -> ChannelFacts:
+        """Say who reads a channel: likewise."""
+        return ChannelFacts("public", ext_shared=False)
 
     async def post(self, **_: object) -> PostedMessage:
         return PostedMessage("C0SALES", "17.5")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from adapters.policies import POLICIES, Matrix
-from adapters.slack import PostedMessage
+from adapters.slack import ChannelFacts, PostedMessage
 from quotebot import pacing
 from quotebot.dispatch import Dispatcher
 from quotebot.documents import Seller
@@ -61,6 +61,9 @@ class Posts:
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self.at: list[int] = []
+
+    async def channel(self, **_: object) -> ChannelFacts:
+        return ChannelFacts("public", ext_shared=False)
 
     async def post(self, **message: Any) -> PostedMessage:
         self.at.append(self._clock.now_ms())

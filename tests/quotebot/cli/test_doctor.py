@@ -21,7 +21,7 @@ from pydantic import AnyHttpUrl, SecretStr
 
 from quotebot.cli import root
 from quotebot.doctor.checks import Check, Seen, Site, State, bad, examine, exit_status, fine
-from quotebot.doctor.others import SCOPES
+from quotebot.doctor.others import CHANNEL_SCOPES, SCOPES
 from quotebot.doctor.table import CHECKS
 from quotebot.sandbox.slack.directory import APPROVERS
 from quotebot.sandbox.world import World
@@ -355,6 +355,7 @@ async def test_what_slack_and_salesforce_refuse_is_found_and_mended(tmp_path: Pa
             ("slack.bot_token", with_(good, slack_bot_token=wrong.slack_bot_token), State.ERROR, "Slack refused it (invalid_auth)"),
             ("slack.app_token", with_(good, slack_app_token=wrong.slack_app_token), State.ERROR, "Slack refused it (invalid_auth)"),
             ("slack.scopes", good, State.ERROR, "files:write missing"),
+            ("slack.channel_scopes", good, State.WARNING, "groups:read missing"),
             ("clock.skew", replace(good, now_seconds=lambda: time.time() + 600), State.WARNING, "ahead of Slack's"),
             ("clock.skew", replace(good, now_seconds=lambda: time.time() - 600), State.WARNING, "behind Slack's"),
             ("crm.login", replace(good, settings=secret), State.ERROR, ""),
@@ -383,7 +384,7 @@ async def test_what_slack_and_salesforce_refuse_is_found_and_mended(tmp_path: Pa
 
 async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:
     checks = [check for check in CHECKS if check.id != "pdf.renders"]
-    async with World(tmp_path / "world", scopes=SCOPES).serve() as world, bot_in(world, tmp_path / "bot"):
+    async with World(tmp_path / "world", scopes=SCOPES | CHANNEL_SCOPES.keys()).serve() as world, bot_in(world, tmp_path / "bot"):
         results = await examine(Site(settings_for(world, tmp_path / "bot")), checks)
     states = {each.check.id: each.state for each in results}
     without = {"secrets.private", "llm.reachable", "backup.age", "watchers.installed", "crm.mirror"}  # nothing of the kind is there
@@ -391,7 +392,7 @@ async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:
 
 
 def test_the_scopes_are_the_manifest_s() -> None:
-    assert SCOPES == test_manifest.SCOPES
+    assert SCOPES | CHANNEL_SCOPES.keys() == test_manifest.SCOPES
 
 
 def check_of(look: Any, severity: State = State.ERROR, status: int = 3, *, is_online: bool = False) -> Check:

@@ -1,0 +1,189 @@
+"""Facts of a quote and externally shared channels: posted where it is listed, by direct message everywhere else."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quotebot import channels
+from quotebot.doctor.others import SCOPES
+from quotebot.sandbox.world import World
+from quotebot.slack import buttons
+from tests.rig import FIRST_QUOTE, bot_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.rig import Deal
+
+SHARED = "C0PARTNER"
+SECRET = "new for Very Secret Corp: 150 pro; term 12m; discount 15%"
+
+
+async def seen_in(deal: Deal, channel: str) -> str:
+    """Return everything that everybody in a channel reads, as one text."""
+    state = await deal.get("state")
+    messages = [each for each in state["messages"] if each["channel"] == channel and not each["ephemeral_for"]]
+    files = [each for each in state["files"] if channel in each["shares"]]
+    return json.dumps([[each["text"], each["blocks"]] for each in messages] + [each["name"] for each in files], ensure_ascii=False)
+
+
+async def card_in(deal: Deal, channel: str) -> dict[str, Any]:
+    messages = (await deal.get("state"))["messages"]
+    found = [each for each in messages if each["channel"] == channel and each["blocks"] and not each["thread_ts"]]
+    card: dict[str, Any] = [each for each in found if not each["ephemeral_for"]][-1]
+    return card
+
+
+async def click(deal: Deal, channel: str, action_id: str, user: str) -> None:
+    card = await card_in(deal, channel)
+    await deal.post("action", user=user, channel=channel, message_ts=card["ts"], action_id=action_id)
+    await deal.settled()
+
+
+async def decide_at_home(deal: Deal, user: str) -> None:
+    await deal.post("home", user=user)
+    await deal.settled()
+    home = (await deal.get("state"))["homes"][user]
+    await deal.post("action", user=user, view_id=home["id"], action_id=buttons.APPROVE)
+    await deal.settled()
+
+
+def whispered(state: dict[str, Any], channel: str, user: str) -> list[str]:
+    return [each["text"] for each in state["messages"] if each["channel"] == channel and each["ephemeral_for"] == user]
+
+
+async def dead(deal: Deal) -> list[Any]:
+    return await deal.rows("SELECT class, last_error FROM effects WHERE state = 'failed'")
+
+
+async def test_quote_of_an_unlisted_shared_channel_lives_in_a_direct_message(deal: Deal) -> None:
+    await deal.slash(SECRET, channel=SHARED)
+    await deal.settled()
+    assert FIRST_QUOTE in (await card_in(deal, "D0REP"))["text"]
+    state = await deal.get("state")
+    assert f"The card of {FIRST_QUOTE} is in your direct messages" in whispered(state, SHARED, "U0REP")[-1]
+
+    await click(deal, "D0REP", buttons.SUBMIT, "U0REP")
+    assert "Home tab" in await seen_in(deal, "D0MANAGER")
+    await decide_at_home(deal, "U0MANAGER")
+    assert "Approved" in (await card_in(deal, "D0REP"))["text"]
+    assert f"{FIRST_QUOTE}-v1.pdf" in await seen_in(deal, "D0REP")
+
+    assert await seen_in(deal, SHARED) == "[]"
+    assert whispered(await deal.get("state"), SHARED, "U0PARTNER") == []
+    assert await dead(deal) == []
+    moved = await deal.rows("SELECT count(*) AS n FROM audit_events WHERE event_type = 'quote.card_moved'")
+    assert moved == [{"n": 1}]
+
+
+async def test_listed_shared_channel_holds_the_quote(world: World, tmp_path: Path) -> None:
+    async with bot_in(world, tmp_path / "bot", shared_channels=(SHARED,)) as deal:
+        await deal.slash(SECRET, channel=SHARED)
+        await deal.settled()
+        await click(deal, SHARED, buttons.SUBMIT, "U0REP")
+        await click(deal, SHARED, buttons.APPROVE, "U0MANAGER")
+        text = await seen_in(deal, SHARED)
+        assert "Very Secret Corp" in text
+        assert f"{FIRST_QUOTE}-v1.pdf" in text
+        assert requests_of(world) == 0
+
+
+def requests_of(world: World) -> int:
+    return len([each for each in world.witness.since() if each.method == "conversations.info"])
+
+
+async def test_invited_organization_counts_as_one_that_reads(deal: Deal) -> None:
+    await deal.post("channel", channel="C0DEALS", pending=True)
+    await deal.slash(SECRET)
+    await deal.settled()
+    assert await seen_in(deal, "C0DEALS") == "[]"
+    assert "Very Secret Corp" in await seen_in(deal, "D0REP")
+
+
+async def test_card_leaves_a_channel_that_becomes_shared(deal: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "SHARING_FRESH_MS", 0)
+    await deal.slash(SECRET)
+    await deal.settled()
+    await deal.click(buttons.SUBMIT, user="U0REP")
+    await deal.settled()
+    await deal.post("channel", channel="C0DEALS", shared=True)
+    await deal.click(buttons.APPROVE, user="U0MANAGER")
+    await deal.settled()
+
+    card = await card_in(deal, "D0REP")
+    assert f"{FIRST_QUOTE}" in card["text"]
+    assert "Approved" in card["text"]
+    direct = await seen_in(deal, "D0REP")
+    assert f"{FIRST_QUOTE}-v1.pdf" in direct
+    shared = await seen_in(deal, "C0DEALS")
+    assert "This card is gone" in shared
+    assert f"{FIRST_QUOTE}-v1.pdf" not in shared
+    assert [each["blocks"] for each in await deal.cards()] == []
+    assert await deal.rows("SELECT channel FROM quote_places") == [{"channel": "D0REP"}]
+    assert await deal.rows("SELECT count(*) AS n FROM replaced_roots") == [{"n": 1}]
+    assert await dead(deal) == []
+
+    await deal.post("channel", channel="C0DEALS", shared=False)
+    await deal.slash(f"revise {FIRST_QUOTE}: discount 12%")
+    await deal.settled()
+    assert "v2" in (await card_in(deal, "D0REP"))["text"]
+
+
+async def test_text_in_the_direct_thread_is_about_the_quote(deal: Deal) -> None:
+    await deal.slash(SECRET, channel=SHARED)
+    await deal.settled()
+    card = await card_in(deal, "D0REP")
+    await deal.post("message", user="U0REP", channel="D0REP", thread_ts=card["ts"], text="discount 12%")
+    assert FIRST_QUOTE in whispered(await deal.get("state"), "D0REP", "U0REP")[-1]
+
+
+async def test_without_the_scope_the_main_job_goes_on_by_direct_message(tmp_path: Path) -> None:
+    async with World(tmp_path / "world", scopes=SCOPES).serve() as world, bot_in(world, tmp_path / "bot") as deal:
+        await deal.slash(SECRET)
+        await deal.settled()
+        assert await seen_in(deal, "C0DEALS") == "[]"
+        assert "Very Secret Corp" in await seen_in(deal, "D0REP")
+        await click(deal, "D0REP", buttons.SUBMIT, "U0REP")
+        await decide_at_home(deal, "U0MANAGER")
+        assert f"{FIRST_QUOTE}-v1.pdf" in await seen_in(deal, "D0REP")
+        assert await dead(deal) == []
+
+
+async def test_outage_of_the_look_up_posts_nothing_and_is_tried_again(deal: Deal) -> None:
+    await deal.arm("slack", "5xx", method="conversations.info", times=2)
+    await deal.slash(SECRET)
+    await deal.settled()
+    assert "Very Secret Corp" in await seen_in(deal, "C0DEALS")
+    assert await deal.rows("SELECT 1 FROM quote_places") == []
+
+
+async def test_bot_that_was_removed_posts_nothing_anywhere_else(deal: Deal) -> None:
+    await deal.post("channel", channel="C0DEALS", private=True, with_bot=False)
+    await deal.slash(SECRET)
+    await deal.settled()
+    assert await seen_in(deal, "C0DEALS") == "[]"
+    (failed,) = await dead(deal)
+    assert failed["class"] == "slack.post"
+    assert "channel_not_found" in failed["last_error"]
+
+
+@pytest.mark.parametrize("effect", ["reset_before", "reset_after"])
+async def test_direct_card_whose_answer_is_lost_is_posted_once(deal: Deal, effect: str) -> None:
+    await deal.arm("slack", effect, method="chat.postMessage", times=1)
+    await deal.slash(SECRET, channel=SHARED)
+    await deal.settled()
+    cards = [each for each in (await deal.get("state"))["messages"] if each["channel"] == "D0REP" and each["blocks"]]
+    assert len(cards) == 1
+    assert await deal.rows("SELECT channel FROM quote_places") == [{"channel": "D0REP"}]
+
+
+async def test_letters_are_not_shown_in_a_shared_operators_channel(world: World, tmp_path: Path) -> None:
+    async with bot_in(world, tmp_path / "bot", ops_channel=SHARED) as deal:
+        await deal.arm("salesforce", "refused", code="FIELD_CUSTOM_VALIDATION_EXCEPTION", times=50)
+        await deal.approved_deal()
+        await deal.settled()
+        assert await deal.rows("SELECT 1 FROM dead_letters") != []
+        assert await seen_in(deal, SHARED) == "[]"
