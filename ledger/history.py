@@ -17,6 +17,7 @@ import orjson
 
 from ledger.audit import LEDGER_EVENTS, SYSTEM_CHAIN, Entry
 from ledger.jsontext import dumps, loads
+from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS
 from ledger.verification import Fault, Finding
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Replay:
         self._words = words
         self._scratch = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._scratch.executescript(_SCRATCH)
-        self._complete = False  # an event says that every row was bound
+        self._binds = False  # this ledger's commits bind their rows: an upgrade is over, or there was none
 
     def close(self) -> None:
         """Let the scratch database go."""
@@ -169,8 +170,8 @@ class Replay:
     def see(self, event: Row | Mapping[str, Any]) -> None:
         """Take one event that was proven, in the order of ids."""
         event_type, text = event["event_type"], event["after"]
-        self._complete = self._complete or event_type == BOUND_FROM
         bound = text is not None and _BOUND_MARK in text
+        self._binds = self._binds or event_type == BOUND_FROM or (bound and event_type != BOUND_EVENT)
         if text is None or not (bound or event_type not in LEDGER_EVENTS or event_type == BOUND_FROM):
             return
         after = loads(text)
@@ -194,10 +195,10 @@ class Replay:
 
     def finding(self, tx: Tx) -> Finding | None:
         """Return the first row that is not what the audit says of it, or None."""
-        found = None if self._words is None else self._words.compare(tx, self)
+        found = (None if self._words is None else self._words.compare(tx, self)) or _arrows(tx)
         if found is not None:
             return found
-        lenient = not self._complete and tx.one("history_not_bound") is not None
+        lenient = not self._binds and tx.one("history_not_bound") is not None
         there = {row["name"] for row in tx.all("tables_there")}
         for name, table in self._tables.items():
             if name not in there and lenient:  # a later build has it
@@ -269,6 +270,17 @@ def pages(tx: Tx, name: str, table: Table) -> Iterator[Row | Finding]:
         if len(rows) < table.page:
             return
         statement, key = f"bound_after_{name}", {column: rows[-1][column] for column in table.keys}
+
+
+def _arrows(tx: Tx) -> Finding | None:
+    """Compare the arrows that the guards of the file allow with the machines."""
+    for name, arrows in (("operation_arrows", OPERATION_ARROWS), ("effect_arrows", EFFECT_ARROWS)):
+        wanted = {(str(source), str(target)) for source, targets in arrows.items() for target in targets}
+        there = {(row["source"], row["target"]) for row in tx.all(name)}
+        for source, target in sorted(wanted ^ there):
+            words = "it is no arrow of the machine" if (source, target) in there else "an arrow of the machine is missing"
+            return Finding(Fault.CHANGED, name, f"{source} {target}", words)
+    return None
 
 
 def _sha256(text: object) -> str:

@@ -937,3 +937,9 @@ WHERE NOT EXISTS (SELECT 1 FROM schema_migrations WHERE component = 'ledger' AND
 
 -- name: tables_there
 SELECT name FROM sqlite_schema WHERE type = 'table';
+
+-- name: operation_arrows
+SELECT source, target FROM operation_arrows;
+
+-- name: effect_arrows
+SELECT source, target FROM effect_arrows;

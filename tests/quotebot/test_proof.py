@@ -29,12 +29,14 @@ from quotebot.proof import SCRIPT, BrokenChainError, export
 from tests.quotebot.parts import MATRIX, RULES, bench_at, create_command, request_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
 
     from tests.quotebot.parts import Bench
 
 QUOTE = "Q-2026-0001"
+REQUEST = "A-2026-0001-v1-1"
 PDF = b"%PDF-1.7 the document"
 PDF_SHA256 = hashlib.sha256(PDF).hexdigest()
 
@@ -276,6 +278,11 @@ def resealed(bundle: bytes, **changes: Any) -> tuple[bytes, bytes]:
     return seal_bundle(signer, about, files_only), signer.public_pem
 
 
+def edited_row(table: str, **changes: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a change of the first row of a table."""
+    return lambda rows: {**rows, table: [{**rows[table][0], **changes}, *rows[table][1:]]}
+
+
 def without_second(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for event in events if event["seq"] != 2]
 
@@ -292,8 +299,22 @@ def without_second(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         ({"chain": lambda events: [{**event, "aggregate_id": "Q-2"} for event in events]}, "belongs to another chain"),
         ({"chain": lambda events: [{**event, "previous_id": None} for event in events]}, "does not follow"),
         ({"anchors": lambda anchors: anchors[::-1]}, "is out of order"),
+        ({"quote": lambda quote: {**quote, "state": "rejected"}}, f"quote.json: state of {QUOTE} is 'rejected'"),
+        ({"quote": lambda quote: {**quote, "account": "Beta"}}, f"quote.json: account of {QUOTE} is 'Beta'; its row has 'Acme'"),
+        ({"quote": lambda quote: {**quote, "sent": {"recipient": "me"}}}, f"quote.json: sent of {QUOTE}"),
+        ({"approvals": lambda found: [{**found[0], "decided_by": "U0CFO"}]}, f"approvals.json: decided_by of {REQUEST} is 'U0CFO'"),
+        ({"approvals": lambda found: [{**found[0], "reasons": ["none"]}]}, f"approvals.json: reasons of {REQUEST}"),
+        ({"approvals": lambda found: [{**found[0], "slots": [{}]}]}, f"approvals.json: slots of {REQUEST}"),
+        ({"approvals": lambda _: []}, f"approvals.json has no {REQUEST}"),
+        ({"rows": edited_row("quotes", account="Beta")}, f"quotes {QUOTE}: it is not the row that event"),
+        ({"rows": edited_row("quote_versions", pricing_hash="0" * 64)}, f'quote_versions ["{QUOTE}",1]: it is not the row'),
+        ({"rows": lambda rows: {**rows, "approvals": []}}, f"approvals {REQUEST}: event"),
+        ({"rows": lambda rows: {**rows, "quotes": rows["quotes"] * 2}}, "no event of the chain wrote this row"),
     ],
-    ids=["price", "quote", "pdf", "gap", "order", "end", "foreign", "links", "anchors"],
+    ids=[
+        *("price", "quote", "pdf", "gap", "order", "end", "foreign", "links", "anchors", "state", "account", "sending", "decider"),
+        *("reasons", "slots", "no request", "row", "version row", "missing row", "added row"),
+    ],
 )
 def test_a_signed_bundle_that_contradicts_itself_is_refused(
     changes: dict[str, Any], why: str, made: tuple[bytes, bytes], tmp_path: Path
@@ -302,6 +323,44 @@ def test_a_signed_bundle_that_contradicts_itself_is_refused(
     honest, public_pem = resealed(made[0])
     (tmp_path / "honest.zip").write_bytes(honest)
     SCRIPT_MODULE.verify_bundle(tmp_path / "honest.zip", public_pem)
+
+
+def test_a_large_bundle_is_refused_before_it_is_unpacked(made: tuple[bytes, bytes], tmp_path: Path) -> None:
+    bundle, public_pem = made
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, body in members(bundle).items():
+            archive.writestr(name, body)
+        for number in range(3):
+            archive.writestr(f"{number}.json", bytes(60 << 20))
+    assert len(bomb.getvalue()) < 1 << 20
+    assert "its files are larger than any bundle's" in refusal(bomb.getvalue(), public_pem, tmp_path)
+    many = packed({**members(bundle), **{f"{number:06}.json": b"" for number in range(1000)}})
+    assert refusal(many, public_pem, tmp_path) == "it lists more files than any bundle"
+    sparse = tmp_path / "sparse.zip"
+    with sparse.open("wb") as file:
+        file.truncate(SCRIPT_MODULE.BUNDLE_BYTES_MAX + 1)
+    with pytest.raises(SCRIPT_MODULE.RefusedError, match="larger than any bundle"):
+        SCRIPT_MODULE.verify_bundle(sparse, public_pem)
+
+
+def test_nothing_but_the_manifest_is_read_of_a_bundle_with_a_foreign_signature(made: tuple[bytes, bytes], tmp_path: Path) -> None:
+    bundle, _ = made
+    content = {**members(bundle), "chain.json": b"no JSON"}
+    stranger = Signer(Ed25519PrivateKey.generate())
+    assert "not by this public key" in refusal(packed(content), stranger.public_pem, tmp_path)
+
+
+def test_a_bundle_of_the_first_format_is_held_against_the_words_of_its_events(made: tuple[bytes, bytes], tmp_path: Path) -> None:
+    content = {name: body for name, body in members(made[0]).items() if name not in (MANIFEST, SIGNATURE, "rows.json")}
+    about = {name: value for name, value in json.loads(members(made[0])[MANIFEST]).items() if name != "files"}
+    signer = Signer(Ed25519PrivateKey.generate())
+    old = {name: body for name, body in content.items() if name != "public_key.pem"}
+    (tmp_path / "old.zip").write_bytes(seal_bundle(signer, {**about, "format": "quotebot/proof/1"}, old))
+    SCRIPT_MODULE.verify_bundle(tmp_path / "old.zip", signer.public_pem)
+    forged = {**old, "quote.json": old["quote.json"].replace(b'"state":"approved"', b'"state":"rejected"')}
+    sealed = seal_bundle(signer, {**about, "format": "quotebot/proof/1"}, forged)
+    assert f"quote.json: state of {QUOTE} is 'rejected'; the events say 'approved'" in refusal(sealed, signer.public_pem, tmp_path)
 
 
 # ---------------------------------------------------------------------------------------------------------- Ed25519

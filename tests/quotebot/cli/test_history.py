@@ -1,0 +1,100 @@
+"""The audit's repro at the terminal: a rejected quote turned into an approved one for another customer, at another price."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.quotebot.history_parts import QUOTE, rejected_quote
+from tests.quotebot.parts import copy_data, tampered
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.quotebot.cli.conftest import Run
+
+FORGERIES: Final = {
+    "a rejected quote becomes approved": ("quotes Q-2026-0001", "UPDATE quotes SET state = 'approved'"),
+    "its request becomes approved": (
+        "approvals A-2026-0001-v1-1",
+        "UPDATE approvals SET state = 'approved', decided_by = 'U0CFO', decided_role = 'cfo'",
+    ),
+    "its slot becomes approved": ("approval_slots A-2026-0001-v1-1", "UPDATE approval_slots SET state = 'approved'"),
+    "another customer": ("quotes Q-2026-0001", "UPDATE quotes SET account = 'Beta Holdings'"),
+    "another price, with its hash": ("quote_versions Q-2026-0001 v1", ""),
+}
+VERIFICATIONS: Final = {
+    "ledger verify": ("ledger", "verify"),
+    "audit verify": ("audit", "verify"),
+    "doctor": ("doctor", "--offline", "--only", "audit.whole"),
+    "backup": ("backup",),
+    "audit export": ("audit", "export", QUOTE),
+}
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a stopped bot whose only quote was rejected."""
+    folder = tmp_path_factory.mktemp("rejected") / "bot"
+    asyncio.run(rejected_quote(folder / "ledger.db"))
+    return folder
+
+
+@pytest.fixture
+def ledger(origin: Path, tmp_path: Path) -> Path:
+    copy_data(origin, tmp_path / "bot")
+    return tmp_path / "bot" / "ledger.db"
+
+
+def forge(path: Path, sql: str) -> None:
+    """Edit a ledger as somebody with a shell does; without SQL, its price and the hash of it."""
+    if sql:
+        tampered(path, sql)
+        return
+    import sqlite3  # noqa: PLC0415 -- the only use
+
+    connection = sqlite3.connect(path)
+    (stored,) = connection.execute("SELECT pricing FROM quote_versions").fetchone()
+    connection.close()
+    cheap = json.dumps({**json.loads(stored), "net_total": "1.00"}, sort_keys=True, separators=(",", ":"))
+    forged = hashlib.sha256(cheap.encode()).hexdigest()
+    tampered(path, "UPDATE quote_versions SET pricing = ?, pricing_hash = ?", cheap, forged)
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_ledger_is_refused_by_every_verification_naming_the_row(forgery: str, command: Run, ledger: Path) -> None:
+    named, sql = FORGERIES[forgery]
+    for words in VERIFICATIONS.values():
+        assert command(*words).returncode == 0, words
+    shutil.rmtree(ledger.parent / "backups")
+    for proof in ledger.parent.parent.glob("*.zip"):
+        proof.unlink()
+    forge(ledger, sql)
+    for name, words in VERIFICATIONS.items():
+        done = command(*words)
+        assert done.returncode != 0, (name, done.stdout)
+        assert named.split()[0] in done.stdout + done.stderr, (name, done.stdout, done.stderr)
+        assert named.split()[1] in done.stdout + done.stderr, (name, done.stdout, done.stderr)
+    assert not list(ledger.parent.glob("backups/*.json"))
+    assert not list(ledger.parent.parent.glob("*.zip"))
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_backup_is_not_restored(forgery: str, command: Run, ledger: Path) -> None:
+    assert command("backup").returncode == 0
+    (copy,) = (ledger.parent / "backups").glob("*.db")
+    forge(copy, FORGERIES[forgery][1])
+    beside = copy.with_suffix(".json")
+    manifest = json.loads(beside.read_text("utf-8"))
+    manifest |= {"bytes": copy.stat().st_size, "sha256": hashlib.sha256(copy.read_bytes()).hexdigest()}
+    beside.write_text(json.dumps(manifest), "utf-8")
+    before = ledger.read_bytes()
+    done = command("restore", str(copy), "--yes")
+    assert done.returncode != 0
+    assert "is not" in done.stderr
+    assert ledger.read_bytes() == before
