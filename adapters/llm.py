@@ -11,17 +11,20 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
+import httpx2
 import openai
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from adapters.egress import Body
 from adapters.failures import AdapterError, Failure
 from adapters.llm_errors import translated, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 ANSWER_BYTES_MAX: Final = 256 * 1024
+WIRE_BYTES_MAX: Final = 1024 * 1024  # of any answer, a refusal or a list of models too
 ANSWER_TOKENS_MAX: Final = 2_000
 PRODUCTS_SHOWN_MAX: Final = 200
 LINES_MAX: Final = 100
@@ -99,7 +102,11 @@ class Llm:
         http_client: Any = None,
     ) -> None:
         self._client: Any = openai.AsyncOpenAI(
-            base_url=base_url, api_key=api_key, max_retries=0, timeout=timeout_seconds, http_client=http_client
+            base_url=base_url,
+            api_key=api_key,
+            max_retries=0,
+            timeout=timeout_seconds,
+            http_client=bounded_client() if http_client is None else http_client,
         )
         self._model = model
         self._on_call = on_call
@@ -176,6 +183,34 @@ class Llm:
             request=text if self._keep_text else None,
             answer=answer.decode("utf-8", "replace") if self._keep_text and answer is not None else None,
         )
+
+
+def bounded_client() -> Any:
+    """Return an HTTP client that follows no redirect and reads no answer, a refusal included, beyond a limit."""
+    return openai.DefaultAsyncHttpxClient(
+        follow_redirects=False, event_hooks={"response": [_bound]}, headers={"Accept-Encoding": "gzip, deflate"}
+    )
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Put the limit between an answer's bytes and whoever reads them."""
+    body = Body(WIRE_BYTES_MAX, response.headers.pop("Content-Encoding", None))
+    response.stream = _BoundedStream(response.stream, body)
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """The bytes of an answer, unpacked and counted."""
+
+    def __init__(self, stream: Any, body: Body) -> None:
+        self._stream = stream
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            yield self._body.take(chunk)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def _content(body: bytes) -> str:

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
-import aiohttp
 from yarl import URL
 
 from adapters.block_kit import message_problems, view_problems
+from adapters.egress import closed_session
 from adapters.failures import AdapterError, Failure
 from adapters.slack_errors import ADDRESS_STATUSES, refusal, translated, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    import aiohttp
     from slack_sdk.web.async_client import AsyncWebClient
 
 Json = dict[str, Any]
@@ -353,8 +354,9 @@ class SlackApi:
                 self._connections().post(
                     target,
                     data=io.BytesIO(content),  # raw bytes over 1 MiB would hold up the loop
-                    headers={"Content-Type": content_type},
+                    headers={"Content-Type": content_type, "Accept-Encoding": "identity"},
                     allow_redirects=False,
+                    auto_decompress=False,
                     proxy=self._client.proxy,
                     ssl=self._client.ssl if self._client.ssl is not None else True,
                 ) as response,
@@ -365,7 +367,7 @@ class SlackApi:
 
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            self._session = closed_session()
         return self._session
 
 

@@ -12,6 +12,7 @@ import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
+from adapters.egress import AnswerTooLargeError
 from adapters.failures import AdapterError, Failure
 from adapters.retry_after import asked_wait_seconds
 
@@ -85,6 +86,9 @@ def translated(method: str) -> Iterator[None]:
     except TimeoutError as error:
         message = f"Slack did not answer {method} in time; it may have been applied."
         raise AdapterError(Failure.TRANSIENT, "timeout", message, possibly_applied=True) from error
+    except AnswerTooLargeError as error:
+        message = f"Slack's answer to {method} was too large to be read; it may have been applied."
+        raise AdapterError(Failure.TRANSIENT, "too_large", message, possibly_applied=True) from error
     except (aiohttp.ClientError, OSError) as error:
         message = f"The connection to Slack broke during {method}; it may have been applied."
         raise AdapterError(Failure.TRANSIENT, "network", message, possibly_applied=True) from error
@@ -94,6 +98,9 @@ def translated(method: str) -> Iterator[None]:
 
 def refusal(method: str, status: int, headers: Mapping[str, str], answer: object, statuses: Mapping[int, Failure]) -> AdapterError:
     """Read a refusal: 429 and 5xx by their status, anything else by Slack's code, then by its status."""
+    if statuses is STATUSES and HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        message = f"Slack answered {method} with another address ({status}), where nothing was sent; it may have been applied."
+        return AdapterError(Failure.TRANSIENT, "redirect", message, http_status=status, possibly_applied=True)
     code = answer.get("error") if isinstance(answer, dict) else None
     named = isinstance(code, str) and CODE.fullmatch(code) is not None
     if status == HTTPStatus.TOO_MANY_REQUESTS or (named and ERRORS.get(str(code)) is Failure.THROTTLED):

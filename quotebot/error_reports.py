@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sentry_sdk import Client
+from sentry_sdk.transport import HttpTransport
 from sentry_sdk.utils import event_from_exception
 
 from quotebot import __version__
@@ -68,6 +69,14 @@ class ErrorReports:
         return [{**each, "value": None} for each in described["exception"]["values"]]
 
 
+class Direct(HttpTransport):  # type: ignore[misc] # mypy does not look into the extra's packages
+    """Sentry's transport without redirects and repetitions; of an answer the status and the headers are read, and no body."""
+
+    def _request(self, method: str, endpoint_type: Any, body: Any, headers: Mapping[str, str]) -> Any:
+        address = self._auth.get_api_url(endpoint_type)
+        return self._pool.request(method, address, body=body, headers=headers, redirect=False, retries=False, preload_content=False)
+
+
 def open_reports(dsn: str, secrets: Sequence[str]) -> ErrorReports:
     """Return what reports to the project of a DSN. Raises ValueError when it is none."""
-    return ErrorReports(Client(dsn=dsn, release=f"quotebot@{__version__}", **OPTIONS), (*secrets, dsn))
+    return ErrorReports(Client(dsn=dsn, transport=Direct, release=f"quotebot@{__version__}", **OPTIONS), (*secrets, dsn))

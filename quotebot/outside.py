@@ -10,6 +10,7 @@ import aiohttp
 import structlog
 
 from adapters.artefacts import Artefacts
+from adapters.egress import closed_session
 from adapters.pdf import PdfRenderer
 from quotebot.branding import load_seller
 from quotebot.channels import Channels
@@ -52,16 +53,16 @@ class Outside:
 async def connect_outside(stack: contextlib.AsyncExitStack, settings: Settings) -> Outside:
     """Return the outside over real connections; `stack` closes them. Raises ConfigurationError without a Slack token."""
     bot_token, _ = slack_tokens(settings)
-    session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(keepalive_timeout=IDLE_SECONDS)))
+    session = await stack.enter_async_context(closed_session(connector=aiohttp.TCPConnector(keepalive_timeout=IDLE_SECONDS)))
     client = web_client(bot_token, settings, session)
     return Outside(client, build_adapters(stack, client, session, settings))
 
 
 def web_client(bot_token: str, settings: Settings, session: aiohttp.ClientSession) -> AsyncWebClient:
-    """Return Slack's client without its own retries."""
-    from slack_sdk.web.async_client import AsyncWebClient  # noqa: PLC0415 -- a start pays for Slack when it needs it
+    """Return Slack's client without its own retries and redirects."""
+    from adapters.slack_client import BoundedWebClient  # noqa: PLC0415 -- a start pays for Slack when it needs it
 
-    return AsyncWebClient(
+    return BoundedWebClient(
         token=bot_token,
         base_url=str(settings.slack_api_url),
         session=session,
@@ -97,7 +98,7 @@ async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[Qu
         yield None
         return
     async with contextlib.AsyncExitStack() as stack:
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+        session = await stack.enter_async_context(closed_session())
         client = web_client(settings.slack_bot_token.get_secret_value(), settings, session)
         yield build_performer(settings, ledger, build_adapters(stack, client, session, settings))
 

@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags, set_span_in_context
 from opentelemetry.util.re import parse_env_headers
 
+from adapters.reporting import reporting_session
 from quotebot import __version__
 from quotebot.observing import CLOSING_SECONDS, told
 
@@ -130,6 +131,7 @@ def open_tracing(endpoint: str, headers: str, secrets: Sequence[str]) -> Tracing
         endpoint=f"{endpoint.rstrip('/')}/v1/traces",
         headers=parse_env_headers(headers, liberal=True),
         timeout=EXPORT_SECONDS,
+        session=reporting_session(),
     )
     return Tracing(Quietly(exporter), secrets)
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from slack_bolt.listener import async_listener
 from slack_sdk.socket_mode.request import SocketModeRequest
-from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.artefacts import Artefacts
 from adapters.pdf import RenderedPdf
 from adapters.salesforce import Salesforce
 from adapters.slack import SlackApi
+from adapters.slack_client import BoundedWebClient
 from faults.lab.database import InlineDatabase, engine
 from faults.lab.files import TrappedFiles
 from faults.lab.model import model_over
@@ -162,7 +162,7 @@ class LabBot:
         assert settings.salesforce_client_id is not None  # noqa: S101 -- as above
         assert settings.salesforce_client_secret is not None  # noqa: S101 -- as above
         session: Any = self._wire.session
-        client = AsyncWebClient(
+        client = BoundedWebClient(
             token=settings.slack_bot_token.get_secret_value(),
             base_url=str(settings.slack_api_url),
             session=session,

@@ -24,7 +24,7 @@ from faults.lab.traps import UnreachableError
 from quotebot.sandbox.wire import Answer, Cut, Received
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from types import TracebackType
 
     from faults.lab.traps import Trap
@@ -158,6 +158,10 @@ class _Response:
 
     async def read(self, limit: int = -1) -> bytes:
         return self._body if limit < 0 else self._body[:limit]
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._body), size):
+            yield self._body[start : start + size]
 
     async def text(self) -> str:
         return self._body.decode("utf-8", "replace")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from slack_sdk.errors import SlackApiError
 
+from adapters.egress import closed_session
 from adapters.failures import AdapterError
 from adapters.salesforce_describe import Finding, findings, objects_of
 from adapters.salesforce_transport import make_session
@@ -193,7 +194,7 @@ async def model(site: Site) -> Seen:
 
 async def one_retrier(site: Site) -> Seen:
     """See whether a library repeats calls behind the ledger's back."""
-    async with aiohttp.ClientSession() as session:
+    async with closed_session() as session:
         client = web_client("", site.settings, session)
         found = [type(handler).__name__ for handler in client.retry_handlers]
     with make_session(ca_file=None, timeout_seconds=1, connections=1, proxy_url=None) as requests_session:
@@ -220,7 +221,7 @@ async def _ask(
 @contextlib.asynccontextmanager
 async def _client(site: Site) -> AsyncIterator[AsyncWebClient]:
     token = site.settings.slack_bot_token
-    async with aiohttp.ClientSession() as session:
+    async with closed_session() as session:
         yield web_client(token.get_secret_value() if token else "", site.settings, session)
 
 

@@ -15,6 +15,7 @@ import contextlib
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
 
 import structlog
 from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsgType
@@ -229,15 +230,25 @@ class Links:
         try:
             async with asyncio.timeout(seconds):
                 answer = await self._client.apps_connections_open(app_token=self._app_token)
-            return str(answer["url"])
+            return self._checked(str(answer["url"]))
         except SlackApiError as error:
             code, headers = _code_of(error), getattr(error.response, "headers", None)
             if code in REFUSED_TOKEN and not self._ever_open:
                 raise TokenRefusedError(code) from error
             wait_seconds = asked_wait_seconds(headers, clock=self._unix_seconds) if headers else None
             raise _NoLinkError(f"Slack gave no ticket ({code})", wait_seconds) from error
+        except _NoLinkError:
+            raise
         except Exception as error:
             raise _NoLinkError(f"Slack gave no ticket ({type(error).__name__})") from error
+
+    def _checked(self, address: str) -> str:
+        """Return the address of a connection. Raises _NoLinkError for one in clear text, but to this machine for its own API."""
+        home, target = urlsplit(self._client.base_url), urlsplit(address)
+        local = target.scheme == "ws" and home.scheme == "http" and target.hostname == home.hostname
+        if (target.scheme != "wss" and not local) or target.username is not None:
+            raise _NoLinkError("Slack gave an address that is not wss")
+        return address
 
     async def _read(self, link: Link) -> None:
         """Hand on what arrives until the connection is over, then close it."""

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.failures import AdapterError
 from adapters.slack import PostedMessage, SlackApi
+from adapters.slack_client import BoundedWebClient
 from quotebot.sandbox.slack.directory import BOT_TOKEN
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ PDF = b"%PDF-1.7 " + bytes(range(256)) * 8
 DEADLINE_SECONDS = 10.0
 
 
-def client_for(base_url: str) -> AsyncWebClient:
-    return AsyncWebClient(token=BOT_TOKEN, base_url=base_url, retry_handlers=[])
+def client_for(base_url: str) -> BoundedWebClient:
+    return BoundedWebClient(token=BOT_TOKEN, base_url=base_url, retry_handlers=[])
 
 
 def api_for(world: World, **options: Any) -> SlackApi:

@@ -1,0 +1,54 @@
+"""The HTTP session of reports to watchers: no redirects, no repetitions, bounded answers."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, Final
+
+import requests
+from requests.adapters import HTTPAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ANSWER_BYTES_MAX: Final = 64 * 1024
+_CHUNK_BYTES: Final = 16 * 1024
+
+
+class _Adapter(HTTPAdapter):
+    """Sends once. A redirect is a failed connection; of an answer no more is read than the limit."""
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        """Send a request and read its answer."""
+        kwargs["stream"] = True
+        response = super().send(request, *args, **kwargs)
+        if response.is_redirect:
+            response.close()
+            raise requests.ConnectionError("a redirect is not followed")
+        content = bytearray()
+        for chunk in response.raw.stream(_CHUNK_BYTES, decode_content=True):
+            content += chunk
+            if len(content) > ANSWER_BYTES_MAX:
+                response.close()
+                raise requests.ConnectionError("the answer is too large")
+        response.raw.release_conn()
+        response.raw = io.BytesIO(bytes(content))
+        return response
+
+
+class _Session(requests.Session):
+    """A session that follows nothing."""
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """Return no target, whatever the answer says."""
+        del resp
+        return None
+
+
+def reporting_session(headers: Mapping[str, str] | None = None) -> requests.Session:
+    """Return a session for reports."""
+    session = _Session()
+    session.headers.update(headers or {})
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, _Adapter(max_retries=0))
+    return session
