@@ -5,7 +5,7 @@ committed meanwhile, and no writer waits. (Without that transaction each commit 
 would also read one moment, but it can neither pause nor say how far it is.) The WAL grows by what is written meanwhile.
 
     ledger-20261121T215000Z.db      the copy: one file, no WAL
-    ledger-20261121T215000Z.json    the manifest, written last: what has none is no backup
+    ledger-20261121T215000Z.json    the manifest (manifests.py), written last: what has none is no backup
 
 The audit's keys are not in it: who holds both can write a ledger anew. Nor are the PDFs: a lost one is rendered again.
 """
@@ -15,19 +15,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.connections import harden, open_read_only
-from ledger.database import DatabaseError
 from ledger.disk import Disk
+from ledger.manifests import SCHEMA, UNAUTHENTICATED, BackupError, Manifest, read_manifest, require_authentic, text_of
 from ledger.schema_comparison import SchemaChangedError, require_schema
 from ledger.sqlite_file import APPLICATION_ID
 from ledger.sqlite_tx import SqliteTx
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from ledger.history import Replay
     from ledger.migrations import Migration
 
-SCHEMA: Final = 1  # of the manifest
 FOLDER: Final = "backups"  # beside the ledger, where no other is named
 PAGES_PER_STEP: Final = 256  # 1 MiB
 PAUSE_SECONDS: Final = 0.002  # between two steps, and between two pages of the audit: the bot's commits go first
@@ -56,38 +54,12 @@ _PROBLEMS: Final = 3  # that are told
 Progress = Callable[[str, int, int], None]  # what is done, how much of it is done, of how much
 
 
-class BackupError(DatabaseError):
-    """A backup could not be made, or is not what it should be. The ledger is as it was."""
-
-
 class NotWholeError(BackupError):
     """A copy of a ledger, or a ledger, is not whole: `why` says what was found."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} is not a whole backup: {why}. The ledger is as it was. Use another backup, and check the disk.")
         self.why = why
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a backup holds. `made_at` is the moment it shows, in Unix milliseconds; `tables` counts rows."""
-
-    schema: int
-    file: str
-    bytes: int
-    sha256: str
-    made_at: int
-    build: str
-    ledger_id: str
-    generation: int
-    last_event_id: int  # of the audit
-    migrations: int
-    tables: dict[str, int]
-
-    @property
-    def made(self) -> str:
-        """When, for people."""
-        return f"{datetime.fromtimestamp(self.made_at / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +82,11 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The ledger to copy, and what it is proven by."""
+    """The ledger to copy, what it is proven by, and the keys that sign its manifest."""
 
     path: Path
     proof: Proof
+    keyring: Keyring
     build: str
     pages_per_step: int = PAGES_PER_STEP
 
@@ -145,9 +118,16 @@ def back_up(source: Source, folder: Path, now_ms: int, *, disk: Disk | None = No
         ) from error
 
 
-def verify(backup: Backup, proof: Proof, *, progress: Progress | None = None) -> None:
-    """Prove that a backup is what its manifest says, and whole. Raises BackupError with what is wrong."""
+def verify(
+    backup: Backup, proof: Proof, keyring: Keyring, *, unauthenticated: bool = False, progress: Progress | None = None
+) -> None:
+    """Prove that a backup is what its manifest says, that the manifest is ours, and that the copy is whole. Raises BackupError.
+
+    `unauthenticated` takes a manifest of 0.1.0, which nobody could sign; one that is signed wrongly is refused all the same.
+    """
     tell = progress or _tell_nobody
+    if not (unauthenticated and backup.manifest.schema == UNAUTHENTICATED):
+        require_authentic(backup.path, backup.manifest, keyring)
     try:
         if backup.path.stat().st_size != backup.manifest.bytes or _sha256(backup.path, tell) != backup.manifest.sha256:
             raise NotWholeError(backup.path, "its content is not the one that was written: the checksum differs")
@@ -159,39 +139,50 @@ def verify(backup: Backup, proof: Proof, *, progress: Progress | None = None) ->
 
 
 def backup_at(path: Path) -> Backup:
-    """Return the backup whose copy is at `path`. Raises BackupError when it has no manifest that can be read."""
+    """Return the backup whose copy is at `path`; nobody has proven it yet. Raises BackupError when it has no readable manifest."""
     beside = path.with_suffix(".json")
     try:
-        values = json.loads(beside.read_text("utf-8"))
-        if values["schema"] != SCHEMA:
-            raise BackupError(f"{beside} was written by a newer build. Nothing was done. Use that build.")
-        manifest = Manifest(**{name: values[name] for name in Manifest.__slots__})
+        return Backup(path, read_manifest(beside))
     except FileNotFoundError as error:
         raise BackupError(
             f"There is no manifest {beside} beside {path.name}. Nothing was done. Name the .db file of a backup that "
             "`quotebot backup` made, with its .json beside it."
         ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BackupError(f"{beside} is no manifest of a backup ({error!r}). Nothing was done. Use another backup.") from error
-    return Backup(path, manifest)
 
 
 def backups_in(folder: Path) -> list[Backup]:
-    """Return the backups in a folder, the newest first; what is none is passed over."""
+    """Return the backups in a folder, anybody's, the newest first; what is none is passed over."""
     found = []
     for beside in folder.glob("ledger-*.json"):
         path = beside.with_suffix(".db")
-        with contextlib.suppress(BackupError):
+        with contextlib.suppress(BackupError, FileNotFoundError):
             if path.exists():
                 found.append(backup_at(path))
     return sorted(found, key=lambda backup: (backup.manifest.made_at, backup.path.name), reverse=True)
 
 
-def keep_newest(folder: Path, keep: int, *, disk: Disk | None = None) -> list[Path]:
-    """Remove all but the newest `keep` backups and return what was removed. The manifest goes first: a half one is none."""
+def own_backups(folder: Path, ledger_id: str, keyring: Keyring) -> list[Backup]:
+    """Return the backups of this ledger that its keys have signed, the newest first. Others are nobody's business here."""
+    return [
+        backup for backup in backups_in(folder) if backup.manifest.ledger_id == ledger_id and backup.manifest.is_authentic(keyring)
+    ]
+
+
+def ledger_id_of(path: Path) -> str:
+    """Return the id of the ledger at `path`. Raises BackupError when it cannot be read."""
+    try:
+        with contextlib.closing(open_read_only(path)) as connection:
+            (ledger_id,) = connection.execute("SELECT value FROM meta WHERE name = 'ledger_id'").fetchone()
+    except (sqlite3.Error, TypeError) as error:
+        raise BackupError(f"The ledger {path} cannot be read ({error}). There is no new backup. Run: quotebot doctor") from error
+    return str(ledger_id)
+
+
+def keep_newest(own: Sequence[Backup], keep: int, *, disk: Disk | None = None) -> list[Path]:
+    """Remove all but the first `keep` of these backups and return what was removed. The manifest goes first: a half one is none."""
     disk = disk or Disk()
     removed = []
-    for backup in backups_in(folder)[max(1, keep) :]:
+    for backup in own[max(1, keep) :]:
         disk.remove(backup.path.with_suffix(".json"))
         disk.remove(backup.path)
         removed.append(backup.path)
@@ -262,7 +253,7 @@ def _made(source: Source, partial: Path, final: Path, now_ms: int, disk: Disk, t
         tables=tables,
         **facts,
     )
-    return Backup(final, manifest)
+    return Backup(final, manifest.signed(source.keyring))
 
 
 def _copied(origin: Source, partial: Path, tell: Progress) -> tuple[dict[str, Any], dict[str, int]]:
@@ -316,9 +307,8 @@ def _name(backup: Backup, partial: Path, disk: Disk) -> None:
     """Give the copy its name, then write its manifest: only with that it is a backup."""
     folder, beside = backup.path.parent, backup.path.with_suffix(".json")
     disk.rename(partial, backup.path)
-    text = json.dumps(asdict(backup.manifest), indent=2) + "\n"
     fresh = beside.with_name(beside.name + PARTIAL)
-    disk.write(fresh, text.encode())
+    disk.write(fresh, text_of(backup.manifest).encode())
     disk.sync(fresh)
     disk.rename(fresh, beside)
     disk.sync_folder(folder)

@@ -7,14 +7,27 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from ledger.backup import FOLDER, Backup, Progress, Source, back_up, backups_in, keep_newest, verify
+from ledger.backup import (
+    FOLDER,
+    Backup,
+    Progress,
+    Source,
+    back_up,
+    backup_at,
+    keep_newest,
+    ledger_id_of,
+    own_backups,
+    verify,
+)
 from ledger.keyring import load_keyring, require_keys
+from ledger.manifests import UNAUTHENTICATED, require_authentic
 from quotebot import __version__
 from quotebot.opening import proof_by
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ledger.chain import Keyring
     from ledger.clock import Clock
     from ledger.disk import Disk
     from quotebot.settings import Settings
@@ -35,25 +48,46 @@ def make_backup(
 
     Raises DatabaseError: then there is no new backup, and the earlier ones are as they were.
     """
-    require_keys(settings.data_dir)
-    source = Source(settings.ledger_path, proof_by(load_keyring(settings.data_dir, may_create=False)), __version__)
+    keyring = keyring_of(settings)
+    source = Source(settings.ledger_path, proof_by(keyring), keyring, __version__)
     backup = back_up(source, folder or folder_of(settings), now_ms, disk=disk, progress=progress)
     if folder is None:
-        keep_newest(folder_of(settings), settings.backup_keep, disk=disk)
+        keep_newest(own_backups(folder_of(settings), backup.manifest.ledger_id, keyring), settings.backup_keep, disk=disk)
     return backup
 
 
-def prove_backup(settings: Settings, backup: Backup, *, progress: Progress | None = None) -> None:
-    """Prove that a backup is whole, by this installation's audit keys. Raises DatabaseError with what is wrong."""
+def keyring_of(settings: Settings) -> Keyring:
+    """Return all the audit keys. Raises DatabaseError where one is missing: verifying must never make one."""
     require_keys(settings.data_dir)
-    verify(backup, proof_by(load_keyring(settings.data_dir, may_create=False)), progress=progress)
+    return load_keyring(settings.data_dir, may_create=False)
+
+
+def authentic_backup(settings: Settings, path: Path, *, unauthenticated: bool = False) -> Backup:
+    """Return the backup at `path` once its manifest is known to be ours. Raises DatabaseError.
+
+    `unauthenticated` takes one of 0.1.0, which could not be signed.
+    """
+    backup = backup_at(path)
+    if not (unauthenticated and backup.manifest.schema == UNAUTHENTICATED):
+        require_authentic(path, backup.manifest, keyring_of(settings))
+    return backup
+
+
+def prove_backup(
+    settings: Settings, backup: Backup, *, unauthenticated: bool = False, progress: Progress | None = None
+) -> dict[str, int]:
+    """Prove that a backup is ours and whole; return its numbers of rows. Raises DatabaseError with what is wrong."""
+    keyring = keyring_of(settings)
+    verify(backup, proof_by(keyring), keyring, unauthenticated=unauthenticated, progress=progress)
+    return backup.manifest.tables
 
 
 def is_due(settings: Settings, now_ms: int) -> bool:
-    """Tell whether it is time for the next backup: by the newest one there is, so a restart makes none too many."""
+    """Tell whether it is time for the next backup: by this ledger's newest one, so a restart makes none too many."""
     if not settings.backup_hours:
         return False
-    newest = next(iter(backups_in(folder_of(settings))), None)
+    own = own_backups(folder_of(settings), ledger_id_of(settings.ledger_path), keyring_of(settings))
+    newest = next(iter(own), None)
     return newest is None or not newest.manifest.made_at <= now_ms < newest.manifest.made_at + settings.backup_hours * HOUR_MS
 
 

@@ -13,7 +13,7 @@ import structlog
 
 from adapters.policies import Matrix, policies
 from ledger.audit import Audit
-from ledger.backup import FOLDER, BackupError, Proof, Source, back_up
+from ledger.backup import FOLDER, Proof, Source, back_up
 from ledger.ballast import BALLAST_BYTES
 from ledger.batch import COPY_AFTER
 from ledger.clock import SystemClock
@@ -22,6 +22,7 @@ from ledger.dead_letters import DeadLetters
 from ledger.keyring import load_keyring
 from ledger.ledger import Ledger
 from ledger.locks import hold_instance_lock, instance_holder
+from ledger.manifests import BackupError
 from ledger.migrations import Migration
 from ledger.sqlite import SqliteDatabase
 from ledger.statements import load_statements
@@ -155,7 +156,7 @@ async def open_database(
     """
 
     def before_migrating() -> None:
-        _back_up_first(path, clock)
+        _back_up_first(path, audit.keyring, clock)
         on_migrating()
 
     bound = history.binding()
@@ -184,10 +185,10 @@ async def open_database(
     return database
 
 
-def _back_up_first(path: Path, clock: Clock) -> None:
+def _back_up_first(path: Path, keyring: Keyring, clock: Clock) -> None:
     """Keep the ledger as the older build left it: forward is the only way a migration goes. Its audit may be in any state."""
     try:
-        made = back_up(Source(path, proof_by(None), __version__), path.parent / FOLDER, clock.now_ms())
+        made = back_up(Source(path, proof_by(None), keyring, __version__), path.parent / FOLDER, clock.now_ms())
     except BackupError as error:
         raise BackupError(
             f"The ledger is of an older build. It was not brought up to date, because the backup that comes first failed: {error}"

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 
 from ledger import recovery, switch
 from ledger.audit import Audit
-from ledger.backup import BackupError, backup_at, generation_of, prove
+from ledger.backup import generation_of, prove
 from ledger.connections import open_read_only
 from ledger.disk import Disk
 from ledger.generations import Beginning, begin_generation
 from ledger.keyring import load_keyring
 from ledger.ledger import Ledger
+from ledger.manifests import BackupError
 from ledger.sqlite import SqliteDatabase
 from quotebot import __version__, history
-from quotebot.backups import prove_backup
+from quotebot.backups import authentic_backup, prove_backup
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.opening import instance_lock, proof_by, schema_and_statements
 from quotebot.store import generations as store
@@ -80,14 +81,15 @@ async def restore(
     disk: Disk | None = None,
     engine: type[SqliteDatabase] = SqliteDatabase,
     progress: Progress | None = None,
+    unauthenticated: bool = False,
 ) -> Restored:
     """Put the ledger back to the backup at `path`. `actor` and `terminal_user` are for the audit.
 
-    Raises LedgerInUseError while a bot runs, and DatabaseError for a backup that is not whole, of a newer build, or of a ledger
-    whose keys are not here: then nothing was changed.
+    `unauthenticated` takes a backup of 0.1.0, whose manifest nobody signed. Raises LedgerInUseError while a bot runs, and
+    DatabaseError for a backup that is not whole, of a newer build, or whose keys are not here: then nothing was changed.
     """
     disk = disk or Disk()
-    backup = await asyncio.to_thread(_proven, settings, path, progress)
+    backup = await asyncio.to_thread(_proven, settings, path, progress, unauthenticated=unauthenticated)
     async with instance_lock(settings):
         switch.finish(settings.ledger_path, disk)
         restored = await _prepare(settings, backup, clock, actor, terminal_user, disk, engine)
@@ -97,9 +99,9 @@ async def restore(
     return Restored(restored.generation, restored.in_doubt, restored.numbers, replaced)
 
 
-def _proven(settings: Settings, path: Path, progress: Progress | None) -> Backup:
-    backup = backup_at(path)
-    prove_backup(settings, backup, progress=progress)
+def _proven(settings: Settings, path: Path, progress: Progress | None, *, unauthenticated: bool) -> Backup:
+    backup = authentic_backup(settings, path, unauthenticated=unauthenticated)
+    prove_backup(settings, backup, unauthenticated=unauthenticated, progress=progress)
     return backup
 
 

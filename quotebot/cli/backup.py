@@ -54,6 +54,7 @@ async def restore(
     file: Path,
     *,
     yes: Annotated[bool, Parameter(negative="")] = False,
+    unauthenticated: Annotated[bool, Parameter(negative="")] = False,
     json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
     """Put the ledger back to a backup. No bot may run on it; what was recorded since the backup is lost here.
@@ -68,18 +69,21 @@ async def restore(
         The .db file of a backup, with its .json beside it.
     yes
         Do not ask.
+    unauthenticated
+        Take a backup of Quotebot 0.1.0, whose manifest nobody signed; it is verified all the same.
     json_output
         Print JSON.
     """
     import asyncio  # noqa: PLC0415 -- see root.py
 
-    from ledger.backup import backup_at  # noqa: PLC0415 -- see root.py
     from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
     from quotebot import restoring  # noqa: PLC0415 -- see root.py
+    from quotebot.backups import authentic_backup  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
     settings = load_settings()
-    chosen = backup_at(file)
+    chosen = authentic_backup(settings, file, unauthenticated=unauthenticated)
+    warn_of_old(chosen)
     lost = await asyncio.to_thread(restoring.present, settings)
     held = "is not there, or cannot be read" if lost.operations is None else f"has {lost.operations:,} commands"
     exits.complain(f"{file.name} ({words(chosen)}). The ledger at {settings.ledger_path.absolute()} {held}.")
@@ -88,7 +92,9 @@ async def restore(
         return exits.REFUSED
     with following() as progress:
         name = terminal.user()
-        done = await restoring.restore(settings, file, SystemClock(), actor=name, terminal_user=name, progress=progress)
+        done = await restoring.restore(
+            settings, file, SystemClock(), actor=name, terminal_user=name, progress=progress, unauthenticated=unauthenticated
+        )
     replaced = None if done.replaced is None else str(done.replaced.absolute())
     if json_output:
         numbers = {str(year): last for year, last in done.numbers.items()}
@@ -100,6 +106,17 @@ async def restore(
     print(f"{done.in_doubt:,} effects are in doubt: the bot looks for each before it does it again. Start it: quotebot run")
     print(f"The ledger that was replaced: {replaced}")
     return exits.OK
+
+
+def warn_of_old(made: Backup) -> None:
+    """Say of a backup of 0.1.0 what cannot be known of it."""
+    from ledger.manifests import UNAUTHENTICATED  # noqa: PLC0415 -- see root.py
+
+    if made.manifest.schema == UNAUTHENTICATED:
+        exits.complain(
+            f"{made.path.name} is not authenticated: Quotebot 0.1.0 did not sign manifests. Its schema, audit and history are "
+            "verified; whether anything else in it was changed since, nobody can tell."
+        )
 
 
 def _agreed() -> bool:
@@ -128,8 +145,8 @@ def words(made: Backup) -> str:
     tables = made.manifest.tables
     size = made.manifest.bytes / 2**20
     return (
-        f"{size:,.1f} MiB of {made.manifest.made}: {tables['operations']:,} commands, {tables['effects']:,} effects, "
-        f"{tables['audit_events']:,} audit events"
+        f"{size:,.1f} MiB of {made.manifest.made}: {tables.get('operations', 0):,} commands, {tables.get('effects', 0):,} effects, "
+        f"{tables.get('audit_events', 0):,} audit events"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 -- cyclopts reads it
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
@@ -68,14 +69,27 @@ async def prune(
 
 
 @app.command
-def verify(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
-    """Check every page of the ledger's file, every reference and every event of its audit. It only reads; the bot may run.
+def verify(
+    file: Path | None = None,
+    *,
+    unauthenticated: Annotated[bool, Parameter(negative="")] = False,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Check every page of the ledger's file, its schema, every reference and every event of its audit.
+
+    It only reads; the bot may run.
 
     Parameters
     ----------
+    file
+        The .db file of a backup, to verify that instead, with its manifest.
+    unauthenticated
+        Take a backup of Quotebot 0.1.0, whose manifest nobody signed.
     json_output
         Print JSON.
     """
+    if file is not None:
+        return _verify_backup(file, unauthenticated=unauthenticated, json_output=json_output)
     from ledger.backup import NotWholeError, prove  # noqa: PLC0415 -- see root.py
     from ledger.keyring import load_keyring, require_keys  # noqa: PLC0415 -- see root.py
     from quotebot.opening import proof_by  # noqa: PLC0415 -- see root.py
@@ -99,6 +113,30 @@ def verify(*, json_output: Annotated[bool, Parameter(name="--json", negative="")
             f"The ledger {settings.ledger_path.absolute()} is not whole: {found}. Nothing was changed. Stop the bot, keep a copy "
             "of the whole data folder, check the disk, then: quotebot restore with the newest backup."
         )
+    return exits.OK if found is None else exits.REFUSED
+
+
+def _verify_backup(file: Path, *, unauthenticated: bool, json_output: bool) -> int:
+    from ledger.backup import NotWholeError  # noqa: PLC0415 -- see root.py
+    from ledger.manifests import NotAuthenticError  # noqa: PLC0415 -- see root.py
+    from quotebot.backups import authentic_backup, prove_backup  # noqa: PLC0415 -- see root.py
+    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
+
+    settings = load_settings()
+    found, tables = None, dict[str, int]()
+    try:
+        chosen = authentic_backup(settings, file, unauthenticated=unauthenticated)
+        backup.warn_of_old(chosen)
+        with backup.following() as progress:
+            tables = prove_backup(settings, chosen, unauthenticated=unauthenticated, progress=progress)
+    except (NotWholeError, NotAuthenticError) as error:
+        found = str(error)
+    if json_output:
+        print(json.dumps({"schema_version": 1, "whole": found is None, "found": found, "tables": tables}, indent=2))
+    elif found is None:
+        print(f"{file} ({backup.words(chosen)}) is whole.")
+    else:
+        exits.complain(found)
     return exits.OK if found is None else exits.REFUSED
 
 

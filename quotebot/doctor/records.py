@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from adapters.artefacts import Artefacts
 from ledger import integrity
-from ledger.backup import backups_in
+from ledger.backup import backups_in, ledger_id_of, own_backups
 from ledger.connections import open_read_only
 from ledger.database import DatabaseError
 from ledger.keyring import load_keyring, require_keys
@@ -20,7 +20,7 @@ from ledger.sqlite_file import APPLICATION_ID, PRAGMAS
 from ledger.sqlite_tx import SqliteTx
 from ledger.verification import verify_within
 from quotebot import history
-from quotebot.backups import folder_of
+from quotebot.backups import folder_of, keyring_of
 from quotebot.crm_mirroring import is_stale
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.domain.quotes import utc_text
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from ledger.backup import Backup
     from ledger.database import Tx
+    from quotebot.settings import Settings
 
 T = TypeVar("T")
 WAL_BYTES_MAX: Final = 256 << 20  # four times what it is cut down to
@@ -183,16 +185,28 @@ async def backups(site: Site) -> Seen:
     if not settings.ledger_path.exists():
         return nothing(NO_LEDGER)
     folder = folder_of(settings)
-    newest = next(iter(await asyncio.to_thread(backups_in, folder)), None)
+    try:
+        own, others = await asyncio.to_thread(_own_backups, settings)
+    except DatabaseError as error:
+        return bad(str(error))
+    newest = next(iter(own), None)
     if newest is None:
         age = site.now_seconds() - await asyncio.to_thread(_begun_at, settings.ledger_path)
-        if settings.backup_hours and age < settings.backup_hours * 3600:
+        if not others and settings.backup_hours and age < settings.backup_hours * 3600:
             return nothing("the ledger is young: the bot makes the first backup")
-        return bad(f"there is no backup in {folder.absolute()}")
+        words = f"there is no backup of this ledger in {folder.absolute()}"
+        return bad(f"{words}; {others} there are of other ledgers, or their manifests are not authentic" if others else words)
     hours = (site.now_seconds() - newest.manifest.made_at / 1000) / 3600
     words = f"the newest backup is {hours:,.1f} hours old ({newest.path.name})"
     allowed = BACKUP_LATE * (settings.backup_hours or DAY_HOURS)
     return bad(f"{words}; one every {allowed // BACKUP_LATE} hours is wanted") if hours > allowed else fine(words)
+
+
+def _own_backups(settings: Settings) -> tuple[list[Backup], int]:
+    """Return this ledger's backups, the newest first, and how many others are there."""
+    folder = folder_of(settings)
+    own = own_backups(folder, ledger_id_of(settings.ledger_path), keyring_of(settings))
+    return own, len(backups_in(folder)) - len(own)
 
 
 def _begun_at(path: Path) -> float:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import sqlite3
 import stat
 from collections.abc import Callable  # noqa: TC003 -- a table of tests is made of them
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.backup import Backup, BackupError, Proof, Source, back_up, backup_at, backups_in, keep_newest, verify
+from ledger.backup import Backup, Proof, Source, back_up, backup_at, backups_in, keep_newest, own_backups, verify
 from ledger.disk import Disk
+from ledger.manifests import BackupError, text_of
 from tests.ledger.parts import KEYRING, MIGRATIONS, START_MS, STATEMENTS
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ VALUES (hex(randomblob(32)), 99, 'x', 'append', 'x', 'x', 'x', '{}', 1, 1, 1, 1)
 
 
 def made(path: Path, folder: Path, now_ms: int = START_MS, disk: Disk | None = None, pages: int = 256) -> Backup:
-    return back_up(Source(path, PROOF, "test", pages), folder, now_ms, disk=disk)
+    return back_up(Source(path, PROOF, KEYRING, "test", pages), folder, now_ms, disk=disk)
 
 
 def files(folder: Path) -> list[str]:
@@ -55,7 +56,7 @@ async def test_a_backup_is_one_private_file_with_a_manifest_that_says_what_it_ho
     assert backup_at(backup.path) == backup == backups_in(backup.path.parent)[0]
     with closing(sqlite3.connect(path)) as ledger:
         assert ledger.execute("SELECT value FROM meta WHERE name = 'ledger_id'").fetchone() == (manifest.ledger_id,)
-    verify(backup, PROOF)
+    verify(backup, PROOF, KEYRING)
 
 
 async def test_what_is_committed_while_it_is_copied_neither_waits_nor_tears_it(desk: Desk, path: Path, tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ async def test_what_is_committed_while_it_is_copied_neither_waits_nor_tears_it(d
 async def test_a_backup_that_changed_is_refused_with_what_is_wrong(backup: Backup, harm: Callable[[Path], Any], words: str) -> None:
     harm(backup.path)
     with pytest.raises(BackupError, match=words):
-        verify(backup, PROOF)
+        verify(backup, PROOF, KEYRING)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +103,10 @@ async def test_a_copy_whose_rows_are_wrong_is_refused_even_with_the_right_checks
         copy.execute(statement)
     beside = backup.path.with_suffix(".json")
     content = backup.path.read_bytes()
-    manifest = json.loads(beside.read_text("utf-8"))
-    manifest |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    beside.write_text(json.dumps(manifest), "utf-8")
+    manifest = replace(backup.manifest, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    beside.write_text(text_of(manifest.signed(KEYRING)), "utf-8")
     with pytest.raises(BackupError, match=words):
-        verify(backup_at(backup.path), PROOF)
+        verify(backup_at(backup.path), PROOF, KEYRING)
 
 
 class DeadDisk(Disk):
@@ -151,7 +151,7 @@ async def test_a_death_at_any_step_leaves_no_backup_or_a_whole_one_and_the_next_
         else:
             break
         for found in backups_in(folder):
-            verify(found, PROOF)
+            verify(found, PROOF, KEYRING)
         await asyncio.to_thread(made, path, folder, START_MS + HOUR)
         assert "ledger-20270115T090000Z.json" in files(folder)
         assert [name for name in files(folder) if name.endswith(".partial")] == []
@@ -164,7 +164,7 @@ async def test_old_backups_go_and_the_newest_stay(backup: Backup, path: Path) ->
     folder = backup.path.parent
     for hour in range(1, 4):
         await asyncio.to_thread(made, path, folder, START_MS + hour * HOUR)
-    removed = keep_newest(folder, 2)
+    removed = keep_newest(own_backups(folder, backup.manifest.ledger_id, KEYRING), 2)
     assert [found.path.name for found in backups_in(folder)] == ["ledger-20270115T110000Z.db", "ledger-20270115T100000Z.db"]
     assert sorted(found.name for found in removed) == ["ledger-20270115T080000Z.db", "ledger-20270115T090000Z.db"]
     assert len(files(folder)) == 4

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
+from ledger.keyring import load_keyring
+from ledger.manifests import text_of
 from quotebot.backups import folder_of, keep_backups
+from quotebot.doctor import records
+from quotebot.doctor.checks import Site
 from quotebot.settings import Settings
 from tests.quotebot.parts import ManualClock, tampered
 from tests.rig import read_ledger
@@ -68,6 +75,36 @@ def test_a_bot_that_is_told_so_makes_none(dead: Path) -> None:
     settings = Settings(_env_file=None, data_dir=dead.parent, backup_hours=0)
     assert asyncio.run(keep_backups(settings, ManualClock())) is None
     assert not folder_of(settings).exists()
+
+
+def planted(folder: Path, real: Path, **values: object) -> Path:
+    """Put a backup of somebody else, newer than any, into the folder."""
+    path = folder / "ledger-20990101T000000Z.db"
+    path.write_bytes(b"")
+    manifest = json.loads(real.with_suffix(".json").read_text("utf-8"))
+    path.with_suffix(".json").write_text(json.dumps(manifest | values), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("resigned", [True, False], ids=["of another ledger", "unsigned"])
+def test_a_backup_that_is_not_ours_neither_counts_nor_is_removed(dead: Path, tmp_path: Path, *, resigned: bool) -> None:
+    folder = tmp_path / "kept"
+    settings = Settings(_env_file=None, data_dir=dead.parent, backup_folder=folder, backup_hours=6, backup_keep=2)
+    clock = ManualClock()
+    first = asyncio.run(keep_backups(settings, clock))
+    assert first is not None
+    clock.advance(6 * HOUR)
+    strange = planted(folder, first.path, made_at=clock.now_ms())
+    if resigned:
+        foreign = replace(first.manifest, ledger_id="0" * 32, made_at=clock.now_ms())
+        strange.with_suffix(".json").write_text(text_of(foreign.signed(load_keyring(dead.parent))), "utf-8")
+    for _ in range(4):
+        assert asyncio.run(keep_backups(settings, clock)) is not None
+        clock.advance(6 * HOUR)
+    assert strange.exists()
+    assert len(list(folder.glob("*.json"))) == 3
+    site = Site(settings, now_seconds=lambda: clock.now_ms() / 1000 + 24 * 3600)
+    assert asyncio.run(records.backups(site)).bad
 
 
 def only_backup(folder: Path) -> str:

@@ -6,10 +6,13 @@ import hashlib
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from ledger.keyring import load_keyring
+from ledger.manifests import read_manifest, text_of
 from tests.quotebot.parts import reshaped
 from tests.test_golden_ledgers import installed
 
@@ -96,10 +99,9 @@ def test_a_back_door_in_a_backup_is_not_restored(command: Run, dead: Path) -> No
     assert command("backup").returncode == 0
     (copy,) = (dead.parent / "backups").glob("*.db")
     without_guards(copy)
-    manifest = json.loads(copy.with_suffix(".json").read_text("utf-8"))
-    content = copy.read_bytes()
-    manifest |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    copy.with_suffix(".json").write_text(json.dumps(manifest), "utf-8")
+    content, beside = copy.read_bytes(), copy.with_suffix(".json")
+    forged = replace(read_manifest(beside), bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    beside.write_text(text_of(forged.signed(load_keyring(dead.parent))), "utf-8")  # even by somebody with the keys
     before = dead.read_bytes()
     done = command("restore", str(copy), "--yes")
     assert done.returncode == 69
