@@ -223,7 +223,7 @@ def test_a_backup_that_is_not_whole_of_a_newer_build_or_without_its_keys_changes
     refused("the checksum differs")
     beside.unlink()
     refused("There is no manifest")
-    beside.write_text('{"schema": 2}', "utf-8")
+    beside.write_text('{"schema": 3}', "utf-8")
     refused("was written by a newer build")
     tampered(path, "INSERT INTO schema_migrations VALUES ('ledger', '9999_new.sql', 'x', 1)")
     content = path.read_bytes()
