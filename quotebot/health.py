@@ -13,6 +13,7 @@ from aiohttp import web
 
 from ledger.database import DatabaseError
 from ledger.measures import measure
+from quotebot.loopback import only_local
 from quotebot.metrics import exposition, families, of_database
 from quotebot.settings import ConfigurationError
 
@@ -101,7 +102,7 @@ def health_app(vitals: Vitals) -> web.Application:
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=await vitals.numbers(), headers={"Content-Type": METRICS_TYPE})
 
-    app = web.Application()
+    app = web.Application(middlewares=[only_local])
     app.add_routes(
         [web.get("/healthz", healthz), web.get("/livez", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)]
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ipaddress
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from quotebot.loopback import only_local
 from quotebot.sandbox import web as page
 from quotebot.sandbox.backstage import Backstage
 from quotebot.sandbox.chance import Tokens
@@ -33,6 +32,7 @@ from quotebot.sandbox.weather import Weather
 from quotebot.sandbox.witness import Witness
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from quotebot.sandbox.slack.errors import Json
@@ -44,11 +44,9 @@ REQUEST_BYTES_MAX = 40 * 2**20
 ACK_SECONDS = 3.0
 STOP_SECONDS = 1.0
 UNPACED = 100_000  # messages at once
-_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 # Addresses nobody serves, for a world that is called in its own process.
 _UNSERVED_SLACK = "http://127.0.0.1:1"
 _UNSERVED_SALESFORCE = "https://127.0.0.1:2"
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +167,7 @@ class World:
             raise ValueError(f"the sandbox's tokens are public, so it serves on loopback only, not on {host}")
         if self.url or self._runner is not None or self.slack.changes.closed:
             raise RuntimeError("a world is served once; make a new one")
-        app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[_only_local_pages])
+        app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[only_local])
         for part in (self._web_api, self.socket, self._control, self.llm, page):
             app.add_routes(part.routes())
         app.on_shutdown.append(self._hang_up)
@@ -218,13 +216,3 @@ class World:
 
 def _netloc(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-@web.middleware
-async def _only_local_pages(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Refuse what a page of another site sends through the person's browser (other origins, rebound host names)."""
-    host = urlsplit(f"//{request.host}").hostname
-    origin = request.headers.get("Origin")
-    if host not in _LOOPBACK_NAMES or (origin is not None and urlsplit(origin).netloc != request.host):
-        return web.json_response({"error": "only local pages and programs may talk to the sandbox"}, status=403)
-    return await handler(request)

@@ -68,6 +68,18 @@ async def fetched(port: int, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "rebound.example"}, {"Host": "127.0.0.1:1"}, {"Origin": "http://a.example"}, {"Sec-Fetch-Site": "cross-site"}],
+)
+async def test_health_server_refuses_pages_of_other_sites(bench: Bench, headers: dict[str, str]) -> None:
+    async with AsyncExitStack() as stack, aiohttp.ClientSession() as session:
+        port = await serve_health(stack, 0, Vitals(bench.ledger, Metrics(), []))
+        for path in ("/healthz", "/readyz", "/metrics", "/"):
+            async with session.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer:
+                assert answer.status == 403
+
+
 async def test_a_bot_without_a_connection_lives_but_is_not_ready_and_says_why(bench: Bench) -> None:
     async with AsyncExitStack() as stack:
         port = await serve_health(stack, 0, Vitals(bench.ledger, Metrics(), []))

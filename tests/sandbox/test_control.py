@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from quotebot.sandbox.slack.directory import BOT_TOKEN
 from quotebot.sandbox.world import World
 from tests.sandbox.conftest import DEADLINE_SECONDS
 
@@ -112,10 +113,45 @@ async def test_every_change_is_announced_on_the_event_stream(hand: Hand, client:
     assert (await hand.get("state"))["version"] == versions[1]
 
 
-@pytest.mark.parametrize("header", [{"Origin": "https://elsewhere.example"}, {"Host": "rebound.example"}])
-async def test_a_page_of_another_site_is_refused(world: World, session: ClientSession, header: dict[str, str]) -> None:
-    async with session.get(f"{world.url}/_sandbox/state", headers=header) as response:
-        assert response.status == 403
+PAGES_OF_OTHERS = [
+    {"Origin": "https://elsewhere.example"},
+    {"Origin": "null"},
+    {"Host": "rebound.example"},
+    {"Host": "127.0.0.1:1"},
+    {"Host": "127.0.0.1:x"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"},
+]
+
+
+@pytest.mark.parametrize("header", PAGES_OF_OTHERS, ids=str)
+@pytest.mark.parametrize("place", ["slack", "control", "hooks", "model", "salesforce", "salesforce over TLS"])
+async def test_a_page_of_another_site_is_refused(world: World, session: ClientSession, header: dict[str, str], place: str) -> None:
+    address = {
+        "slack": f"{world.url}/api/chat.postMessage?token={BOT_TOKEN}&channel=C0DEALS&text=forged",
+        "control": f"{world.url}/_sandbox/state",
+        "hooks": f"{world.url}/hooks/commands/T0QUOTE/ABC/0123abcd",
+        "model": f"{world.url}/v1/models",
+        "salesforce": f"{world.salesforce.plain_url}/services/data",
+        "salesforce over TLS": f"{world.salesforce.url}/services/data",
+    }[place]
+    for method in ("GET", "POST"):
+        async with session.request(method, address, headers=header, ssl=False) as response:
+            assert response.status == 403
+    assert not [message for message in world.slack.messages.all() if message.text == "forged"]
+
+
+@pytest.mark.parametrize("site", [{}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}], ids=str)
+async def test_programs_and_own_pages_are_served(world: World, session: ClientSession, site: dict[str, str]) -> None:
+    async with session.get(f"{world.url}/_sandbox/state", headers=site) as response:
+        assert response.status == 200
+
+
+async def test_a_link_to_the_start_page_may_be_followed_from_another_site(world: World, session: ClientSession) -> None:
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    async with session.get(f"{world.url}/", headers=link) as response:
+        assert response.status == 200
 
 
 async def test_the_page_is_served_at_the_root(world: World, session: ClientSession) -> None:

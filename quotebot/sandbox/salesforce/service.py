@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from quotebot.loopback import has_own_host, is_from_here, page_refused
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.salesforce.collections import CollectionsApi
 from quotebot.sandbox.salesforce.composite import CompositeApi
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from quotebot.loopback import Handler
     from quotebot.sandbox.salesforce.org import Record
     from quotebot.sandbox.salesforce.rules import Rules
     from quotebot.sandbox.salesforce.schema import SObject
@@ -103,7 +105,7 @@ class SalesforceService:
         if self._data_dir is None:
             raise RuntimeError("an org without a folder has no place for its certificate, so it cannot be served")
         context, ca_file = await asyncio.to_thread(make_server_context, self._data_dir)
-        application = web.Application(client_max_size=_BODY_BYTES_MAX)
+        application = web.Application(client_max_size=_BODY_BYTES_MAX, middlewares=[_only_programs])
         application.router.add_route("*", "/{path:.*}", serving(self, hold=self._hold))
         runner = web.AppRunner(application, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None)
         self._runner = runner
@@ -316,6 +318,13 @@ def _json(raw: bytes | str) -> object:
         return json.loads(raw, parse_float=Decimal)
     except (ValueError, RecursionError) as error:
         raise SalesforceRefusalError(400, "JSON_PARSER_ERROR", "The request body is not JSON") from error
+
+
+@web.middleware
+async def _only_programs(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse web pages. Clients that come through the tunnel name a Salesforce host, and always over TLS."""
+    through_tunnel = request.scheme == "https" and request.host.lower().partition(":")[0].endswith(".salesforce.com")
+    return await handler(request) if (through_tunnel or has_own_host(request)) and is_from_here(request) else page_refused()
 
 
 def _with_file(received: Received) -> object:
