@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 from quotebot.cli import exits, terminal
-from quotebot.cli.children import OURSELVES, our_name, with_our_code
+from quotebot.cli.children import OURSELVES, our_name, with_our_code, without_settings
 from quotebot.cli.signals import stop_on_signals
 from quotebot.sandbox.backstage import Staff
 from quotebot.sandbox.console import Console
@@ -20,6 +21,7 @@ from quotebot.sandbox.salesforce.login import MY_DOMAIN
 from quotebot.sandbox.slack.directory import OPS_CHANNEL
 from quotebot.sandbox.slack.listing import SCOPES
 from quotebot.sandbox.world import World
+from quotebot.settings_sources import FILE_NAME, FILE_VARIABLE
 
 BOT_CONNECT_SECONDS = 20.0
 
@@ -51,16 +53,21 @@ async def serve_world(*, port: int, data: Path | None, with_bot: bool, headless:
 
 
 async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bool) -> int:
+    settings = folder / FILE_NAME  # an empty one: while it is named, neither .env nor quotebot.toml of this folder is read
+    settings.touch(mode=0o600)
     environment = {
+        FILE_VARIABLE: str(settings.absolute()),
         **world.environment(),
         **world.model_environment(),
-        "QUOTEBOT_DATA_DIR": str(folder / "bot"),
+        "QUOTEBOT_DATA_DIR": str((folder / "bot").absolute()),
         "QUOTEBOT_SELLER_NAME": "Sandbox Software Ltd",
         "QUOTEBOT_OPS_CHANNEL": OPS_CHANNEL,
         "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()]),  # its page acts in the names of its people
     }
     stop = stop_on_signals()
     if not with_bot:
+        for name in sorted(os.environ.keys() - without_settings(os.environ).keys() - environment.keys()):
+            print(f"unset {name}")
         for name, value in environment.items():
             print(f"export {name}='{value}'")
         print(f"# For other clients of Salesforce: {world.salesforce.plain_url}, or https://{MY_DOMAIN} with")
@@ -68,7 +75,7 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
         print(f"Sandbox ready: {world.url} (without a bot)", flush=True)
         await stop.wait()
         return exits.OK
-    environment = {**with_our_code(), **environment}
+    environment = {**without_settings(with_our_code()), **environment}
     keeper = Keeper(
         (*OURSELVES, "run"),
         environment,

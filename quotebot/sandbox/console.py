@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ class Console:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._command = tuple(command)
-        self._environment = {**os.environ, **environment}
+        self._environment = dict(environment)
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self, *arguments: str) -> Ran:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,9 +28,9 @@ class Standing:
 class Keeper:
     """One bot as a child process.
 
-    `command` and `environment` start it, `is_connected` tells whether the world sees it, `changed` is called at every change of its
-    standing. A bot that ends by itself is started again after a pause, as a supervisor would; one that was killed here on purpose
-    stays dead until it is started, so that what waits for it can be looked at.
+    `command` and `environment` (the whole of it) start it, `is_connected` tells whether the world sees it, `changed` is called at
+    every change of its standing. A bot that ends by itself is started again after a pause, as a supervisor would; one that was
+    killed here on purpose stays dead until it is started, so that what waits for it can be looked at.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class Keeper:
         pause_seconds: float = RESTART_PAUSE_SECONDS,
     ) -> None:
         self._command = tuple(command)
-        self._environment = {**os.environ, **environment}
+        self._environment = dict(environment)
         self._is_connected = is_connected
         self._changed = changed
         self._complain = complain

@@ -9,7 +9,7 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +19,9 @@ from ledger.backup import Backup, backups_in
 from ledger.clock import SystemClock
 from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.disk import Disk
+from ledger.keyring import load_keyring
 from ledger.locks import hold_instance_lock
+from ledger.manifests import text_of
 from ledger.records import Delivered, EffectIntent, Outcome
 from ledger.switch import ready
 from quotebot import history
@@ -228,8 +230,8 @@ def test_a_backup_that_is_not_whole_of_a_newer_build_or_without_its_keys_changes
     tampered(path, "INSERT INTO schema_migrations VALUES ('ledger', '9999_new.sql', 'x', 1)")
     content = path.read_bytes()
     tables = kept.backup.manifest.tables | {"schema_migrations": kept.backup.manifest.tables["schema_migrations"] + 1}
-    news = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "tables": tables}
-    beside.write_text(json.dumps(json.loads(manifest) | news), "utf-8")
+    news = replace(kept.backup.manifest, bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), tables=tables)
+    beside.write_text(text_of(news.signed(load_keyring(kept.settings.data_dir))), "utf-8")
     refused("was written by a newer build")
     (kept.settings.data_dir / "audit-0001.key").rename(kept.settings.data_dir / "away")
     refused("The audit key audit-0001.key is missing")

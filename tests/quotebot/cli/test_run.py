@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +18,6 @@ from tests.quotebot.cli.conftest import clean_environment
 from tests.rig import eventually
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.quotebot.cli.conftest import Run
 
 SECONDS = 30.0
@@ -139,6 +138,48 @@ async def test_the_sandbox_starts_a_world_with_a_bot_in_it_and_ends_on_sigterm(t
     assert b"bot.started" in log
     assert b"bot.stopping" in log
     assert b"Traceback" not in log
+
+
+async def test_the_sandbox_takes_no_setting_of_an_installation(tmp_path: Path, checkout: Path) -> None:
+    kept = str(tmp_path / "kept")
+    (tmp_path / ".env").write_text(f"QUOTEBOT_BACKUP_FOLDER={kept}\nQUOTEBOT_BACKUP_KEEP=1\n")
+    (tmp_path / "quotebot.toml").write_text("quote_valid_days = 3\n")
+    for name in (".env", "quotebot.toml"):
+        (tmp_path / name).chmod(0o600)
+    given = {
+        "QUOTEBOT_BACKUP_FOLDER": kept,
+        "SENTRY_DSN": "http://key@127.0.0.1:9/1",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "quotebot", "sandbox", "--port", "0", "--headless", "--data", str(tmp_path / "world")),
+        cwd=tmp_path,
+        env=clean_environment(tmp_path, PYTHONPATH=str(checkout), **given),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    await asyncio.wait_for(process.stdout.readline(), SECONDS)
+    bot = Path("/proc") / (tmp_path / "world" / "bot" / "ledger.db.lock").read_text().strip()
+    pairs = (bot / "environ").read_text().rstrip("\0").split("\0")
+    shown = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "quotebot", "config", "show"),
+        cwd=(bot / "cwd").readlink(),
+        env=dict(pair.split("=", 1) for pair in pairs),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    settings, _ = await asyncio.wait_for(shown.communicate(), SECONDS)
+    process.send_signal(signal.SIGTERM)
+    await asyncio.wait_for(process.communicate(), SECONDS)
+    lines = {line.split()[0]: line.split()[1:] for line in settings.decode().splitlines() if line.strip()}
+    assert (shown.returncode, lines["data_dir"][0]) == (0, str(tmp_path / "world" / "bot"))
+    assert {name: lines[name][-1] for name in ("backup_folder", "backup_keep", "quote_valid_days")} == {
+        "backup_folder": "-",
+        "backup_keep": "7",
+        "quote_valid_days": "30",
+    }
+    assert not [pair for pair in pairs if pair.startswith(("SENTRY_", "OTEL_"))]
 
 
 async def test_a_bot_killed_inside_the_sandbox_is_started_again(tmp_path: Path, checkout: Path) -> None:
