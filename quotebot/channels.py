@@ -73,26 +73,27 @@ class Channels:
 
         Whatever cannot be found out within `seconds` is left out: a missing scope, a channel without the bot, an outage.
         """
-        wanted = list(dict.fromkeys(channels))
-        tasks = {channel: asyncio.ensure_future(self._is_open_to(user, channel)) for channel in wanted}
-        if tasks:
-            _, late = await asyncio.wait(tasks.values(), timeout=seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        tasks = {channel: asyncio.ensure_future(self.is_open_to(user, channel)) for channel in dict.fromkeys(channels)}
+        if not tasks:
+            return frozenset()
+        _, late = await asyncio.wait(tasks.values(), timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
         return frozenset(channel for channel, task in tasks.items() if not task.cancelled() and task.result())
 
-    async def _is_open_to(self, user: str, channel: str) -> bool:
+    async def is_open_to(self, user: str, channel: str) -> bool | None:
+        """Tell whether a channel is public or has the person as a member; None when Slack does not answer."""
         if is_direct(channel):
             return False
         try:
             facts = await self._ask(channel, MEMBERS_FRESH_MS)
-            if facts is None:
+            if facts is None or facts.kind == "direct":
                 return False
             return facts.kind == "public" or user in await self._members_of(channel)
         except AdapterError as error:
             log.warning("channel.unanswered", channel=channel, code=error.code)
-            return False
+            return None if error.failure in (Failure.TRANSIENT, Failure.THROTTLED) else False
 
     async def _ask(self, channel: str, fresh_ms: int) -> ChannelFacts | None:
         """Return a channel's facts, at most `fresh_ms` old; None when a scope for them is missing."""

@@ -40,6 +40,7 @@ from quotebot.precedence import Precedence
 from quotebot.ruleset_changes import RulesetChanges
 from quotebot.scheduler import Scheduler
 from quotebot.store import quotes as store
+from quotebot.visibility import Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -183,6 +184,7 @@ class Workers:
             ports.draw,
             lines,
             know=directory.know,
+            circle_of=Visibility(ledger, performer.channels, rules.role_holders).of_actor,
             poll_seconds=ports.poll_seconds,
             follow=_follow(ports.clock),
             precedence=precedence,

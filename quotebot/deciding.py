@@ -24,7 +24,7 @@ from quotebot.commands import (
 )
 from quotebot.crm_commands import CrmPayload, ReconcileCrm, SyncCrm
 from quotebot.crm_owed import status_owed
-from quotebot.domain.access import Refusal, Sight, Viewer, admit, may_see
+from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle, Refusal, Sight, Viewer, admit, may_see
 from quotebot.domain.lifecycle import is_final
 from quotebot.domain.quotes import parse_quote_id
 from quotebot.foresight import NOTHING, Foreseen, content_hash, foresee
@@ -57,6 +57,14 @@ KEEP_REFUSED_MS: Final = 30 * 86_400_000
 KEEP_CLOSED_MS: Final = 90 * 86_400_000  # what was done about a quote, after the quote has ended
 
 log = structlog.get_logger(__name__)
+
+
+class ChannelUnaskedError(Exception):
+    """A decision depends on whether somebody is in a private channel. Nothing was written; Slack is to be asked first."""
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(channel)
+        self.channel = channel
 
 
 class Decider:
@@ -95,19 +103,21 @@ class Decider:
         """Compute of a command what its transaction will need and can be known before."""
         return foresee(operation, self._active.known)
 
-    def decide(self, tx: Tx, operation: Operation, foreseen: Foreseen = NOTHING) -> Outcome:
+    def decide(self, tx: Tx, operation: Operation, foreseen: Foreseen = NOTHING, circle: Circle = NOBODY_ASKED) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read.
 
         `foreseen` is what `foresee` told of this operation. Operators see what became of a command that they put back to work.
+        Raises ChannelUnaskedError when the decision depends on a channel that is not in `circle`: its members may change a quote
+        of a private channel.
         """
-        outcome = self._outcome_of(tx, operation, foreseen)
+        outcome = self._outcome_of(tx, operation, foreseen, circle)
         if operation.source == "cli":
             outcome = _by_terminal_user(outcome, store.transport(tx, operation.id).get("terminal_user"))
         drawn = any(owed.effect_class == effects.CARD and owed.aggregate_id == operation.aggregate_id for owed in outcome.effects)
         again = () if drawn or not operation.attempts else standing_drawn(tx, operation)
         return replace(outcome, effects=(*outcome.effects, *again, *letter_drawn(tx, operation)))
 
-    def _outcome_of(self, tx: Tx, operation: Operation, foreseen: Foreseen) -> Outcome:
+    def _outcome_of(self, tx: Tx, operation: Operation, foreseen: Foreseen, circle: Circle) -> Outcome:
         self._rules = replace(self._rules, ruleset=self._active.read(tx))  # what an operator activated meanwhile counts at once
         payload = foreseen.payload_of(operation)
         transport = store.transport(tx, operation.id)
@@ -124,7 +134,8 @@ class Decider:
             terminal_user=transport.get("terminal_user"),
         )
         admitted = self._admitted(asked)
-        viewer = admitted if isinstance(admitted, Viewer) else None
+        circle = INSIDER if operation.source == "cli" else circle  # who types at the machine's terminal can read its files
+        viewer = replace(admitted, circle=circle) if isinstance(admitted, Viewer) else None
         refusal = turned_away(asked, admitted, payload, operation.aggregate_id)
         if refusal is not None:
             outcome = _outcome(refusal)
@@ -213,7 +224,7 @@ class Decider:
 
         if isinstance(payload, CloneQuote):
             original = _original(tx, payload)
-            if original is not None and _sight(viewer, original) is not Sight.FULL:
+            if original is not None and self._sight(viewer, original) is not Sight.FULL:
                 decision = lifecycle.clone(asked, payload, None, allocate, self._rules)
                 return replace(decision, events=(*decision.events, out_of_sight(asked, payload.quote_id, payload)))
             decision = lifecycle.clone(asked, payload, original, allocate, self._rules)
@@ -266,7 +277,7 @@ class Decider:
 
     def _change(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote_id: str, viewer: Viewer | None) -> Outcome:
         quote = store.load(tx, quote_id)
-        sight = Sight.NOTHING if quote is None else _sight(viewer, quote)
+        sight = Sight.NOTHING if quote is None else self._sight(viewer, quote)
         if quote is None or sight is not Sight.FULL:
             outlined = quote is not None and sight is Sight.OUTLINE
             text = words.outline(quote) if quote is not None and outlined else words.unknown_quote(quote_id)
@@ -282,6 +293,19 @@ class Decider:
         elif decision.response["code"] in _CARD_WAS_STALE:
             decision = replace(decision, effects=(*decision.effects, effects.card(quote_id, root)))
         return self._kept(tx, decision.quote or quote, _outcome(decision))
+
+    def _sight(self, viewer: Viewer | None, quote: Quote) -> Sight:
+        """Return how much of a quote the giver of a command sees; the scheduler, who is no viewer, sees all."""
+        if viewer is None:
+            return Sight.FULL
+        sight = may_see(viewer, quote)
+        if sight is not Sight.OUTLINE:
+            return sight
+        if viewer.user in self._rules.role_holders:
+            return Sight.FULL
+        if quote.channel not in viewer.circle.asked:
+            raise ChannelUnaskedError(quote.channel)
+        return sight
 
     def _decide_about(self, tx: Tx, asked: handlers.Asked, payload: QuotePayload, quote: Quote, root: str) -> handlers.Decision:
         match payload:
@@ -391,11 +415,6 @@ def _reconciled(tx: Tx, asked: handlers.Asked, payload: ReconcileCrm, now: int) 
     if decision.kind == "applied":
         crm_store.settle(tx, payload.conflict, payload.take, asked.actor, payload.reason.strip(), now)
     return decision
-
-
-def _sight(viewer: Viewer | None, quote: Quote) -> Sight:
-    """Return how much of a quote the giver of a command sees; the scheduler, who is no viewer, sees all."""
-    return Sight.FULL if viewer is None else may_see(viewer, quote)
 
 
 def _original(tx: Tx, payload: CloneQuote) -> Quote | None:

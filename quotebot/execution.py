@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
@@ -14,15 +15,14 @@ from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import Trouble
 from quotebot import words
 from quotebot.commands import NeedsNewerBuild
-from quotebot.deciding import Decider, burial_answer, standing_drawn
+from quotebot.deciding import ChannelUnaskedError, Decider, burial_answer, standing_drawn
+from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle
 from quotebot.domain.rulesets import RulesetError
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.precedence import Precedence
 from quotebot.telemetry import hashed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from adapters.policies import Matrix
     from ledger.database import Tx
     from ledger.ledger import FollowUpDecision, Ledger
@@ -34,6 +34,7 @@ LOOK_SECONDS: Final = 0.05  # a look at the active ruleset serves the commands o
 SHELF_SECONDS: Final = 60  # how often a command that needs a newer build is looked at again
 
 T = TypeVar("T")
+CircleOf = Callable[[str, str], Awaitable[Circle | None]]  # (user, channel)
 log = structlog.get_logger(__name__)
 
 
@@ -48,6 +49,7 @@ class Executor:
         matrix: Matrix,
         *,
         know: Callable[[Operation], Awaitable[bool]] | None = None,
+        circle_of: CircleOf | None = None,
         vouched: Callable[[str], bool] | None = None,
         poll_seconds: float = POLL_SECONDS,
         follow: FollowUpDecision = no_follow_ups,
@@ -55,6 +57,8 @@ class Executor:
         source: str | None = None,
     ) -> None:
         """`know` finds out who the actor is, keeps it in the ledger and says whether that suffices; without it nobody is asked.
+
+        `circle_of` asks Slack whether the actor may see quotes of a channel, None for no answer; without it all may.
 
         `vouched` says of a source of commands whether its people count as members until Slack says otherwise; without it, all do
         when nobody is asked, and none when Slack is.
@@ -65,6 +69,7 @@ class Executor:
         self._ledger = ledger
         self._source = source
         self._know = know
+        self._circle_of = circle_of
         self._decider = Decider(ledger, rules, vouched=vouched or (lambda _: know is None), follow=follow)
         self._policy = matrix.of("default")
         self._draw = draw
@@ -104,7 +109,7 @@ class Executor:
 
     def decide(self, tx: Tx, operation: Operation) -> Outcome:
         """Decide inside the open transaction, as `Decider.decide` does."""
-        return self._decider.decide(tx, operation)
+        return self._decider.decide(tx, operation, circle=INSIDER if self._circle_of is None else NOBODY_ASKED)
 
     async def _look_ahead(self) -> None:
         with contextlib.suppress(DatabaseError, RulesetError):  # the transaction looks again, and says what is wrong
@@ -136,10 +141,9 @@ class Executor:
         try:
             if await self._waits_for_slack(operation):
                 return
-            foreseen = self._decider.foresee(operation)
-            done = await self._when_writable(
-                lambda: self._ledger.execute(operation, lambda tx: self._decider.decide(tx, operation, foreseen))
-            )
+            done = await self._decided(operation)
+            if done is None:
+                return
         except StaleFenceError:
             log.warning("operation.late_result")
         except NeedsNewerBuild as error:
@@ -162,15 +166,34 @@ class Executor:
                 latency_ms=self._now_ms() - operation.received_at,
             )
 
+    async def _decided(self, operation: Operation) -> Outcome | None:
+        """Decide and complete; asks Slack about a channel only where the decision depends on it. None: put back for later."""
+        foreseen, circle = self._decider.foresee(operation), NOBODY_ASKED
+
+        def work(tx: Tx) -> Outcome:
+            return self._decider.decide(tx, operation, foreseen, circle)
+
+        while True:
+            try:
+                return await self._when_writable(lambda: self._ledger.execute(operation, work))
+            except ChannelUnaskedError as error:
+                found = INSIDER if self._circle_of is None else await self._circle_of(operation.actor, error.channel)
+                if found is None and await self._put_back(operation, "Slack has not answered who is in the channel of this quote."):
+                    return None
+                circle = Circle(asked=frozenset({error.channel})) if found is None else found
+
     async def _waits_for_slack(self, operation: Operation) -> bool:
         """Put a command back whose actor has to be known and is not: their click is not lost with one answer of Slack's."""
         if self._know is None or await self._know(operation):
             return False
+        return await self._put_back(operation, "Slack has not answered who gave this command.")
+
+    async def _put_back(self, operation: Operation, why: str) -> bool:
+        """Put a command back that waits for Slack; false when it has waited long enough."""
         delay = self._policy.next_delay(operation.attempts + 1, self._draw, None)
         if delay is None:
             return False
-        trouble = Trouble(Failure.TRANSIENT.value, "Slack has not answered who gave this command.")
-        await self._retry(operation, trouble, delay)
+        await self._retry(operation, Trouble(Failure.TRANSIENT.value, why), delay)
         return True
 
     async def _retry(self, operation: Operation, trouble: Trouble, delay: float) -> None:

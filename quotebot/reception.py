@@ -21,6 +21,7 @@ from quotebot.slack.links import Links
 from quotebot.slack.listeners import Surface
 from quotebot.slack.socket import SocketReceiver
 from quotebot.store.rulesets import ActiveRuleset
+from quotebot.visibility import Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -111,8 +112,9 @@ def surface_of(
     """Return what people meet in Slack. `arrivals`: when the envelopes at work arrived (SocketReceiver)."""
     slack = front.outside.adapters.slack
     directory = Directory(front.ledger, slack, identity=identity, enterprise_id=settings.enterprise_id)
+    visibility = Visibility(front.ledger, front.performer.channels, front.rules.role_holders)
     return Surface(
-        gate=Gate(front.ledger, slack, directory, identity.team_id, settings.guest_reps),
+        gate=Gate(front.ledger, slack, directory, identity.team_id, settings.guest_reps, visibility),
         desk=FrontDesk(
             front.ledger,
             team_id=identity.team_id,

@@ -11,7 +11,7 @@ from ledger.records import Effect
 from ledger.references import effect_row
 from ledger.resolution import Verdict
 from ledger.waiting import effect_facts, waiting
-from quotebot import effects, owed_words
+from quotebot import effects, owed_words, words
 from quotebot.domain.access import Sight, may_see
 from quotebot.handlers import steering
 from quotebot.handlers.quotes import foreign
@@ -36,6 +36,8 @@ def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *,
     """Say what an effect of a quote waits for; a quote out of sight is answered like one that does not exist."""
     quote, effect = store.load(tx, quote_id), _owed_by(tx, quote_id, effect_id)
     row = effect_row(tx, effect_id)
+    if quote is not None and may_see(viewer, quote) is Sight.OUTLINE:
+        return words.outline(quote)
     if quote is None or may_see(viewer, quote) is not Sight.FULL or effect is None or row is None:
         return owed_words.unknown(quote_id)
     found = waiting(effect_facts(tx, row, now))

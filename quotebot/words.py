@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
+from quotebot.domain.access import Sight
 from quotebot.domain.approvals import decided_words
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import ApprovalState, QuoteState, state_words, title, utc_text
@@ -285,6 +286,11 @@ def turned_away(code: str) -> str:
     if code == "foreign_team":
         return "Only members of this workspace can use Quotebot. Nothing was done. Ask a member of it."
     return "Guests, bots and people who have left cannot use Quotebot. Nothing was done. Ask a full member of this workspace."
+
+
+def not_seen(quote_id: str, quote: Quote | None, sight: Sight) -> str:
+    """Answer a question about a quote that the one who asks does not see in full."""
+    return unknown_quote(quote_id) if quote is None or sight is Sight.NOTHING else outline(quote)
 
 
 def outline(quote: Quote) -> str:

@@ -3,7 +3,8 @@
 `admit` is the only maker of a `Viewer`, and every read and every change of a quote takes a `Viewer`. It decides by Slack's answer
 about the person (quotebot/directory.py), judged against the bot's own workspace, never by the workspace that a payload names.
 `may_see` is the only decision about one quote: a quote that a viewer cannot see in full is neither shown to them nor changed by
-them, on any surface.
+them, on any surface. Quotes made in a private channel are for its members, the requester, approvers and operators; everybody else
+sees their outline. A channel counts as private until Slack says that it is public (quotebot/channels.py).
 """
 
 from __future__ import annotations
@@ -39,6 +40,26 @@ class Visible(Protocol):
     @property
     def requester(self) -> str: ...  # noqa: D102 -- a Slack user id
 
+    @property
+    def channel(self) -> str: ...  # noqa: D102 -- where it was made
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """The quotes of others that a person may see in full.
+
+    An `insider` sees those of every channel: an approver (only an approver stands in for one), an operator. `channels` are public
+    or have the person as a member; `asked` are those Slack was asked about.
+    """
+
+    insider: bool = False
+    channels: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
+
+
+INSIDER: Final = Circle(insider=True)
+NOBODY_ASKED: Final = Circle()
+
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
@@ -47,6 +68,7 @@ class Viewer:
     user: str
     team_id: str  # the bot's own workspace
     own_only: bool = False  # a listed guest: their own quotes, and never an approval
+    circle: Circle = NOBODY_ASKED
 
     @property
     def kind(self) -> Kind:
@@ -78,4 +100,6 @@ def may_see(viewer: Viewer, quote: Visible) -> Sight:
     """Return how much of this quote the viewer sees. Every read and every change asks this function, and nothing else."""
     if quote.team_id != viewer.team_id or (viewer.own_only and quote.requester != viewer.user):
         return Sight.NOTHING
-    return Sight.FULL
+    circle = viewer.circle
+    full = circle.insider or quote.requester == viewer.user or quote.channel in circle.channels
+    return Sight.FULL if full else Sight.OUTLINE

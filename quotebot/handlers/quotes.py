@@ -94,6 +94,11 @@ class Rules:
         """The active ruleset's products and their names."""
         return self.ruleset.catalogue
 
+    @property
+    def role_holders(self) -> frozenset[str]:
+        """Return everybody whom the settings give a role: they see the quotes of every channel."""
+        return frozenset(self.operators).union(*self.approvers.values())
+
     def roles_of(self, user: str) -> frozenset[str]:
         """Return every role the person holds now."""
         return people.roles_of(user, self.approvers)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from quotebot.domain.access import Refusal, Viewer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 ADMISSION: Final = "admission"  # the key in a listener's context
 
@@ -43,6 +43,10 @@ class Learner(Protocol):
         """Return the gate's answer about a person, after asking Slack if need be."""
         ...
 
+    async def near(self, viewer: Viewer, quote_ids: Collection[str]) -> Viewer:
+        """Return the viewer with what lets them see these quotes, after asking Slack about their channels if need be."""
+        ...
+
 
 @dataclass(slots=True)
 class Admission:
@@ -52,13 +56,16 @@ class Admission:
     approach: Approach
     known: Viewer | Refusal | None
 
-    async def viewer(self) -> Viewer:
-        """Return the viewer of a read; for an unknown person Slack is asked. Raises TurnedAwayError."""
+    async def viewer(self, quote_ids: Collection[str] = ()) -> Viewer:
+        """Return the viewer of a read; for an unknown person Slack is asked. Raises TurnedAwayError.
+
+        Of quotes that are not named here the viewer sees their own in full, and of others the outline.
+        """
         if self.known is None:
             self.known = await self.gate.learned(self.approach.user)
         if isinstance(self.known, Refusal):
             raise TurnedAwayError(self.known.code)
-        return self.known
+        return await self.gate.near(self.known, quote_ids) if quote_ids else self.known
 
 
 def approach_of(body: Body) -> Approach | None:
@@ -84,7 +91,7 @@ def _entry(event: Body) -> Entry | None:
     return None
 
 
-async def viewer_of(context: Mapping[str, Any]) -> Viewer:
-    """Return the viewer of the request that a listener handles. Raises TurnedAwayError."""
+async def viewer_of(context: Mapping[str, Any], *quote_ids: str | None) -> Viewer:
+    """Return the viewer of the request that a listener handles, who reads these quotes. Raises TurnedAwayError."""
     admission: Admission = context[ADMISSION]
-    return await admission.viewer()
+    return await admission.viewer([quote_id for quote_id in quote_ids if quote_id is not None])

@@ -83,8 +83,8 @@ class CrmMenus:
 
     async def on_contacts(self, ack: Any, body: Body, context: Any) -> None:
         """Answer which contacts the customer of the form's quote has, as the copy says; none where there is no copy."""
-        viewer = await viewer_of(context)
         value = parse_button_value(body["view"].get("private_metadata") or "")
+        viewer = await viewer_of(context, None if value is None else value.quote_id)
         lookup = self.surface.contacts if may_look_up(viewer) else None
         quote = None if value is None else await self.surface.ledger.database.read(lambda tx: store.load(tx, value.quote_id))
         if lookup is None or quote is None or may_see(viewer, quote) is not Sight.FULL:

@@ -53,8 +53,9 @@ class Dialogs:
         quote, away = await self.ledger.database.read(
             lambda tx: (store.load(tx, value.quote_id), approval_store.delegations(tx, viewer.team_id, now))
         )
-        if quote is None or may_see(viewer, quote) is not Sight.FULL:
-            await self.whisper(body, words.unknown_quote(value.quote_id))
+        sight = Sight.NOTHING if quote is None else may_see(viewer, quote)
+        if quote is None or sight is not Sight.FULL:
+            await self.whisper(body, words.not_seen(value.quote_id, quote, sight))
             return
         if value.version != quote.version:
             await self.whisper(body, words.stale(value.version, quote))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from quotebot.directory import Directory
+    from quotebot.visibility import Visibility
 
 LEARN_SECONDS: Final = 1.0  # a read waits for users.info inside the acknowledgement, and Slack waits 3 s for that
 ANSWER_SECONDS: Final = 1.0
@@ -59,6 +60,7 @@ class Gate:
     directory: Directory
     team_id: str  # the bot's own workspace
     guest_reps: Collection[str] = ()
+    visibility: Visibility | None = None  # without one everybody sees the outline of what others made
     _refused: dict[tuple[str, str], _Refused] = field(default_factory=dict)
     _learning: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -79,6 +81,10 @@ class Gate:
         except TimeoutError:
             found = None
         return admit(user, self.team_id, "unknown" if found is None else found.kind, self.guest_reps)
+
+    async def near(self, viewer: Viewer, quote_ids: Collection[str]) -> Viewer:
+        """Return the viewer with what lets them see these quotes."""
+        return viewer if self.visibility is None else await self.visibility.about_quotes(viewer, quote_ids)
 
     def learn_later(self, admission: Admission | None) -> None:
         """Begin to learn who an unknown person is, whose command was just recorded: the next one is judged at once."""

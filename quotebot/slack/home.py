@@ -62,7 +62,7 @@ def load_home(tx: Tx, viewer: Viewer, rules: Rules, now: int) -> Home:
         approval = None if quote is None else quote.approval
         if quote is None or approval is None or approval.state is not ApprovalState.PENDING:
             continue
-        if may_see(viewer, quote) is Sight.FULL and user in rules.who_may_decide(approval, quote.makers, away):
+        if may_see(viewer, quote) is not Sight.NOTHING and user in rules.who_may_decide(approval, quote.makers, away):
             waiting.append(quote)
     mine = list_quotes(tx, Filter(team_id, user, OPEN), rows=OPEN_MAX)
     ended = list_quotes(tx, Filter(team_id, user, CLOSED), rows=ENDED_MAX)

@@ -80,7 +80,9 @@ def _row(quote: Listed) -> Json:
     name = quote.quote_id if quote.version == 1 else f"{quote.quote_id} v{quote.version}"
     account = words.escape(clipped(words.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
     net = money.format_amount(quote.net_total, quote.currency)
-    text = f"{state_icon(quote.state)} *{name}* · {state_words(quote.state)} · {net} · {account} · {words.mention(quote.requester)}"
+    facts = () if quote.outlined else (net, account)
+    told = (f"{state_icon(quote.state)} *{name}*", state_words(quote.state), *facts, words.mention(quote.requester))
+    text = " · ".join(told)
     return {**section(text), "accessory": button(SHOW, "Show", value_text(ButtonValue(quote.quote_id, quote.version, None)))}
 
 

@@ -99,6 +99,10 @@ class Surface:
         """Return what opens forms and whispers."""
         return Dialogs(self.ledger, self.slack, self.rules, contacts=self.contacts is not None)
 
+    def reads(self, rules: Rules) -> Reads:
+        """Return what answers questions by these rules."""
+        return Reads(self.ledger, rules, self.gate.visibility)
+
     async def on_command(self, ack: Any, body: Body, context: Any) -> None:
         """Handle /quote: read-only verbs are answered inside the ack, mutating ones are recorded first."""
         received_at = self.ledger.clock.now_ms()
@@ -117,7 +121,7 @@ class Surface:
                 about = intake.About(f"delegation:{user}", None)
                 await self._record(ack, context, intake.slash_command(body, absence, received_at, about))
             case _:
-                await self._read(ack, body, rules, asked, await viewer_of(context))
+                await self._read(ack, body, rules, asked, await viewer_of(context, named(asked)))
 
     async def _read(self, ack: Any, body: Body, rules: Rules, asked: verbs.Meaning, viewer: Viewer) -> None:
         """Answer what records nothing, inside the acknowledgement."""
@@ -142,7 +146,7 @@ class Surface:
             case CreateQuote() | CloneQuote() | verbs.ChangeRequest() | delegating.DelegationRequest():
                 raise ValueError("a command is recorded, not read")
             case question:
-                said, blocks = await Reads(self.ledger, rules).shown(question, viewer)
+                said, blocks = await self.reads(rules).shown(question, viewer)
                 await ack(text=said, blocks=blocks)
 
     async def rules_now(self) -> Rules:
@@ -208,7 +212,7 @@ class Surface:
             await ack()
             return
         if action_id in FORMS:
-            await self.dialogs.open_about(body, action_id, value, await viewer_of(context))
+            await self.dialogs.open_about(body, action_id, value, await viewer_of(context, value.quote_id))
             await ack()
             return
         command = intake.click_command(body, action_id, value, self.ledger.clock.now_ms())
@@ -246,11 +250,11 @@ class Surface:
             return
         deed, value = chosen
         if deed == DISCOUNT:
-            await self.dialogs.open_about(body, DISCOUNT, value, await viewer_of(context))
+            await self.dialogs.open_about(body, DISCOUNT, value, await viewer_of(context, value.quote_id))
             await ack()
         elif deed == EXPLAIN:
-            asked, viewer = verbs.ExplainRequest(value.quote_id, value.version), await viewer_of(context)
-            await self.dialogs.whisper(body, await Reads(self.ledger, self.rules).answer(asked, viewer))
+            asked, viewer = verbs.ExplainRequest(value.quote_id, value.version), await viewer_of(context, value.quote_id)
+            await self.dialogs.whisper(body, await self.reads(self.rules).answer(asked, viewer))
             await ack()
         else:
             await self.click(ack, context, intake.refresh_command(body, value, self.ledger.clock.now_ms()))
@@ -285,7 +289,7 @@ class Surface:
     async def on_show(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Show it": the quote's card as it is now, for the one who clicked. Records nothing."""
         _, value = intake.button(body)
-        card = None if value is None else await self.status(value.quote_id, await viewer_of(context))
+        card = None if value is None else await self.status(value.quote_id, await viewer_of(context, value.quote_id))
         if value is None:
             await self.dialogs.whisper(body, words.unreadable_button())
         elif card is None:
@@ -300,7 +304,7 @@ class Surface:
         if asked is None:
             await self.dialogs.whisper(body, words.unreadable_button())
         else:
-            text, blocks = await Reads(self.ledger, self.rules).listed(asked, await viewer_of(context))
+            text, blocks = await self.reads(self.rules).listed(asked, await viewer_of(context))
             await self.dialogs.whisper(body, text, blocks, replace=True)
         await ack()
 
@@ -380,6 +384,12 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.view(CHANGES_CALLBACK)(surface.on_rejection)
     app.view(APPROVE_CALLBACK)(surface.on_rejection)
     app.view(re.compile(r"^quote\."))(surface.on_form)
+
+
+def named(asked: verbs.Meaning) -> str | None:
+    """Return the quote that a question is about, if it names one."""
+    quote_id: str | None = getattr(asked, "quote_id", None)
+    return quote_id
 
 
 def _where_others_see(asked: verbs.Meaning, channel: str) -> verbs.Meaning:

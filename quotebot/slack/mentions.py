@@ -17,7 +17,6 @@ from quotebot.lifecycle_commands import CloneQuote
 from quotebot.slack import delegating, free_text, grammar, intake, thread_text, verbs
 from quotebot.slack.admission import viewer_of
 from quotebot.slack.offers import problem_blocks
-from quotebot.slack.reads import Reads
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class Mentions:
             command = intake.mention_command(body, asked, self.surface.ledger.clock.now_ms(), remarks)
             await self.surface.click(ack, context, command)
             return
-        viewer = await viewer_of(context)
+        viewer = await viewer_of(context, getattr(asked, "quote_id", None))
         answer = await self._answer(body, text, asked, rules, viewer) if found is None else free_text.asked_back(found)
         await self._tell(event, *answer)
         await ack()
@@ -109,7 +108,7 @@ class Mentions:
             case CloneQuote() | CreateQuote() | delegating.DelegationRequest() | delegating.DelegationsRequest():
                 said = words.by_command_only(None)
             case question:
-                said, blocks = await Reads(self.surface.ledger, rules).shown(question, viewer)
+                said, blocks = await self.surface.reads(rules).shown(question, viewer)
         return said, blocks
 
     async def _quote_of_thread(self, body: Body, context: Any) -> Quote | None:
@@ -121,7 +120,9 @@ class Mentions:
         viewer = await viewer_of(context)
         channel, team_id = event["channel"], viewer.team_id
         quote = await self.surface.ledger.database.read(lambda tx: store.of_thread(tx, channel, thread_ts, team_id))
-        return quote if quote is not None and may_see(viewer, quote) is Sight.FULL else None
+        if quote is None:
+            return None
+        return quote if may_see(await viewer_of(context, quote.quote_id), quote) is Sight.FULL else None
 
     async def on_apply(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Make it v2" under a change that was shown."""

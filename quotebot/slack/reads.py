@@ -5,7 +5,8 @@ Each takes the viewer whom the access gate admitted. A quote out of their sight 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from ledger.machine import OperationState
@@ -35,9 +36,12 @@ if TYPE_CHECKING:
     from quotebot.handlers.quotes import Rules
     from quotebot.slack.parts import Json
     from quotebot.slack.verbs import Read
+    from quotebot.store.versions import Listed
+    from quotebot.visibility import Visibility
 
 ANSWER_CHARACTERS_MAX: Final = 3_000
 ACCOUNT_CHARACTERS_MAX: Final = 40
+NO_TOTAL: Final = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Reads:
 
     ledger: Ledger
     rules: Rules  # with the ruleset that is active as the question is answered
+    visibility: Visibility | None = None  # without one a list outlines what others made
 
     async def answer(self, asked: Read, viewer: Viewer) -> str:  # noqa: PLR0911 -- one return per question
         """Return the answer as mrkdwn."""
@@ -72,6 +77,10 @@ class Reads:
     async def listed(self, asked: ListRequest, viewer: Viewer) -> tuple[str, list[Json]]:
         """Return the page that was asked for, as text and as blocks with buttons to others."""
         page = await self.ledger.database.read(lambda tx: _page(tx, asked, viewer))
+        if self.visibility is not None:
+            others = {quote.channel for quote in page.quotes if quote.requester != viewer.user}
+            viewer = await self.visibility.about_channels(viewer, others)
+        page = _outlined(page, asked, viewer)
         text = _listed(page, asked)
         return text, list_blocks(page, asked, text)
 
@@ -80,7 +89,7 @@ class Reads:
         if asked.quote_id is not None:
             before = _visible(tx, asked.quote_id, None, viewer)
             if before is None:
-                return words.unknown_quote(asked.quote_id)
+                return _not_seen(tx, asked.quote_id, viewer)
             edited = changed(request_of(before.pricing), asked.changes or Changes())
             if isinstance(edited, tuple):
                 return lifecycle_words.not_revisable(before, edited)
@@ -128,7 +137,7 @@ def _became(tx: Tx, ref: str, viewer: Viewer) -> str:
 def _compared(tx: Tx, asked: CompareRequest, viewer: Viewer) -> str:
     head = _visible(tx, asked.quote_id, None, viewer)
     if head is None:
-        return words.unknown_quote(asked.quote_id)
+        return _not_seen(tx, asked.quote_id, viewer)
     if head.version == 1:
         return f"{head.quote_id} has one version only: there is nothing to compare. Revise it to make another."
     after = head.version if asked.after is None else asked.after
@@ -145,7 +154,7 @@ def _compared(tx: Tx, asked: CompareRequest, viewer: Viewer) -> str:
 def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer) -> str:
     quote = _visible(tx, asked.quote_id, asked.version, viewer)
     if quote is None:
-        return words.unknown_quote(asked.quote_id)
+        return _not_seen(tx, asked.quote_id, viewer)
     trace = explain(quote.pricing)
     if asked.line is not None:
         if not 1 <= asked.line <= len(quote.pricing.lines):
@@ -164,9 +173,9 @@ def _listed(page: Page, asked: ListRequest) -> str:
         beyond = f" on page {page.number}" if page.number > 1 else ""
         return f"{whose}{states}{account}{beyond}. `/quote list all` shows everybody's."
     rows = [
-        f"• *{quote.quote_id}* v{quote.version} · {state_words(quote.state)} · "
-        f"{money.format_amount(quote.net_total, quote.currency)} · "
-        f"{words.escape(clipped(words.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))} · {words.mention(quote.requester)}"
+        " · ".join(
+            (f"• *{quote.quote_id}* v{quote.version}", state_words(quote.state), *_facts(quote), words.mention(quote.requester))
+        )
         for quote in page.quotes
     ]
     if page.more:
@@ -174,9 +183,34 @@ def _listed(page: Page, asked: ListRequest) -> str:
     return "\n".join(rows)
 
 
+def _facts(quote: Listed) -> tuple[str, ...]:
+    """Return the total and the customer, which not everybody in the workspace sees of every quote."""
+    if quote.outlined:
+        return ()
+    account = words.escape(clipped(words.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
+    return money.format_amount(quote.net_total, quote.currency), account
+
+
 def _visible(tx: Tx, quote_id: str, version: int | None, viewer: Viewer) -> Quote | None:
     quote = store.load(tx, quote_id) if version is None else store.load_version(tx, quote_id, version)
     return quote if quote is not None and may_see(viewer, quote) is Sight.FULL else None
+
+
+def _not_seen(tx: Tx, quote_id: str, viewer: Viewer) -> str:
+    quote = store.load(tx, quote_id)
+    sight = Sight.NOTHING if quote is None else may_see(viewer, quote)
+    return words.unknown_quote(quote_id) if sight is Sight.FULL else words.not_seen(quote_id, quote, sight)
+
+
+def _outlined(page: Page, asked: ListRequest, viewer: Viewer) -> Page:
+    """Return a page without customer and total of what the viewer sees the outline of. A search by customer finds none of these."""
+    shown = [
+        quote if may_see(viewer, quote) is Sight.FULL else replace(quote, outlined=True, account="", net_total=NO_TOTAL)
+        for quote in page.quotes
+        if may_see(viewer, quote) is not Sight.NOTHING
+    ]
+    kept = tuple(quote for quote in shown if asked.account is None or not quote.outlined)
+    return replace(page, quotes=kept)
 
 
 def _page(tx: Tx, asked: ListRequest, viewer: Viewer) -> Page:

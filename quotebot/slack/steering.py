@@ -37,7 +37,7 @@ class SteeringDesk:
             await self.surface.dialogs.whisper(body, words.unreadable_button())
             await ack()
         elif action["action_id"] == CHECK:
-            await self._tell(body, value, await viewer_of(context))
+            await self._tell(body, value, await viewer_of(context, value.quote_id))
             await ack()
         else:
             payload = SteerEffect("cancel" if action["action_id"] == CANCEL else "retry", value.effect_id, value.cycle)

@@ -52,8 +52,9 @@ class OpsRequest:
 def trail(tx: Tx, quote_id: str, viewer: Viewer) -> str:
     """Say who did what to a quote, oldest first; a quote out of sight is answered like one that does not exist."""
     quote = store.load(tx, quote_id)
-    if quote is None or may_see(viewer, quote) is not Sight.FULL:
-        return words.unknown_quote(quote_id)
+    sight = Sight.NOTHING if quote is None else may_see(viewer, quote)
+    if quote is None or sight is not Sight.FULL:
+        return words.not_seen(quote_id, quote, sight)
     rows = tx.all("audit_chain", aggregate_id=quote_id, limit=EVENTS_READ_MAX)
     told = [_event(row) for row in rows if row["event_type"] in _TOLD or _deed(row) in _DEEDS]
     shown = told[-EVENTS_SHOWN_MAX:]

@@ -107,9 +107,12 @@ INSERT INTO quote_freezings (quote_id, version, frozen_by, frozen_at) VALUES (:q
 INSERT INTO quote_closings (quote_id, version, state, reason, closed_by, closed_at)
 VALUES (:quote_id, :version, :state, :reason, :closed_by, :closed_at);
 
+-- name: quote_origin
+SELECT requester, channel FROM quotes WHERE quote_id = :quote_id;
+
 -- name: list_quotes
 -- The newest first. `states` is " priced sent ", empty for every state; `account` a piece of the customer's name, or empty.
-SELECT q.quote_id, q.version, q.state, q.account, q.requester, q.requester_name, q.created_at, q.valid_until,
+SELECT q.quote_id, q.version, q.state, q.account, q.requester, q.requester_name, q.team_id, q.channel, q.created_at, q.valid_until,
   json_extract(v.pricing, '$.net_total') AS net_total, json_extract(v.pricing, '$.currency') AS currency
 FROM quotes AS q JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
 WHERE q.team_id = :team_id

@@ -150,6 +150,12 @@ def use_token(tx: Tx, token: str, quote_id: str, now: int) -> None:
     tx.one("use_token", token=token, quote_id=quote_id, now=now)
 
 
+def origin(tx: Tx, quote_id: str) -> tuple[str, str] | None:
+    """Return (requester, channel) of a quote, or None when there is none."""
+    row = tx.one("quote_origin", quote_id=quote_id)
+    return None if row is None else (row["requester"], row["channel"])
+
+
 def head_version(tx: Tx, quote_id: str) -> int | None:
     """Return the version a quote is at, or None when there is no such quote."""
     row = tx.one("head_version", quote_id=quote_id)

@@ -46,6 +46,9 @@ class Listed:
     valid_until: int
     net_total: Decimal
     currency: str
+    team_id: str = ""
+    channel: str = ""  # where it was made
+    outlined: bool = False  # whoever reads the list may not see its customer and total
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,8 @@ def _listed(row: Row) -> Listed:
         account=row["account"],
         requester=row["requester"],
         requester_name=row["requester_name"],
+        team_id=row["team_id"],
+        channel=row["channel"],
         created_at=row["created_at"],
         valid_until=row["valid_until"],
         net_total=Decimal(row["net_total"]),
