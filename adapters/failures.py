@@ -7,6 +7,11 @@ Every adapter raises only `AdapterError`. Its `failure` decides what the dispatc
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+from adapters.vendor_text import vendor_line
+
+MESSAGE_CHARACTERS_MAX: Final = 2_000
 
 
 class Failure(StrEnum):
@@ -45,7 +50,7 @@ class AdapterError(Exception):
         retry_after_seconds: float | None = None,
         possibly_applied: bool = False,
     ) -> None:
-        super().__init__(message)
+        super().__init__(vendor_line(message, MESSAGE_CHARACTERS_MAX))
         self.failure = failure
         self.code = code
         self.http_status = http_status

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from adapters.failures import AdapterError, Failure
+from adapters.vendor_text import vendor_line
 
 BY_CODE: Mapping[str, Failure] = MappingProxyType(
     {
@@ -84,6 +85,8 @@ LOGIN_TRANSIENT = frozenset({"server_error", "temporarily_unavailable", "rate_li
 # Codes whose message names our mapping or the customer's own rule and never repeats a customer's value.
 _TELLING = frozenset({"INVALID_FIELD", "INVALID_TYPE", "FIELD_CUSTOM_VALIDATION_EXCEPTION", "CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY"})
 _MESSAGE_CHARACTERS_MAX = 200
+_NAME_CHARACTERS_MAX = 80
+_FIELDS_MAX = 5
 # A refusal with one of these statuses does not prove that nothing was written: a gateway gave up, or the platform broke midway.
 _DOUBTFUL = frozenset({500, 502, 504})
 _SERVER_ERROR = 500
@@ -117,7 +120,11 @@ class Refusal:
         if not isinstance(first, dict) or not isinstance(first.get("errorCode"), str):
             return cls(status, f"HTTP_{status}")
         names = first.get("fields")
-        fields = tuple(str(name) for name in names) if isinstance(names, Sequence) and not isinstance(names, str) else ()
+        fields = (
+            tuple(vendor_line(str(name), _NAME_CHARACTERS_MAX) for name in names[:_FIELDS_MAX])
+            if isinstance(names, Sequence) and not isinstance(names, str)
+            else ()
+        )
         return cls(status, re.sub(r"\W", "_", first["errorCode"])[:80], str(first.get("message", "")), fields)
 
     def failure(self) -> Failure:
@@ -206,4 +213,4 @@ def _where(refusal: Refusal, target: Target) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_MESSAGE_CHARACTERS_MAX].rstrip(".")
+    return vendor_line(text, _MESSAGE_CHARACTERS_MAX).rstrip(".")

@@ -7,9 +7,12 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    from quotebot.cli.root import run  # noqa: PLC0415 -- importing this module runs nothing and costs nothing
+    from quotebot.cli import crashes, printable  # noqa: PLC0415 -- importing this module runs nothing and costs nothing
+    from quotebot.cli.root import run  # noqa: PLC0415 -- as above
 
-    sys.exit(run())
+    with printable.safe_streams():
+        crashes.install()
+        sys.exit(run())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from pydantic_settings import (
 
 from adapters.policies import OverridesError, RetryOverride, read_overrides
 from quotebot.colours import readable_colour
-from quotebot.settings_sources import Reading, SettingsFileError, key, layered, nearest, unknown_keys
+from quotebot.settings_sources import Reading, SettingsFileError, key, layered, nearest, unknown_keys, variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -434,8 +434,17 @@ def read_settings(given: Mapping[str, str] | None = None) -> Reading:
 def _chosen(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Return the settings of the command line by the model's keys, and a sentence for each that is none."""
     fields = Settings.model_fields
-    known = {key(name, fields[name]): value for name, value in given.items() if name in fields}
-    return known, [f"{name}: there is no such setting{nearest(name, fields)}" for name in given if name not in fields]
+    secrets = [name for name in given if name in fields and "SecretStr" in str(fields[name].annotation)]
+    known = {key(name, fields[name]): value for name, value in given.items() if name in fields and name not in secrets}
+    problems = [f"{name}: there is no such setting{nearest(name, fields)}" for name in given if name not in fields]
+    return known, [*problems, *(_not_there(name, variable(name, fields[name])) for name in secrets)]
+
+
+def _not_there(name: str, in_environment: str) -> str:
+    return (
+        f"{name}: a secret is not taken from the command line, where everybody on this machine can read it (ps) and the shell "
+        f"keeps it. Put it into the environment variable {in_environment}, or into a file {in_environment} in the folder of secrets"
+    )
 
 
 def _misfits(error: ValidationError, reading: Reading) -> list[str]:

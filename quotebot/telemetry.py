@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
+import json
 import logging
 import re
 import sys
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+from urllib.parse import quote
 
 import structlog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 
 _SHAPES: Final = re.compile(
     r"xox[abeprs]-[\w-]+|xapp-[\w-]+|Bearer\s+[\w.~+/=-]+|Basic\s+[A-Za-z0-9+/=]{8,}|\bsk-[\w-]{8,}|\b00D\w{12,15}![\w.]+"
     r"|wss?://[^\s\"']+"
 )
 _ADDRESS: Final = re.compile(r"https?://[^\s\"']+")  # one match per address, however often it begins anew: linear time
+SECRET_LINE_CHARACTERS: Final = 16  # a shorter line of a secret may be any word
 _SECRET_PATHS: Final = ("/hooks/", "/commands/", "/actions/", "/upload/")
 REDACTED: Final = "[redacted]"
 
@@ -37,15 +42,33 @@ class Observer(Protocol):
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Return `text` without the given secrets and without anything shaped like a token, a session id or a response_url."""
-    for secret in secrets:
-        text = text.replace(secret, REDACTED)
+    for spelling in _spellings(tuple(secrets)):
+        text = text.replace(spelling, REDACTED)
     return _SHAPES.sub(REDACTED, _ADDRESS.sub(_without_secret_path, text))
 
 
 def _without_secret_path(address: re.Match[str]) -> str:
     """Return an address as it is, or redacted where its path is a secret of Slack's that more follows on."""
     found = address[0]
-    return REDACTED if any(path in found[:-1] for path in _SECRET_PATHS) else found
+    with_password = "@" in found.split("/", 3)[2]
+    return REDACTED if with_password or any(path in found[:-1] for path in _SECRET_PATHS) else found
+
+
+@lru_cache(maxsize=8)
+def _spellings(secrets: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the forms in which secrets appear in text, the longest first.
+
+    Beside the value itself: as Python and JSON quote it, as addresses and headers encode it, and each long line of a key in PEM.
+    """
+    found: set[str] = set()
+    for secret in filter(None, secrets):
+        packed = base64.b64encode(secret.encode("utf-8", "surrogatepass")).decode()
+        quoted = (repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
+        found |= {secret, secret.strip(), *quoted, quote(secret, safe="", errors="replace"), packed}
+        found |= {repr(quoted[0])[1:-1], json.dumps(quoted[1])[1:-1]}  # quoted once more: a text inside a text
+        lines = (line.strip() for line in secret.splitlines())
+        found |= {line for line in lines if len(line) >= SECRET_LINE_CHARACTERS and not line.startswith("-----")}
+    return tuple(sorted(filter(None, found), key=lambda each: (-len(each), each)))
 
 
 def hashed(request_id: str) -> str:
@@ -54,30 +77,22 @@ def hashed(request_id: str) -> str:
 
 
 def configure_logs(
-    *, json_lines: bool, level: int = logging.INFO, secrets: Iterable[str] = (), observers: Sequence[Observer] = ()
+    *,
+    json_lines: bool,
+    level: int = logging.INFO,
+    secrets: Iterable[str] | Callable[[], Iterable[str]] = (),
+    observers: Sequence[Observer] = (),
 ) -> None:
     """Send every log line to stderr, libraries' included, and tell the observers. Call once, in the process's own main.
 
-    `secrets` are values that must never be shown, whatever they look like.
+    `secrets` are values that must never be shown, whatever they look like, or a function that is asked for them at the first line.
     """
-    known = tuple(secret for secret in secrets if secret)
-
-    def redacted(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        for key, value in event.items():
-            event[key] = _redacted(value, known)
-        return event
-
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if json_lines
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
-    )
-    shown: list[Any] = [structlog.processors.format_exc_info, redacted, renderer]  # a traceback quotes what it likes
+    shown = _shown(json_lines=json_lines, secrets=secrets)
     lines = sys.stderr
     structlog.configure(  # ours do not pass through logging, which takes as long again
         processors=[*shared, _observed_by(observers), *shown],
@@ -98,6 +113,41 @@ def configure_logs(
     for noisy in ("slack_sdk", "aiohttp.access", "urllib3", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("slack_bolt").setLevel(logging.ERROR)  # it warns that a token in the environment is not used
+
+
+@contextlib.contextmanager
+def warnings_only(secrets: Iterable[str]) -> Iterator[None]:
+    """Keep the facts that a bot logs off the terminal; what goes wrong is said on stderr, without variables and secrets."""
+    before, lines = structlog.get_config(), sys.stderr
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.add_log_level,
+            *_shown(json_lines=False, secrets=secrets),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=lambda name="": _Lines(name, lines),
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _shown(*, json_lines: bool, secrets: Iterable[str] | Callable[[], Iterable[str]]) -> list[Any]:
+    """Return the last steps of every line: a traceback without variables, then redaction, because it quotes what it likes."""
+
+    @cache
+    def known() -> tuple[str, ...]:
+        return tuple(secret for secret in (secrets() if callable(secrets) else secrets) if secret)
+
+    def redacted(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        for key, value in event.items():
+            event[key] = _redacted(value, known())
+        return event
+
+    console = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    return [structlog.processors.format_exc_info, redacted, structlog.processors.JSONRenderer() if json_lines else console]
 
 
 class _Lines:
@@ -149,7 +199,9 @@ def _redacted(value: Any, secrets: tuple[str, ...]) -> Any:
     if isinstance(value, str):
         return redact(value, secrets)
     if isinstance(value, dict):
-        return {key: _redacted(item, secrets) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+        return {redact(key, secrets) if isinstance(key, str) else key: _redacted(item, secrets) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
         return [_redacted(item, secrets) for item in value]
-    return value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return redact(repr(value), secrets)  # the renderer would write it out by itself

@@ -6,7 +6,6 @@ Slack, Salesforce or the PDF then waits for the next start of the bot. The answe
 
 from __future__ import annotations
 
-import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.cli import exits, letters, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ledger.clock import Clock
     from ledger.ledger import Ledger
@@ -159,7 +158,7 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
     from ledger import recovery  # noqa: PLC0415 -- see root.py
     from ledger.ledger import Ledger  # noqa: PLC0415 -- see root.py
     from ledger.sqlite import SqliteDatabase  # noqa: PLC0415 -- see root.py
-    from quotebot import __version__, opening  # noqa: PLC0415 -- see root.py
+    from quotebot import __version__, opening, telemetry  # noqa: PLC0415 -- see root.py
     from quotebot.deciding import burial_answer  # noqa: PLC0415 -- see root.py
     from quotebot.execution import Executor  # noqa: PLC0415 -- see root.py
     from quotebot.ruleset_changes import RulesetChanges  # noqa: PLC0415 -- see root.py
@@ -187,7 +186,7 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
                 vouched=lambda source: source == "cli",
                 source="cli",
             )
-            with _warnings_only():
+            with telemetry.warnings_only(settings.secrets):
                 while await executor.step() and not has_ended(await _look(ledger, operation_id)):
                     pass
             await recovery.give_back(ledger)
@@ -199,25 +198,6 @@ async def _nobody_is_asked(operation: Operation) -> bool:
     """Accept every terminal command: the machine vouches for the terminal user."""
     del operation
     return True
-
-
-@contextlib.contextmanager
-def _warnings_only() -> Iterator[None]:
-    """Keep the facts that a bot logs off the terminal: the answer is printed. What goes wrong is said on stderr."""
-    import logging  # noqa: PLC0415 -- see root.py
-    import sys  # noqa: PLC0415 -- see root.py
-
-    import structlog  # noqa: PLC0415 -- see root.py
-
-    before = structlog.get_config()
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    try:
-        yield
-    finally:
-        structlog.configure(**before)
 
 
 async def _look(ledger: Ledger, operation_id: int) -> Operation:

@@ -35,6 +35,7 @@ from quotebot.cli import (
     slo,
     trace,
 )
+from quotebot.cli.printable import safe_streams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +76,11 @@ app.command(completion.completion)
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    with safe_streams():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         status = app(arguments, exit_on_error=False, print_error=True)
         sys.stdout.flush()  # here and not at the interpreter's end, where a reader that went away becomes a traceback

@@ -21,7 +21,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
     lines = list(rows)
     on_terminal = sys.stdout.isatty()
-    console = Console(width=None if on_terminal else PIPE_WIDTH, highlight=False)
+    console = Console(width=None if on_terminal else PIPE_WIDTH, highlight=False, color_system=None)
     if on_terminal and _needed(headers, lines) > console.width:
         print_blocks(headers, lines)
         return

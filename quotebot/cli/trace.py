@@ -208,7 +208,10 @@ def _print_tree(found: Trace) -> None:
     for effect in found.effects:
         _add_effect(tree, began, effect, found.events)
     width = None if sys.stdout.isatty() else tables.PIPE_WIDTH
-    Console(width=width, highlight=False).print(tree)
+    console = Console(width=width, highlight=False, color_system=None)
+    with console.capture() as printed:  # rich writes past what makes output safe for a terminal
+        console.print(tree)
+    print(printed.get(), end="")
 
 
 def _add_effect(tree: Tree, began: int, effect: TracedEffect, events: tuple[Row, ...]) -> None:

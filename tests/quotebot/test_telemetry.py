@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import base64
+import json
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
 from quotebot.telemetry import REDACTED, redact
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SECRETS = [
@@ -30,8 +34,16 @@ from quotebot.telemetry import configure_logs
 
 configure_logs(json_lines=sys.argv[1] == "json", secrets=("planted-value", ""))
 log = structlog.get_logger("test")
+
+
+class Strange:
+    def __repr__(self):
+        return "Strange(planted-value)"
+
+
 log.info("said.xoxb-1-planted", url="https://hooks.slack.com/commands/T/1/planted")
 log.info("nested", many=["xapp-1-planted"], deep={"a": {"b": "x planted-value y"}})
+log.info("strange", thing=Strange(), key={"xoxb-1-planted": 1})
 log.info("kept", count=7, nothing=None, text="unremarkable")
 logging.getLogger("library").warning("token %s", "xoxb-1-planted")
 try:
@@ -59,6 +71,22 @@ def test_what_is_no_secret_stays(text: str) -> None:
 
 def test_a_known_secret_is_hidden_whatever_it_looks_like() -> None:
     assert redact("the word swordfish", ("swordfish",)) == f"the word {REDACTED}"
+
+
+@pytest.mark.parametrize("spelled", [str, repr, json.dumps, lambda key: json.dumps(repr(key)), lambda key: quote(key, safe="")])
+def test_a_key_of_many_lines_is_hidden_however_it_is_quoted(spelled: Callable[[str], str]) -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nplantedplantedplanted+/=\n-----END PRIVATE KEY-----\n"
+    shown = redact(f"failed with {spelled(key)} at the end", (key,))
+    assert "planted" not in shown
+    assert "MIIEvQ" not in shown
+
+
+def test_an_address_with_a_password_is_hidden() -> None:
+    assert "hunter2" not in redact("cannot reach https://user:hunter2@proxy.example:8080/x")
+    assert "hunter2" not in redact(f"Authorization: {base64.b64encode(b'hunter2-planted').decode()}", ("hunter2-planted",))
+    assert base64.b64encode(b"hunter2-planted").decode() not in redact(
+        base64.b64encode(b"hunter2-planted").decode(), ("hunter2-planted",)
+    )
 
 
 @pytest.mark.parametrize("form", ["json", "console"])

@@ -7,9 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
+if TYPE_CHECKING:
     from tests.quotebot.cli.conftest import Run
 
 
@@ -26,6 +26,15 @@ def test_config_show_hides_secrets_and_says_where_they_came_from(command: Run, m
 
 def test_config_show_refuses_what_is_no_assignment(command: Run) -> None:
     assert command("config", "show", "--set", "seller_name").returncode == 78
+
+
+@pytest.mark.parametrize("command_name", ["run", "doctor", "config show"])
+@pytest.mark.parametrize("name", ["slack_bot_token", "salesforce_private_key", "llm_api_key", "sentry_dsn"])
+def test_a_secret_on_the_command_line_is_refused(command: Run, command_name: str, name: str) -> None:
+    done = command(*command_name.split(), "--set", f"{name}=xoxb-planted")
+    assert done.returncode == 78
+    assert f"{name}: a secret is not taken from the command line" in done.stdout + done.stderr
+    assert "planted" not in done.stdout + done.stderr
 
 
 def test_a_start_names_a_misspelt_assignment_beside_every_missing_token(command: Run) -> None:

@@ -1,0 +1,63 @@
+"""Output for people: nothing that another system wrote may steer the terminal it is shown on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from adapters.vendor_text import UNPRINTABLE
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
+BMP_MAX = 0xFFFF
+
+
+def printable(text: str) -> str:
+    """Return a text with every control character, mark of direction and line separator written as JSON escapes it.
+
+    Line feeds and tabs stay. JSON stays the same JSON.
+    """
+    return UNPRINTABLE.sub(_escaped, text)
+
+
+@contextlib.contextmanager
+def safe_streams() -> Iterator[None]:
+    """Let all that is printed inside, tracebacks and logs included, pass through `printable`."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_SafeStream(stream) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+class _SafeStream:
+    """A text stream that makes printable what is written to it.
+
+    rich unwraps it by `rich_proxied_file`: the help's own styles pass. What else rich draws is captured and then printed here.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        self.rich_proxied_file.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code <= BMP_MAX:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - BMP_MAX - 1, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
