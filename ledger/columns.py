@@ -69,11 +69,14 @@ LEDGER_TABLES: Final[Mapping[str, Table]] = {
     "effect_arrows": Table("source target", derived="source target"),
     "operations": Table(
         "id",
+        derived=(
+            "operation_key source source_request_id action_kind aggregate_id lane aggregate_version payload_hash payload "
+            "correlation_id actor actor_type state outcome"
+        ),
         operational=(
-            "id operation_key source source_request_id action_kind aggregate_id lane aggregate_version pinned_version payload_hash "
-            "payload correlation_id actor actor_type team_id received_at state outcome response next_attempt_at claims attempts "
-            "fence epoch lease_until claimed_at cycle ever_failed handler_version replayed_by replaces_id category last_error "
-            "first_failed_at last_attempt_at failure_history created_at updated_at finished_at retain_until"
+            "id pinned_version team_id received_at response next_attempt_at claims attempts fence epoch lease_until claimed_at "
+            "cycle ever_failed handler_version replayed_by replaces_id category last_error first_failed_at last_attempt_at "
+            "failure_history created_at updated_at finished_at retain_until"
         ),
     ),
     "deliveries": Table(
@@ -82,12 +85,12 @@ LEDGER_TABLES: Final[Mapping[str, Table]] = {
     ),
     "effects": Table(
         "id",
+        derived="effect_key class target payload state",
         operational=(
-            "id effect_key operation_id parent_id class semantics target aggregate_id correlation_id after_id supersede_key "
-            "payload steps state next_attempt_at not_before expires_at aged_from claims attempts fence epoch lease_until "
-            "claimed_at uncertain_since maybe_sent cycle ever_failed handler_version replayed_by category last_error "
-            "first_failed_at last_attempt_at failure_history external_ref result created_at updated_at finished_at "
-            "lost_from look_first"
+            "id operation_id parent_id semantics aggregate_id correlation_id after_id supersede_key steps next_attempt_at "
+            "not_before expires_at aged_from claims attempts fence epoch lease_until claimed_at uncertain_since maybe_sent cycle ever_failed "
+            "handler_version replayed_by category last_error first_failed_at last_attempt_at failure_history external_ref result "
+            "created_at updated_at finished_at lost_from look_first"
         ),
     ),
     "attempts": Table(

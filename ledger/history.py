@@ -18,6 +18,7 @@ import orjson
 from ledger.audit import LEDGER_EVENTS, SYSTEM_CHAIN, Entry
 from ledger.jsontext import dumps, loads
 from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS
+from ledger.queue_replay import QueueReplay
 from ledger.verification import Fault, Finding
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ _SCRATCH: Final = """
 PRAGMA journal_mode = OFF;
 CREATE TABLE bound (name TEXT, key TEXT, digest TEXT, event_id INTEGER, PRIMARY KEY (name, key)) WITHOUT ROWID;
 CREATE TABLE facts (chain TEXT PRIMARY KEY, facts TEXT) WITHOUT ROWID;
-BEGIN;
 """
 _TRIGGERS: Final = {
     "insert": ("AFTER INSERT ON", "NEW"),
@@ -161,6 +161,8 @@ class Replay:
         self._words = words
         self._scratch = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._scratch.executescript(_SCRATCH)
+        self._queue = QueueReplay(self._scratch)
+        self._scratch.execute("BEGIN")
         self._binds = False  # this ledger's commits bind their rows: an upgrade is over, or there was none
 
     def close(self) -> None:
@@ -169,6 +171,7 @@ class Replay:
 
     def see(self, event: Row | Mapping[str, Any]) -> None:
         """Take one event that was proven, in the order of ids."""
+        self._queue.see(event)
         event_type, text = event["event_type"], event["after"]
         bound = text is not None and _BOUND_MARK in text
         self._binds = self._binds or event_type == BOUND_FROM or (bound and event_type != BOUND_EVENT)
@@ -198,6 +201,10 @@ class Replay:
         found = (None if self._words is None else self._words.compare(tx, self)) or _arrows(tx)
         if found is not None:
             return found
+        wrong = self._queue.wrong(tx)
+        if wrong is not None:
+            name, row, meaning, missing = wrong
+            return Finding(Fault.MISSING if missing else Fault.CHANGED, name, row, meaning)
         lenient = not self._binds and tx.one("history_not_bound") is not None
         there = {row["name"] for row in tx.all("tables_there")}
         for name, table in self._tables.items():

@@ -59,7 +59,15 @@ def owe(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Sequence[EffectIn
         if parent is not None and parent["state"] in NEEDLESS:
             needless.append(parent["id"])
         waits = parent is not None and parent["state"] != EffectState.DELIVERED
-        owed.append({"class": intent.effect_class, "target": intent.target, "key": key})
+        payload = dumps(intent.payload)
+        owed.append(
+            {
+                "class": intent.effect_class,
+                "target": intent.target,
+                "key": key,
+                "payload_sha256": keys.sha256(payload.encode()),
+            }
+        )
         rows.append(
             {
                 "effect_key": key,
@@ -72,7 +80,7 @@ def owe(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Sequence[EffectIn
                 "correlation_id": cause.correlation_id,
                 "after_id": None if parent is None else parent["id"],
                 "supersede_key": intent.supersede_key,
-                "payload": dumps(intent.payload),
+                "payload": payload,
                 "next_attempt_at": None if waits else max(now, intent.not_before or 0),
                 "not_before": intent.not_before,
                 "expires_at": intent.expires_at,

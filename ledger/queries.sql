@@ -943,3 +943,11 @@ SELECT source, target FROM operation_arrows;
 
 -- name: effect_arrows
 SELECT source, target FROM effect_arrows;
+
+-- name: operations_replayed
+SELECT id, operation_key, source, source_request_id, action_kind, aggregate_id, lane, aggregate_version, payload_hash, payload,
+  correlation_id, actor, actor_type, state, outcome
+FROM operations WHERE id > :after ORDER BY id LIMIT :limit;
+
+-- name: effects_replayed
+SELECT id, effect_key, class, target, payload, state FROM effects WHERE id > :after ORDER BY id LIMIT :limit;
