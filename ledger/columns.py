@@ -88,9 +88,9 @@ LEDGER_TABLES: Final[Mapping[str, Table]] = {
         derived="effect_key class target payload state",
         operational=(
             "id operation_id parent_id semantics aggregate_id correlation_id after_id supersede_key steps next_attempt_at "
-            "not_before expires_at aged_from claims attempts fence epoch lease_until claimed_at uncertain_since maybe_sent cycle ever_failed "
-            "handler_version replayed_by category last_error first_failed_at last_attempt_at failure_history external_ref result "
-            "created_at updated_at finished_at lost_from look_first"
+            "not_before expires_at aged_from claims attempts fence epoch lease_until claimed_at uncertain_since maybe_sent cycle "
+            "ever_failed handler_version replayed_by category last_error first_failed_at last_attempt_at failure_history "
+            "external_ref result created_at updated_at finished_at lost_from look_first"
         ),
     ),
     "attempts": Table(
