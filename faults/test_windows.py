@@ -42,6 +42,8 @@ NOT_IN_A_STORY: Final = {
     "bury_operation": "a bug of ours, twice: tests/quotebot/test_execution.py, faults/model_machine.py",
     "drop": "an envelope over 1 MiB: tests/quotebot/slack/test_socket.py; it owes nothing",
     "forget_steps": "an upload that Slack has lost: tests/quotebot/test_dispatch_doubt.py, the simulated days",
+    "history.bind": "the first start with the ledger of an older build: tests/test_golden_ledgers.py dies at every statement of it",
+    "history.bound_from": "its last row, likewise",
     "late_result": "a second process took the row over: faults/storm_stranger.py, faults/model_machine.py",
     "payload_shown": "one audit row, when an operator looks at a payload",
     "retry_operation": "a bug of ours, once: tests/quotebot/test_execution.py, faults/model_machine.py",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from ledger.backup import Backup, BackupError
 from ledger.connections import open_read_only
 from ledger.database import DatabaseError
 from ledger.jsontext import loads
@@ -18,10 +21,13 @@ from ledger.keyring import load_keyring
 from ledger.sqlite_tx import SqliteTx
 from ledger.verification import AUDIT_TABLES, verify_within
 from quotebot import history
+from quotebot.backups import make_backup, prove_backup
 from quotebot.opening import schema_and_statements
+from quotebot.settings import Settings
 from quotebot.store.columns import TABLES
 from tests.quotebot.history_parts import QUOTE, Desk, everything
 from tests.quotebot.parts import bench_at, create_command, tampered
+from tests.quotebot.slack.quote_examples import MORNING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,12 +79,17 @@ def found_in(path: Path) -> Finding | None:
 def edited(path: Path, *statements: str) -> None:
     """Write to a stopped ledger past its guards and its constraints."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        guards = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-        for (name,) in guards:
-            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("BEGIN")
+        guards = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in guards:
+            connection.execute(f"DROP TRIGGER {name}")
         for statement in statements:
             connection.execute(statement)
+        for _, guard in guards:
+            connection.execute(guard)
+        connection.execute("COMMIT")
 
 
 def change_of(path: Path, table: str, column: str) -> str:
@@ -150,6 +161,26 @@ def test_a_row_put_back_after_its_deletion_is_found(copy: Path) -> None:
     assert found is not None
     assert (found.table, found.row) == ("crm_conflicts", "1")
     assert "deleted" in found.meaning
+
+
+OPERATIONAL: Final = [(name, column) for name, table in sorted(TABLES.items()) for column in table.operational.split()]
+
+
+def test_any_edited_cell_of_a_backup_is_refused_by_its_manifest(copy: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=copy.parent)
+    backup = make_backup(settings, MORNING)
+    whole = backup.path.read_bytes()
+    for table, column in OPERATIONAL:
+        backup.path.write_bytes(whole)
+        edited(backup.path, change_of(backup.path, table, column))
+        if backup.path.read_bytes() == whole:  # the table is empty
+            continue
+        with pytest.raises(BackupError, match="the checksum differs"):
+            prove_backup(settings, backup)
+        content = backup.path.read_bytes()
+        forged = replace(backup.manifest, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        with pytest.raises(BackupError, match="was changed by somebody without the audit key"):
+            prove_backup(settings, Backup(backup.path, forged))
 
 
 PRETENDED = ("DELETE FROM schema_migrations WHERE name = '0230_history.sql'", "INSERT INTO meta VALUES ('history_unbound', '')")

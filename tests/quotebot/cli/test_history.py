@@ -84,17 +84,31 @@ def test_a_forged_ledger_is_refused_by_every_verification_naming_the_row(forgery
     assert not list(ledger.parent.parent.glob("*.zip"))
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_forged_backup_is_not_restored(forgery: str, command: Run, ledger: Path) -> None:
+def forged_backup(command: Run, ledger: Path, forgery: str, **claimed: object) -> Path:
+    """Make a backup, edit it, and write its manifest anew as far as that goes without a key."""
     assert command("backup").returncode == 0
     (copy,) = (ledger.parent / "backups").glob("*.db")
     forge(copy, FORGERIES[forgery][1])
     beside = copy.with_suffix(".json")
     manifest = json.loads(beside.read_text("utf-8"))
-    manifest |= {"bytes": copy.stat().st_size, "sha256": hashlib.sha256(copy.read_bytes()).hexdigest()}
+    manifest |= {"bytes": copy.stat().st_size, "sha256": hashlib.sha256(copy.read_bytes()).hexdigest(), **claimed}
     beside.write_text(json.dumps(manifest), "utf-8")
-    before = ledger.read_bytes()
+    return copy
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_backup_is_not_restored(forgery: str, command: Run, ledger: Path) -> None:
+    copy, before = forged_backup(command, ledger, forgery), ledger.read_bytes()
     done = command("restore", str(copy), "--yes")
     assert done.returncode != 0
-    assert "is not" in done.stderr
+    assert "was changed" in done.stderr
+    assert ledger.read_bytes() == before
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_backup_that_claims_to_be_of_0_1_0_is_refused_by_its_history(forgery: str, command: Run, ledger: Path) -> None:
+    copy, before = forged_backup(command, ledger, forgery, schema=1), ledger.read_bytes()
+    done = command("restore", str(copy), "--yes", "--unauthenticated")
+    assert done.returncode != 0
+    assert f"its history is not whole: {FORGERIES[forgery][0]}" in done.stderr
     assert ledger.read_bytes() == before
