@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ledger.backup import Backup, BackupError
+from ledger.backup import Backup
 from ledger.connections import open_read_only
 from ledger.database import DatabaseError
 from ledger.jsontext import loads
 from ledger.keyring import load_keyring
+from ledger.manifests import BackupError
 from ledger.sqlite_tx import SqliteTx
 from ledger.verification import AUDIT_TABLES, verify_within
 from quotebot import history
