@@ -34,7 +34,7 @@ class Table:
     `chain` is the SQL expression of the aggregate in whose audit chain a row is bound; `{row}` stands for the row. `of_chain` is
     the SQL condition that finds the rows of one aggregate, for tables whose rows leave the ledger in proof bundles. `hashes`
     names pairs of a chained column and the derived text column whose SHA-256 it holds. `page` is how many rows a verification reads
-    at once.
+    at once. `told` names columns that stand in the event in words as well, beside the digest.
     """
 
     key: str
@@ -45,6 +45,7 @@ class Table:
     of_chain: str = ""
     hashes: tuple[tuple[str, str], ...] = ()
     page: int = 500
+    told: str = ""
 
     @cached_property
     def keys(self) -> tuple[str, ...]:

@@ -84,6 +84,7 @@ class Binding:
         """
         touched, self._touched = self._touched, {}
         chains: dict[str, dict[str, dict[str, str | None]]] = {}
+        told: dict[str, dict[str, object]] = {}
         for (name, key), (chain, deleted) in touched.items():
             table = self._tables[name]
             row = tx.one(f"bound_row_{name}", **dict(zip(table.keys, key, strict=True)))
@@ -91,9 +92,11 @@ class Binding:
                 continue
             digest = None if row is None else row_digest(name, row, table.bound)
             chains.setdefault(chain, {}).setdefault(name, {})[key_text(key)] = digest
+            if row is not None and table.told:
+                told.setdefault(chain, {}).update({column: row[column] for column in table.told.split()})
         done = list(entries)
         for chain, bound in chains.items():
-            _attach(done, chain, bound, now)
+            _attach(done, chain, bound, told.get(chain, {}), now)
         return done
 
     def _touch(self, name: str, chain: str | None, deleted: int, *key: object) -> None:
@@ -109,7 +112,7 @@ class Binding:
                 )
 
 
-def _attach(entries: list[Entry], chain: str, bound: Mapping[str, object], now: int) -> None:
+def _attach(entries: list[Entry], chain: str, bound: Mapping[str, object], told: Mapping[str, object], now: int) -> None:
     """Put digests into the last event about the aggregate's business, else the last of its chain, else one of their own."""
     last = None
     for place in range(len(entries) - 1, -1, -1):
@@ -124,7 +127,7 @@ def _attach(entries: list[Entry], chain: str, bound: Mapping[str, object], now: 
         return
     entry = entries[last]
     after = {} if entry.after is None else loads(entry.after)
-    entries[last] = entry._replace(after=dumps({**after, BOUND: bound}))
+    entries[last] = entry._replace(after=dumps({**told, **after, BOUND: bound}))
 
 
 class Facts(Protocol):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 
+from ledger import keys
 from ledger.database import DatabaseError
 from ledger.history import BOUND_FROM, UNBOUND, Binding, Replay, Words
 from ledger.jsontext import loads
@@ -36,6 +37,10 @@ _WORDS: Final = (
     "version",
     "state",
     "valid_until",
+    "requester",
+    "channel",
+    "account_sha256",
+    "pricing_hash",
     "net_total",
     "currency",
     "approval_id",
@@ -178,11 +183,12 @@ def _compare(tx: Tx, facts: Facts) -> Finding | None:
 def differing(row: Row | Mapping[str, Any], said: Mapping[str, Any]) -> Finding | None:
     """Return the first column of a quote (see quotes_replayed) that is not what its events say."""
     quote_id = row["quote_id"]
-    of_quote = (("version", row["version"]), ("state", row["state"]), ("valid_until", row["valid_until"]))
-    for name, value in of_quote:
-        if name in said and said[name] != value:
-            return _finding("quotes", quote_id, name, value, said[name])
-    for name in ("net_total", "currency"):
+    for name in ("version", "state", "valid_until", "requester", "channel"):
+        if name in said and said[name] != row[name]:
+            return _finding("quotes", quote_id, name, row[name], said[name])
+    if "account_sha256" in said and said["account_sha256"] != keys.digest([quote_id, row["account"]]):
+        return Finding(Fault.CHANGED, "quotes", quote_id, "column account is not the one the audit has the hash of: it was edited")
+    for name in ("net_total", "currency", "pricing_hash"):
         if name in said and not _same(said[name], row[name]):
             return _finding("quote_versions", f"{quote_id} v{row['version']}", name, row[name], said[name])
     if "approval_id" not in said:
@@ -203,6 +209,9 @@ def _differing_slots(tx: Tx, row: Row, said: Mapping[str, Any]) -> Finding | Non
         for name in ("state", "decided_by", "decided_role", "on_behalf_of"):
             if slot[name] != wanted[name]:
                 return _finding("approval_slots", f"{row['approval_id']} {slot['slot']}", name, slot[name], wanted[name])
+        reason = None if slot["reason"] is None else keys.digest([row["approval_id"], slot["reason"]])
+        if wanted.get("reason_sha256", reason) != reason:
+            return _finding("approval_slots", f"{row['approval_id']} {slot['slot']}", "reason", reason, wanted["reason_sha256"])
     if len(found) != len(said["slots"]):
         return Finding(
             Fault.CHANGED, "approval_slots", row["approval_id"], f"it has {len(found)} slots; the audit says {len(said['slots'])}"

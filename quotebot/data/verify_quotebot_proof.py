@@ -192,8 +192,11 @@ def verify_words(
         if event["event_type"].startswith(("quote.", "approval.")) and "state" in after:
             said.update(after)
     quote_id = quote["quote_id"]
-    for name in ("version", "state", "valid_until"):
+    for name in ("version", "state", "valid_until", "requester", "channel", "pricing_hash"):
         differ("quote.json", quote_id, name, quote[name], said)
+    account_sha256 = hashlib.sha256(encoded([quote_id, quote["account"]])).hexdigest()
+    if said.get("account_sha256", account_sha256) != account_sha256:
+        raise RefusedError(f"quote.json: account of {quote_id} is {quote['account']!r}; the events have the hash of another")
     differ("pricing.json", quote_id, "currency", pricing["currency"], said)
     if "net_total" in said and Decimal(str(said["net_total"])) != Decimal(str(pricing["net_total"])):
         differ("pricing.json", quote_id, "net_total", pricing["net_total"], said)

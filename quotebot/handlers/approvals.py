@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ledger.keys import digest
 from ledger.records import AuditEvent
 from quotebot import approval_words, effects, words
 from quotebot.domain.approval_requests import answered, invalidated, open_request, slot_of
@@ -175,6 +176,7 @@ def _slot_facts(approval: Approval, number: int) -> dict[str, Any]:
         "decided_by": slot.decided_by,
         "decided_role": slot.decided_role,
         "on_behalf_of": slot.on_behalf_of,
+        **({} if slot.reason is None else {"reason_sha256": digest([approval.approval_id, slot.reason])}),
         **({} if incident is None else {"incident": incident.group()}),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from ledger.keys import effect_key
+from ledger.keys import digest, effect_key
 from ledger.records import AuditEvent, EffectIntent
 from quotebot import effects, extraction_words, words
 from quotebot.domain import money, people
@@ -253,10 +253,14 @@ def refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, tex
 
 
 def facts(quote: Quote) -> dict[str, Any]:
-    """Return what the audit keeps of a quote: figures and ids, no customer name."""
+    """Return what the audit keeps of a quote: figures, ids and hashes, no customer name."""
     return {
         "version": quote.version,
         "state": quote.state.value,
+        "requester": quote.requester,
+        "channel": quote.channel,
+        "account_sha256": digest([quote.quote_id, quote.account]),
+        "valid_until": quote.valid_until,
         "net_total": money.trimmed(quote.pricing.net_total),
         "currency": quote.pricing.currency,
         "discount_percent": money.trimmed(quote.pricing.discount_percent),

@@ -36,6 +36,7 @@ DOMAIN_TABLES: Final[Mapping[str, Table]] = {
         derived="pricing",
         hashes=(("pricing_hash", "pricing"),),
         page=100,
+        told="pricing_hash",
     ),
     "approvals": Table(
         "approval_id",

@@ -662,7 +662,8 @@ ORDER BY json_extract(o.facts, '$.closes'), o.name_key LIMIT :limit;
 
 -- name: quotes_replayed
 -- What the events of each quote say in words: its head with the latest approval request.
-SELECT q.quote_id, q.version, q.state, q.valid_until, json_extract(v.pricing, '$.net_total') AS net_total,
+SELECT q.quote_id, q.version, q.state, q.valid_until, q.requester, q.channel, q.account, v.pricing_hash,
+  json_extract(v.pricing, '$.net_total') AS net_total,
   json_extract(v.pricing, '$.currency') AS currency, a.approval_id, a.required_roles, a.decided_by, a.decided_role
 FROM quotes AS q
 LEFT JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
@@ -673,7 +674,8 @@ WHERE q.quote_id > :after ORDER BY q.quote_id LIMIT :limit;
 
 -- name: quote_replayed
 -- As quotes_replayed, of one quote.
-SELECT q.quote_id, q.version, q.state, q.valid_until, json_extract(v.pricing, '$.net_total') AS net_total,
+SELECT q.quote_id, q.version, q.state, q.valid_until, q.requester, q.channel, q.account, v.pricing_hash,
+  json_extract(v.pricing, '$.net_total') AS net_total,
   json_extract(v.pricing, '$.currency') AS currency, a.approval_id, a.required_roles, a.decided_by, a.decided_role
 FROM quotes AS q
 LEFT JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version

@@ -27,6 +27,7 @@ FORGERIES: Final = {
     "its slot becomes approved": ("approval_slots A-2026-0001-v1-1", "UPDATE approval_slots SET state = 'approved'"),
     "another customer": ("quotes Q-2026-0001", "UPDATE quotes SET account = 'Beta Holdings'"),
     "another price, with its hash": ("quote_versions Q-2026-0001 v1", ""),
+    "another owner": ("quotes Q-2026-0001", "UPDATE quotes SET requester = 'U0THIEF'"),
 }
 VERIFICATIONS: Final = {
     "ledger verify": ("ledger", "verify"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -216,6 +217,10 @@ def test_the_audit_keeps_figures_and_ids_and_no_customer_name() -> None:
     assert decisions[0].events[0].after == {
         "version": 1,
         "state": "priced",
+        "requester": "U0REP",
+        "channel": "C0SALES",
+        "account_sha256": hashlib.sha256(b'["Q-2026-0001","Acme"]').hexdigest(),
+        "valid_until": MORNING + 30 * 86_400_000,
         "net_total": "17340",
         "currency": "USD",
         "discount_percent": "15",
