@@ -28,6 +28,7 @@ from faults.lab.steps import (
     Rejects,
     Repeated,
     Settles,
+    Shares,
     Starts,
     Step,
     Stops,
@@ -47,6 +48,7 @@ DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 SMALL: Final = "new for Bolt Ltd: 5 pro"
 OPS, OPERATOR = "C0OPS", "U0OPERATOR"
+SHARED: Final = "C0PARTNER"
 UNCLEAR: Final = "@quotebot 5 pro for Acme, they sign soon"  # fixed rules leave words of it unread
 MODEL: Final = {
     "llm_base_url": "http://127.0.0.1:1/v1",
@@ -152,6 +154,12 @@ STORIES: Final = (
     Story("create", lambda: [Types(NEW), Settles()], lambda: [Starts()]),
     Story("create, stopped at once", lambda: [Types(NEW), Stops(), Starts(), Settles()], lambda: [Starts()], apart=True),
     Story("delivered again", lambda: [Repeated(2), Settles()], _created, apart=True),
+    Story("create in a shared channel", lambda: [Types(NEW, channel=SHARED), Settles()], lambda: [Starts()]),
+    Story(
+        "the channel becomes shared",
+        lambda: [Clicks(MENU, REP, value=REFRESH), Settles()],
+        lambda: [*_created(), Shares(), Waits(120)],
+    ),
     Story("create again", lambda: [Types(NEW), Settles()], _created),
     Story(
         "create another",

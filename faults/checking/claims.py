@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 POISON_CLAIMS: Final = 3
 INTERNAL_RETRIES: Final = 1
-WAITING_FOR_SLACK: Final = frozenset({"approval.decide", "quote.submit"})  # put back while Slack does not say who gave it
 HISTORY_INLINE: Final = 20
 UNAUTHORISED: Final = 401
 RETRIES: Final[Mapping[str, int]] = {  # SPEC 5
@@ -194,6 +193,7 @@ def _cards_claimed(facts: Facts) -> Iterator[str]:
     cards = grouped((effect for effect in facts.effects if effect["class"] == "slack.card"), "aggregate_id")
     shown = {quote["thread_ts"]: quote["quote_id"] for quote in facts.quotes if quote["thread_ts"] is not None}
     shown |= {effect["external_ref"]: effect["aggregate_id"] for effect in facts.effects if _is_letter(effect)}
+    shown |= {at: effect["aggregate_id"] for effect in facts.effects if (at := _withdrawn(effect)) is not None}
     for key, requests in _by_key(facts, "chat.update").items():
         aggregate_id = shown.get(key.partition(":")[2])
         if aggregate_id is None:
@@ -202,6 +202,12 @@ def _cards_claimed(facts: Facts) -> Iterator[str]:
             continue
         if not facts.forgets:
             yield from _covered(facts, f"the card of {aggregate_id}", requests, cards.get(aggregate_id, []))
+
+
+def _withdrawn(effect: Row) -> str | None:
+    """Return the ts of the old card that this empties: another organization reads its channel now."""
+    payload = loaded(effect["payload"]) if effect["class"] == "slack.card" else {}
+    return str(payload["ts"]) if payload.get("what") == "withdrawn" else None
 
 
 def _is_letter(effect: Row) -> bool:
@@ -238,8 +244,8 @@ def _may_be_spent(attempt: Row, effect: Row) -> bool:
 
 
 def _tries(facts: Facts, operation: Row) -> Iterator[str]:
-    """A failure of our own is tried once more; a click waits longer for Slack to say whose it is."""
-    waits = operation["action_kind"] in WAITING_FOR_SLACK
+    """A failure of our own is tried once more; a person's command waits longer for Slack to say who they are."""
+    waits = operation["actor_type"] == "user"
     if operation["attempts"] > (RETRIES_DEFAULT if waits else INTERNAL_RETRIES) + 1:
         yield f"operation {operation['id']} was executed {operation['attempts']} times in one cycle"
     allowed = {"internal": INTERNAL_RETRIES} | ({"transient": RETRIES_DEFAULT} if waits else {})

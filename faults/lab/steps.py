@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from faults.lab.processes import DiedError
-from quotebot.sandbox.slack.directory import BOT_USER_ID
+from quotebot.sandbox.slack.directory import BOT_USER_ID, PARTNER_TEAM_ID
 from quotebot.slack.crm_menus import FOUND
 
 if TYPE_CHECKING:
@@ -173,6 +173,19 @@ class Members:
         channels = cell.world.slack.directory.channels
         people = [member for member in channels[CHANNEL].members if member != BOT_USER_ID]
         channels[CHANNEL] = replace(channels[CHANNEL], members=(*people, *([BOT_USER_ID] if self.with_bot else [])))
+
+    def again(self, cell: Cell) -> None:
+        """It was done."""
+
+
+@dataclass(slots=True)
+class Shares:
+    """The channel is connected with another organization (Slack Connect)."""
+
+    def do(self, cell: Cell) -> None:
+        """Do it."""
+        channels = cell.world.slack.directory.channels
+        channels[CHANNEL] = replace(channels[CHANNEL], connected_teams=(PARTNER_TEAM_ID,))
 
     def again(self, cell: Cell) -> None:
         """It was done."""
