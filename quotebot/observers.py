@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from quotebot import __version__
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -71,5 +69,5 @@ def open_observers(settings: Settings, secrets: Sequence[str]) -> Observers:
 
 
 def _sentence(variable: str, what: str, extra: str, error: ImportError) -> str:
-    how = f"pip install 'quotebot-{__version__}-py3-none-any.whl[{extra}]'"
-    return f"{variable} is set, but {error.name} is not installed; no {what} are sent. Install the wheel with its extra: {how}"
+    how = "pip install --require-hashes -r requirements.lock -r requirements-extras.lock"
+    return f"{variable} is set, but {error.name} is not installed; no {what} are sent. Install the extra {extra}: {how}"

@@ -10,7 +10,8 @@ import resource
 import subprocess
 import sys
 import tomllib
-from typing import TYPE_CHECKING
+from importlib.metadata import requires
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -142,7 +143,10 @@ def test_every_exemption_in_the_code_names_its_rule_and_its_reason(checkout: Pat
     assert bare == []
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+LOCKS: Final = ("requirements.lock", "requirements-dev.lock", "requirements-build.lock", "requirements-extras.lock")
+
+
+@pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_names_packages_versions_and_hashes_but_no_host(checkout: Path, lock: str) -> None:
     text = (checkout / lock).read_text(encoding="utf-8")
     assert "://" not in text
@@ -160,7 +164,18 @@ def test_the_development_lock_holds_every_pin_of_the_runtime_lock(checkout: Path
         )
 
     assert len(pins("requirements.lock")) > 20
-    assert pins("requirements.lock") - pins("requirements-dev.lock") == set()
+    for lock in LOCKS:
+        assert pins(lock) - pins("requirements-dev.lock") == set()
+
+
+def test_build_lock_holds_the_whole_backend(checkout: Path) -> None:
+    locked = set(re.findall(r"^([a-z0-9\-]+)==", (checkout / "requirements-build.lock").read_text(encoding="utf-8"), re.MULTILINE))
+    (backend,) = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    needed = {re.split(r"[^a-z0-9\-]", backend)[0]}
+    for name in list(needed):
+        wanted = (each for each in requires(name) or () if "python_version <" not in each and "extra ==" not in each)
+        needed |= {re.split(r"[^A-Za-z0-9\-_]", each)[0].lower() for each in wanted}
+    assert locked == needed
 
 
 def processor_seconds(arguments: Sequence[str], folder: Path) -> float:

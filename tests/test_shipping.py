@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -15,9 +16,11 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
+from adapters.pdf import PdfRenderer
 from quotebot.cli import exits, root
 from quotebot.settings import Settings, load_settings
 from quotebot.settings_sources import variable
+from tests.wheel import installation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,13 +99,20 @@ def test_systemd_finds_nothing_wrong_with_the_service(checkout: Path, tmp_path: 
 def test_the_image_runs_as_nobody_in_particular_on_a_pinned_base_with_the_libraries_a_pdf_needs(
     dockerfile: str, checkout: Path
 ) -> None:
-    assert {line.split()[1] for line in dockerfile.splitlines() if line.startswith("FROM")} == {"python:3.12-slim-bookworm"}
+    assert {line.split()[1] for line in dockerfile.splitlines() if line.startswith("FROM")} == {"${BASE}"}
+    assert re.findall(r"^ARG BASE(.*)$", dockerfile, re.MULTILINE) == ["", ""]  # no default: the digest has to be given
+    (check,) = re.findall(r"^RUN (case .* esac)$", dockerfile, re.MULTILINE)
+    for base, status in (("python:3.12-slim-bookworm", 1), (f"python:3.12-slim-bookworm@sha256:{64 * 'a'}", 0)):
+        done = subprocess.run(["sh", "-c", check], env={"BASE": base}, capture_output=True, timeout=60, check=False)
+        assert done.returncode == status
     (user,) = re.findall(r"^USER (\d+):\1$", dockerfile, re.MULTILINE)
     assert int(user) > 1000
     assert all(
         library in dockerfile for library in re.findall(r'"(lib[\w.-]+-0|libharfbuzz-subset0)"\)', (checkout / "run").read_text())
     )
-    assert "--require-hashes" in dockerfile
+    for pip in re.findall(r"pip (?:install|wheel) [^&\n]*", dockerfile):
+        assert "--require-hashes" in pip or ("--no-index" in pip and "--no-deps" in pip), pip
+    assert "--no-build-isolation" in dockerfile
     assert re.search(r"^HEALTHCHECK .*/healthz", dockerfile, re.MULTILINE)
     assert 'ENTRYPOINT ["quotebot"]' in dockerfile
 
@@ -118,7 +128,7 @@ def test_what_the_image_copies_is_there_and_nothing_else_is_sent_to_its_build(do
 
 def test_the_image_holds_no_secret_and_asks_for_none_at_its_build(dockerfile: str) -> None:
     assert {name for name in SECRETS if name in dockerfile} == set()
-    assert re.findall(r"^(ARG|ADD)\b|--mount|curl|wget", dockerfile, re.MULTILINE) == []
+    assert re.findall(r"^(ARG (?!BASE$)|ADD)\b|--mount|curl|wget", dockerfile, re.MULTILINE) == []
 
 
 def test_what_the_image_copies_is_enough_to_build_the_wheel_it_installs(dockerfile: str, checkout: Path, tmp_path: Path) -> None:
@@ -129,7 +139,8 @@ def test_what_the_image_copies_is_enough_to_build_the_wheel_it_installs(dockerfi
                 shutil.copytree(checkout / source, tmp_path / target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy2(checkout / source, tmp_path / target)
-    asked = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", "dist"]
+    (how,) = re.findall(r"/build/bin/pip (wheel .*?)--wheel-dir", dockerfile)
+    asked = [sys.executable, "-m", "pip", *how.split(), "--disable-pip-version-check", "--wheel-dir", "dist", "."]
     subprocess.run(asked, cwd=tmp_path, check=True, capture_output=True, timeout=60)
     assert [path.name.partition("-")[0] for path in (tmp_path / "dist").iterdir()] == ["quotebot"]
 
@@ -157,6 +168,29 @@ def test_the_composition_keeps_the_bot_read_only_without_rights_and_its_secrets_
     assert set(bot["secrets"]) == set(composed["secrets"]) <= SECRETS
     known = {variable(name, field) for name, field in Settings.model_fields.items()} | {"QUOTEBOT_SECRETS_DIR"}
     assert set(bot["environment"]) <= known - SECRETS
+
+
+def test_the_limits_leave_the_bot_room_beside_the_renderer(service: list[tuple[str, str]], checkout: Path) -> None:
+    renderer = inspect.signature(PdfRenderer).parameters["memory_bytes"].default
+    composed = yaml.safe_load((checkout / "docs/deploy/compose.yaml").read_text("utf-8"))
+    (bot,) = composed["services"].values()
+    for limit in (bot["mem_limit"].upper(), value(service, "MemoryMax")):
+        assert int(limit.removesuffix("G")) * 2**30 >= renderer + 512 * 2**20
+    assert int(value(service, "TasksMax")) >= 64
+
+
+@pytest.mark.parametrize("page", ["docs/deploying.md", "docs/setup.md", "docs/monitoring.md", "docs/runbook.md"])
+def test_every_documented_installation_is_locked(checkout: Path, page: str) -> None:
+    commands = re.findall(r"bin/pip install [^`\n]*", (checkout / page).read_text("utf-8"))
+    assert commands
+    assert [each for each in commands if "--require-hashes" not in each and "--no-deps --no-index" not in each] == []
+    assert "chmod 644" not in (checkout / page).read_text("utf-8")
+
+
+def test_the_wheel_is_tried_as_it_is_documented(tmp_path: Path) -> None:
+    packages, ours = installation(tmp_path, tmp_path / "quotebot-0.1.0-py3-none-any.whl")
+    assert packages == ("--require-hashes", "-r", str(tmp_path / "requirements.lock"))
+    assert ours[:2] == ("--no-deps", "--no-index")
 
 
 def test_bash_completes_our_commands_with_the_script_we_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+LOCKS: Final = ("requirements.lock", "requirements-extras.lock")  # go with the wheel
 PACKAGES: Final = ("quotebot", "ledger", "adapters", "faults")
 KEPT: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR")
 NEEDED: Final = frozenset({"settings.tokens", "people.approvers"})  # what only its owner can give a new installation
@@ -36,6 +38,14 @@ def build(folder: Path) -> Path:
     subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, timeout=SECONDS)
     (found,) = folder.glob("quotebot-*.whl")
     return found
+
+
+def installation(folder: Path, wheel: Path) -> tuple[tuple[str, ...], ...]:
+    """Return what pip is told, one call after the other: every package by its hash, then the wheel without an index."""
+    return (
+        ("--require-hashes", "-r", str(folder / LOCKS[0])),
+        ("--no-deps", "--no-index", str(wheel)),
+    )
 
 
 def strangers_environment(folder: Path, **more: str) -> dict[str, str]:
@@ -114,12 +124,16 @@ def main(arguments: Sequence[str]) -> int:
     for old in target.glob("quotebot-*.whl"):
         old.unlink()
     wheel = build(target.resolve())
+    for lock in LOCKS:
+        shutil.copy2(ROOT / lock, target)
     print(f"built      {wheel} ({wheel.stat().st_size:,} bytes)")
     with tempfile.TemporaryDirectory(prefix="quotebot-wheel-") as place:
         began, home, empty = time.monotonic(), Path(place) / "venv", Path(place) / "empty"
         empty.mkdir()
         venv.create(home, with_pip=True)
-        subprocess.run([home / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel], check=True)
+        for what in installation(target.resolve(), wheel):
+            pip = [home / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            subprocess.run([*pip, *what], check=True)
         print(f"installed  into a fresh environment in {time.monotonic() - began:.0f} s")
         command, environment = [str(home / "bin/quotebot")], strangers_environment(empty)
         try_init(command, empty, environment)

@@ -6,13 +6,13 @@ import asyncio
 import os
 import stat
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from adapters.failures import AdapterError
 from adapters.pdf import PdfRenderer
 from adapters.quote_document import QuoteDocument
 from ledger.ballast import BALLAST_BYTES
-from ledger.keyring import key_files
 from ledger.locks import instance_holder
 from quotebot.branding import load_seller
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OTHERS: Final = 0o077  # what group and others may do
+FILES_MAX: Final = 100_000  # looked at in one folder
+NAMED_MAX: Final = 10
 ROOM_BYTES: Final = 4 * BALLAST_BYTES
 SQLITE_MIN: Final = (3, 37, 0)  # STRICT tables
 SQLITE_SOUND: Final = (3, 51, 3)  # before it, two connections can corrupt the write-ahead log when they reset it at once
@@ -104,11 +106,12 @@ async def data_folder(site: Site) -> Seen:
 
 
 async def data_files(site: Site) -> Seen:
-    """See whether anybody else may read the ledger or its keys."""
-    folder = site.settings.data_dir
+    """See whether anybody else may read or owns a file of the data folder or of the backups: ledger, keys, documents, logs."""
+    folder, backups = site.settings.data_dir, site.settings.backup_folder
     if not folder.is_dir():
         return nothing("there is no data folder yet")
-    return _open_ones([*sorted(folder.glob("ledger.db*")), *key_files(folder)])
+    roots = [folder, *([backups] if backups is not None and backups.is_dir() else [])]
+    return await asyncio.to_thread(_private_files, roots)
 
 
 async def disk_room(site: Site) -> Seen:
@@ -189,6 +192,26 @@ async def bot(site: Site) -> Seen:
     except PermissionError:  # it is there, and somebody else's
         pass
     return fine(f"process {pid} took the bot's lock last and is alive")
+
+
+def _private_files(roots: list[Path]) -> Seen:
+    """Look at every file and folder below some folders; the folders themselves are looked at elsewhere."""
+    looked_at, found = 0, []
+    for root in roots:
+        for path in sorted(islice(root.rglob("*"), FILES_MAX)):
+            try:
+                seen = path.lstat()
+            except FileNotFoundError:  # a file of a moment
+                continue
+            looked_at += 1
+            if seen.st_uid != os.geteuid():
+                found.append(f"{path} (belongs to user {seen.st_uid})")
+            elif not stat.S_ISLNK(seen.st_mode) and seen.st_mode & OTHERS:
+                found.append(f"{path} ({stat.S_IMODE(seen.st_mode):o})")
+    if not found:
+        return fine(f"{looked_at:,} looked at, for their owner alone")
+    more = f" and {len(found) - NAMED_MAX:,} more" if len(found) > NAMED_MAX else ""
+    return bad(f"others may use {', '.join(found[:NAMED_MAX])}{more}")
 
 
 def _open_ones(paths: Iterable[Path]) -> Seen:

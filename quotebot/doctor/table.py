@@ -60,9 +60,9 @@ CHECKS: Final = (
     ),
     Check(
         "data.files",
-        "The ledger and its keys are private",
-        "Who reads a key can forge the audit; who reads the ledger reads every quote.",
-        "chmod 600 on each file that is named.",
+        "Every file of the data folder and of the backups is private",
+        "Who reads a key can forge the audit or a proof; who reads the ledger, a backup or a document reads quotes.",
+        "chmod 600 on each file that is named, 700 on a folder; chown to the bot's user what belongs to another.",
         State.ERROR,
         CONFIG,
         machine.data_files,

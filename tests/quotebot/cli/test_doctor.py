@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable  # noqa: TC003 -- dataclasses read it
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,25 @@ def ledger(site: Site) -> Path:
 
 def with_(site: Site, **settings: object) -> Site:
     return replace(site, settings=site.settings.model_copy(update=settings))
+
+
+def opened_to_others(name: str, site: Site) -> None:
+    """Make a file or folder of the data folder one that others may use."""
+    path = site.settings.data_dir / name
+    for folder in reversed(path.relative_to(site.settings.data_dir).parents):
+        (site.settings.data_dir / folder).mkdir(mode=0o700, exist_ok=True)
+    if path.suffix:
+        path.touch()
+        path.chmod(0o644)
+    else:
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
+
+
+def closed_to_others(name: str, site: Site) -> None:
+    """Do as the fix says."""
+    path = site.settings.data_dir / name
+    path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def env_file(_: Site) -> None:
@@ -208,6 +228,17 @@ LOCAL = [
         "audit-0001.key (644)",
         lambda site: keys(site)[0].chmod(0o644),
         chmod_as_told("data.files"),
+    ),
+    *(
+        Broken("data.files", State.ERROR, f"{name} (", partial(opened_to_others, name), partial(closed_to_others, name))
+        for name in (
+            "proof-signing.key",
+            "artefacts/ab/cdef.pdf",
+            "backups/ledger-20260101T000000Z.db",
+            "metrics.prom",
+            "audit-anchors.log",
+            "backups",
+        )
     ),
     Broken(
         "disk.room",
@@ -474,7 +505,8 @@ def test_the_command_tells_people_and_programs(
     told = capsys.readouterr().out
     assert "SLACK_APP_TOKEN is missing" in told
     assert "Fix:  Set SLACK_BOT_TOKEN and SLACK_APP_TOKEN" in told
-    assert root.run((*arguments, "--set", "slack_app_token=xapp-planted", "--json")) == 0
+    monkeypatch.setenv("SLACK_APP_TOKEN", "xapp-planted")
+    assert root.run((*arguments, "--json")) == 0
     printed = capsys.readouterr().out
     states = {each["id"]: each["state"] for each in json.loads(printed)["checks"]}
     assert states == {"settings.readable": "ok", "settings.tokens": "ok", "disk.room": "ok"}
