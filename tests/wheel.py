@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
         empty.mkdir()
         venv.create(home, with_pip=True)
         for what in installation(target.resolve(), wheel):
-            pip = [home / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            pip = [str(home / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             subprocess.run([*pip, *what], check=True)
         print(f"installed  into a fresh environment in {time.monotonic() - began:.0f} s")
         command, environment = [str(home / "bin/quotebot")], strangers_environment(empty)

@@ -279,7 +279,7 @@ LOCAL = [
     Broken(
         "backup.age",
         State.WARNING,
-        "there is no backup in",
+        "there is no backup of this ledger in",
         lambda site: replace(site, now_seconds=lambda: time.time() + 3 * 86_400),
         backed_up_again,
     ),
