@@ -200,6 +200,7 @@ async def test_a_delegate_decides_and_every_record_names_both(bench: Bench, exec
     event = bench.row("SELECT after FROM audit_events WHERE event_type = 'approval.approved'")["after"]
     assert ("U0DEALDESK" in event, "U0MANAGER" in event) == (True, True)
     delegated = json.loads(bench.row("SELECT after FROM audit_events WHERE event_type = 'delegation.set'")["after"])
+    assert delegated.pop("bound").keys() == {"delegations"}
     assert delegated == {"absent": "U0MANAGER", "delegate": "U0DEALDESK", "until": until}
 
 

@@ -300,7 +300,7 @@ def without_second(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         ({"chain": lambda events: [{**event, "previous_id": None} for event in events]}, "does not follow"),
         ({"anchors": lambda anchors: anchors[::-1]}, "is out of order"),
         ({"quote": lambda quote: {**quote, "state": "rejected"}}, f"quote.json: state of {QUOTE} is 'rejected'"),
-        ({"quote": lambda quote: {**quote, "account": "Beta"}}, f"quote.json: account of {QUOTE} is 'Beta'; its row has 'Acme'"),
+        ({"quote": lambda quote: {**quote, "account": "Beta"}}, f"quote.json: account of {QUOTE} is 'Beta'; the events"),
         ({"quote": lambda quote: {**quote, "sent": {"recipient": "me"}}}, f"quote.json: sent of {QUOTE}"),
         ({"approvals": lambda found: [{**found[0], "decided_by": "U0CFO"}]}, f"approvals.json: decided_by of {REQUEST} is 'U0CFO'"),
         ({"approvals": lambda found: [{**found[0], "reasons": ["none"]}]}, f"approvals.json: reasons of {REQUEST}"),
