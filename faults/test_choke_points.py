@@ -71,6 +71,7 @@ PLACES: Final = {
     "ledger/ballast.py": ("files", "room for a full disk; it holds nothing"),
     "ledger/keyring.py": ("chance files", "an audit key, made before the ledger it signs"),
     "ledger/anchors.py": ("files", "the log of anchors, a copy of what the ledger holds"),
+    "quotebot/beginning.py": ("files", "an empty file that marks a first start, before there is a ledger"),
     "quotebot/metrics.py": ("files", "the page of metrics, made anew every few seconds"),
     "quotebot/doctor/checks.py": ("clock", "how long a check may take, and the machine's clock beside Slack's: what is checked"),
     "quotebot/doctor/others.py": ("outbound", "whether the others can be reached: what is checked"),

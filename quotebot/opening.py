@@ -27,6 +27,7 @@ from ledger.migrations import Migration
 from ledger.sqlite import SqliteDatabase
 from ledger.statements import load_statements
 from quotebot import __version__, history
+from quotebot.beginning import ledger_begun, require_ledger_or_beginning
 from quotebot.domain.policy_file import parse_policy
 from quotebot.domain.rulesets import parse_ruleset_toml
 from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
@@ -127,7 +128,8 @@ async def _audit_migration(ledger: Ledger, terminal_user: str) -> None:
 
 
 def open_audit(settings: Settings, *, terminal_user: str | None = None) -> Audit:
-    """Return the audit with the installation's signing keys; a new ledger gets its first."""
+    """Return the audit with the installation's signing keys; a new ledger gets its first. Raises LedgerLostError."""
+    require_ledger_or_beginning(settings)
     keyring = load_keyring(settings.data_dir, may_create=not settings.ledger_path.exists())
     return Audit(DOMAIN_EVENTS, keyring, terminal_user=terminal_user)
 
@@ -176,6 +178,7 @@ async def open_database(
         at_once=at_once,
         copy_after=copy_after,
     )
+    ledger_begun(path)
     if may_migrate:
         try:
             await history.bind_as_found(database, audit, bound, clock)

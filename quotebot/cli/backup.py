@@ -129,9 +129,11 @@ def _agreed() -> bool:
 
 def existing_site() -> Settings:
     """Return the settings of an installation that has a ledger. Raises ConfigurationError."""
+    from quotebot.beginning import require_ledger  # noqa: PLC0415 -- see root.py
     from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
 
     settings = load_settings()
+    require_ledger(settings)
     if not settings.ledger_path.exists():
         raise ConfigurationError(
             f"There is no ledger at {settings.ledger_path.absolute()}. Nothing was done. "

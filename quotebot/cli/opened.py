@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
     """Open the configured ledger. Raises ConfigurationError when there is none: an operator's command never makes a new one."""
+    from quotebot.beginning import require_ledger  # noqa: PLC0415 -- see root.py
     from quotebot.opening import open_ledger  # noqa: PLC0415 -- see root.py
     from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
 
     settings = load_settings()
+    require_ledger(settings)
     if not settings.ledger_path.exists():
         raise ConfigurationError(
             f"There is no ledger at {settings.ledger_path.absolute()}. Nothing was done. "

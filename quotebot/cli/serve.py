@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def run(
     *,
     standby: Annotated[bool, Parameter(negative="")] = False,
+    new: Annotated[bool, Parameter(negative="")] = False,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
 ) -> int:
     """Run the bot until SIGTERM or Ctrl-C. Needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN.
@@ -30,12 +31,15 @@ def run(
     ----------
     standby
         While another bot is active on this ledger, wait and take over when it ends; without it that is exit status 75.
+    new
+        Begin an empty ledger where one was lost; without it that is exit status 78. Quote numbers begin anew. Old keys stay.
     set_
         NAME=VALUE: a setting that is stronger than every file and the environment; may be given several times.
     """
     import asyncio  # noqa: PLC0415 -- see root.py
 
     from quotebot.app import run_bot  # noqa: PLC0415 -- see root.py
+    from quotebot.beginning import begin_anew, require_ledger  # noqa: PLC0415 -- see root.py
     from quotebot.cli.config import assignments  # noqa: PLC0415 -- see root.py
     from quotebot.cli.signals import stop_on_signals  # noqa: PLC0415 -- see root.py
     from quotebot.ingress import fork_ingress  # noqa: PLC0415 -- see root.py
@@ -44,6 +48,13 @@ def run(
 
     settings = load_settings(assignments(set_), for_slack=True)
     slack_tokens(settings)
+    if new:
+        left = begin_anew(settings)
+        exits.complain(
+            f"A new, empty ledger begins at {settings.ledger_path.absolute()}. Its quote numbers begin anew: numbers that were "
+            f"given out before appear twice. {'Left as it is: ' + ', '.join(left) + '.' if left else ''}".rstrip()
+        )
+    require_ledger(settings)
     ingress = fork_ingress(settings, watched)
 
     async def work() -> None:

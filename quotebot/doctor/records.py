@@ -21,6 +21,7 @@ from ledger.sqlite_tx import SqliteTx
 from ledger.verification import verify_within
 from quotebot import history
 from quotebot.backups import folder_of, keyring_of
+from quotebot.beginning import LedgerLostError, require_ledger
 from quotebot.crm_mirroring import is_stale
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.domain.quotes import utc_text
@@ -45,7 +46,11 @@ NO_LEDGER: Final = "there is no ledger yet; the bot makes it"
 
 
 async def schema(site: Site) -> Seen:
-    """See whether the file is a ledger, and of which build."""
+    """See whether the file is a ledger, and of which build; or whether it was lost."""
+    try:
+        require_ledger(site.settings)
+    except LedgerLostError as error:
+        return bad(str(error))
     if not site.settings.ledger_path.exists():
         return nothing(NO_LEDGER)
     return await asyncio.to_thread(_schema, site)
