@@ -6,8 +6,10 @@ The kernel frees both at death, never at a pause: a stopped process still holds 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -84,19 +86,56 @@ def gate_holder(path: Path) -> str | None:
         os.close(gate)  # lets go of the lock too: a writer who came meanwhile waited for microseconds
 
 
-def hold_instance_lock(path: Path) -> int | None:
-    """Take the lock of the one active bot of the ledger at `path` and return its descriptor, or None when another holds it."""
+class InstanceLock:
+    """The lock of the one active bot, while it is held. The kernel frees it at death."""
+
+    __slots__ = ("_descriptors",)
+
+    def __init__(self, *descriptors: int) -> None:
+        self._descriptors = descriptors
+
+    def close(self) -> None:
+        """Free the lock."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+
+
+def hold_instance_lock(path: Path) -> InstanceLock | None:
+    """Take the lock of the one active bot of the ledger at `path`, or return None when another holds it.
+
+    It is two locks: of the lock file, whose content names the holder, and of the folder. Who removes the lock file makes room for
+    another one, which is another lock; the folder cannot be removed while the ledger is in it.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(_instance_path(path), os.O_CREAT | os.O_RDWR, 0o600)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        if not _locked(folder):
+            os.close(folder)
+            return None
+        lock = os.open(_instance_path(path), os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError:
+        os.close(folder)
+        raise
+    if not _locked(lock):
         os.close(lock)
+        os.close(folder)
         return None
     with contextlib.suppress(OSError):  # a full disk: the pid is for people, the lock is what counts
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock
+    return InstanceLock(lock, folder)
+
+
+def _locked(descriptor: int) -> bool:
+    """Take the lock of a file or folder; false when another has it. Where folders have no locks, the file's has to do."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EBADF, errno.EINVAL, errno.ENOTSUP) or not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise
+    return True
 
 
 def instance_holder(path: Path) -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import os
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
@@ -106,7 +105,7 @@ async def open_ledger(
         )
     finally:
         if lock is not None:
-            os.close(lock)
+            lock.close()
     try:
         ledger = Ledger(database, clock, audit, lease_seconds=settings.lease_seconds, pin=store.head_version)
         if migrating and terminal_user is not None:
@@ -233,8 +232,10 @@ async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -
         await asyncio.sleep(LOCK_LOOK_SECONDS)
         lock = hold_instance_lock(settings.ledger_path)
     if lock is None and stop is None:
+        pid = instance_holder(settings.ledger_path)
+        holder = "its lock file was removed" if pid is None else f"process {pid}"
         raise LedgerInUseError(
-            f"Another bot is running on {settings.ledger_path} (process {instance_holder(settings.ledger_path)}). "
+            f"Another bot is running on {settings.ledger_path} ({holder}). "
             "This one did nothing. "
             "Stop the other, choose another data folder, or start this one with --standby: it then waits for its turn."
         )
@@ -250,7 +251,7 @@ async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -
     try:
         yield True
     finally:
-        os.close(lock)
+        lock.close()
 
 
 @functools.cache

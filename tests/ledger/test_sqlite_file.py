@@ -176,10 +176,10 @@ async def test_one_process_at_a_time_holds_the_instance_lock(path: Path) -> None
     assert held is not None
     assert hold_instance_lock(path) is None
     assert path.with_name("ledger.db.lock").read_text() == f"{os.getpid()}\n"
-    os.close(held)
+    held.close()
     again = hold_instance_lock(path)
     assert again is not None
-    os.close(again)
+    again.close()
 
 
 async def test_two_processes_write_side_by_side_and_neither_finds_the_file_locked(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -205,7 +204,7 @@ def test_a_bot_that_runs_is_not_robbed_of_its_ledger(kept: Kept) -> None:
         with pytest.raises(LedgerInUseError, match="Another bot is running"):
             kept.put_back()
     finally:
-        os.close(lock)
+        lock.close()
     assert kept.settings.ledger_path.read_bytes() == before
 
 

@@ -212,7 +212,7 @@ def test_the_bot_s_lock_says_which_process_took_it(path: Path) -> None:
     lock = hold_instance_lock(path)
     assert lock is not None
     assert instance_holder(path) == os.getpid()
-    os.close(lock)
+    lock.close()
 
 
 async def test_two_hot_processes_get_their_fair_share_of_the_commits(checkout: Path, clock: ManualClock) -> None:

@@ -44,7 +44,7 @@ async def test_beside_a_running_bot_an_older_ledger_is_refused_and_unchanged(pat
     with pytest.raises(DatabaseError, match=words):
         await open_beside_a_bot(path, clock, (NOTES, MORE))
     assert path.read_bytes() == before  # noqa: ASYNC240 -- a test may wait for its own file
-    os.close(lock)
+    lock.close()
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["no file", "an empty file"])

@@ -15,7 +15,7 @@ from faults.rig import bot_process
 from ledger.sqlite import hold_instance_lock
 from quotebot.sandbox.world import World
 from tests.quotebot.cli.conftest import clean_environment
-from tests.rig import eventually
+from tests.rig import eventually, read_ledger
 
 if TYPE_CHECKING:
     from tests.quotebot.cli.conftest import Run
@@ -67,7 +67,7 @@ def test_a_second_bot_on_one_ledger_stops_at_once(quotebot: Run, tmp_path: Path)
     try:
         done = quotebot("run", environment=TOKENS)
     finally:
-        os.close(lock)
+        lock.close()
     assert (done.returncode, done.stdout) == (75, "")
     assert "Another bot is running" in done.stderr
     assert not (tmp_path / "bot" / "ledger.db").exists()
@@ -118,6 +118,25 @@ def test_the_sandbox_does_not_continue_a_world_that_is_gone(quotebot: Run, tmp_p
     assert (done.returncode, done.stdout) == (64, "")
     assert "holds the ledger of an earlier sandbox" in done.stderr
     assert dead.exists()
+
+
+async def test_a_removed_lock_file_lets_no_second_bot_in(tmp_path: Path, checkout: Path) -> None:
+    async with World(tmp_path / "world").serve() as world, bot_process(world, tmp_path) as (bot, deal):
+        await bot.start()
+        (tmp_path / "bot" / "ledger.db.lock").unlink()
+        second = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "quotebot", "run"),
+            cwd=tmp_path,
+            env=clean_environment(tmp_path, PYTHONPATH=str(checkout), **world.environment()),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, words = await asyncio.wait_for(second.communicate(), SECONDS)
+        assert second.returncode == 75
+        assert b"Another bot is running" in words
+        await deal.slash()
+        await deal.settled()
+    (row,) = read_ledger(tmp_path / "bot" / "ledger.db", "SELECT count(*) AS bots FROM epochs WHERE role = 'bot'")
+    assert row["bots"] == 1
 
 
 async def test_the_sandbox_starts_a_world_with_a_bot_in_it_and_ends_on_sigterm(tmp_path: Path, checkout: Path) -> None:
