@@ -129,7 +129,7 @@ async def show(quote: str, *, limit: int = 100, json_output: Json = False) -> in
                 event["event_type"],
                 event["actor"],
                 event["correlation_id"] or "",
-                (event["after"] or "")[:TABLE_ROW],
+                _shown(event["after"]),
             )
             for event in events
         ),
@@ -258,6 +258,14 @@ async def _existing() -> AsyncIterator[tuple[Ledger, Settings]]:
         raise ConfigurationError(str(error)) from error
     async with opening as ledger:
         yield ledger, settings
+
+
+def _shown(after: str | None) -> str:
+    """Return the beginning of what an event says, without the digests of rows."""
+    if after is None:
+        return ""
+    words = {name: value for name, value in json.loads(after).items() if name != "bound" and not name.endswith("_sha256")}
+    return json.dumps(words, ensure_ascii=False, separators=(",", ":"))[:TABLE_ROW]
 
 
 def _settings() -> Settings:
