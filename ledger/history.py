@@ -72,7 +72,7 @@ class Binding:
         connection.create_function("bind_row", -1, self._touch)
         connection.executescript("".join(self._triggers()))
 
-    def touch(self, table: str, chain: str, key: Sequence[object]) -> None:
+    def bind(self, table: str, chain: str, key: Sequence[object]) -> None:
         """Bind a row with the next commit as it is."""
         self._touched[(table, tuple(key))] = (chain, False)
 

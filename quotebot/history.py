@@ -145,7 +145,7 @@ def _bind_page(bound: Binding, place: Place, tx: Tx) -> tuple[int, Place | None]
         statement = f"chained_first_{name}" if key is None else f"chained_after_{name}"
         rows = tx.all(statement, limit=PAGE_ROWS, **(key or {}))
         for row in rows:
-            bound.touch(name, row["chain"], [row[column] for column in table.keys])
+            bound.bind(name, row["chain"], [row[column] for column in table.keys])
         counted, key = counted + len(rows), None
         if len(rows) == PAGE_ROWS:
             return counted, Place(number, {column: rows[-1][column] for column in table.keys})

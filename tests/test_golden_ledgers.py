@@ -95,6 +95,7 @@ def test_a_release_s_ledger_is_backed_up_brought_up_to_date_and_whole(
     assert "crm.create" in capsys.readouterr().out, "its dead letter"
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_killed_at_any_statement_of_a_migration_it_is_finished_by_the_next_start(version: str, tmp_path: Path) -> None:
     done = installed(version, tmp_path / "done")
@@ -119,6 +120,35 @@ def test_killed_at_any_statement_of_a_migration_it_is_finished_by_the_next_start
         shutil.rmtree(folder)
         shutil.rmtree(left)
     assert deaths > 10
+
+
+EDITS: Final = {
+    "quotes": "UPDATE quotes SET state = 'approved' WHERE state <> 'approved'",
+    "approvals": "UPDATE approvals SET decided_by = 'U0CFO' WHERE decided_by IS NOT NULL",
+    "quote_versions": "UPDATE quote_versions SET pricing = json_set(pricing, '$.net_total', '1.00')",
+    "operations": "UPDATE operations SET actor = 'U0CFO' WHERE actor <> 'U0CFO'",
+}
+
+
+@pytest.mark.parametrize("table", EDITS)
+def test_an_old_ledger_that_was_edited_is_not_bound_as_it_is(table: str, tmp_path: Path) -> None:
+    path = installed("0.1.0", tmp_path / "bot")
+    tampered(path, EDITS[table])
+    with pytest.raises(DatabaseError, match=f"of an older build and its history is not whole: {table} "):
+        asyncio.run(opened(path))
+
+
+def test_an_old_ledger_says_once_from_where_its_rows_are_bound_and_is_refused_when_edited_later(tmp_path: Path) -> None:
+    path = installed("0.1.0", tmp_path / "bot")
+    asyncio.run(opened(path))
+    asyncio.run(opened(path))
+    with closing(sqlite3.connect(path)) as ledger:
+        said = ledger.execute("SELECT aggregate_id, actor FROM audit_events WHERE event_type = 'history.bound_from'").fetchall()
+    assert said == [("system", "quotebot")]
+    tampered(path, "UPDATE quotes SET account = 'Beta Holdings'")
+    report = asyncio.run(opened(path))
+    assert report.finding is not None
+    assert report.finding.table == "quotes"
 
 
 def test_without_room_for_the_backup_nothing_is_changed_and_the_start_says_why(tmp_path: Path) -> None:
