@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quotebot import channels
-from quotebot.doctor.others import SCOPES
+from quotebot.doctor.others import CHANNEL_SCOPES, SCOPES
 from quotebot.sandbox.world import World
 from quotebot.slack import buttons
-from tests.rig import FIRST_QUOTE, bot_in
+from tests.rig import FIRST_QUOTE, bot_in, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,3 +187,22 @@ async def test_letters_are_not_shown_in_a_shared_operators_channel(world: World,
         await deal.settled()
         assert await deal.rows("SELECT 1 FROM dead_letters") != []
         assert await seen_in(deal, SHARED) == "[]"
+
+
+async def test_without_im_write_a_lost_answer_is_a_dead_letter_and_no_second_card(tmp_path: Path) -> None:
+    granted = (SCOPES | CHANNEL_SCOPES.keys()) - {"im:write"}
+    async with World(tmp_path / "world", scopes=granted).serve() as world, bot_in(world, tmp_path / "bot") as deal:
+        await deal.arm("slack", "reset_after", method="chat.postMessage", times=1)
+        await deal.slash(SECRET, channel=SHARED)
+        await eventually_failed(deal)
+        (failed,) = await dead(deal)
+        assert "im:write" in failed["last_error"]
+        cards = [each for each in (await deal.get("state"))["messages"] if each["channel"] == "D0REP" and each["metadata"]]
+        assert len([each for each in cards if each["blocks"]]) == 1
+
+
+async def eventually_failed(deal: Deal) -> None:
+    async def given_up() -> bool:
+        return bool(await dead(deal))
+
+    await eventually(given_up, "the card to be given up")
