@@ -135,8 +135,11 @@ class SqliteDatabase:
             path, migrations, clock, checkpoints=checkpoints, may_migrate=may_migrate, before_migrating=before_migrating
         )
         at_once = at_once and not checkpoints
-        opening.create_file()
-        gate = WriteGate(path, "bot" if checkpoints else "cli")
+        try:
+            opening.create_file()
+            gate = WriteGate(path, "bot" if checkpoints else "cli")
+        except OSError as error:
+            raise cannot_be_opened(error) from error
         ballast = Ballast(path, ballast_bytes)
         writer: aiosqlite.Connection | None = None
         reader: aiosqlite.Connection | None = None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ledger.chain import Keyring
+    from ledger.connections import ReadOnlyFile
     from ledger.database import Database, Row, Tx
     from ledger.history import Replay
 
@@ -88,7 +89,7 @@ class VerificationReport:
 
 
 async def verify(
-    database: Database,
+    database: Database | ReadOnlyFile,
     keyring: Keyring,
     *,
     anchors_kept_elsewhere: Sequence[Anchor] = (),

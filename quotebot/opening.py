@@ -20,10 +20,11 @@ from ledger.columns import statements as bound_statements
 from ledger.dead_letters import DeadLetters
 from ledger.keyring import load_keyring
 from ledger.ledger import Ledger
-from ledger.locks import hold_instance_lock, instance_holder
+from ledger.locks import InstanceLock, hold_instance_lock, instance_holder
 from ledger.manifests import BackupError
 from ledger.migrations import Migration
 from ledger.sqlite import SqliteDatabase
+from ledger.sqlite_file import cannot_be_opened
 from ledger.statements import load_statements
 from quotebot import __version__, history
 from quotebot.beginning import ledger_begun, require_ledger_or_beginning
@@ -92,7 +93,7 @@ async def open_ledger(
     clock = clock or SystemClock()
     audit = open_audit(settings, terminal_user=terminal_user)
     migrating: list[str] = []
-    lock = hold_instance_lock(settings.ledger_path)  # no bot runs: the schema may be brought up to date
+    lock = _try_lock(settings.ledger_path)  # no bot runs: the schema may be brought up to date
     try:
         database = await open_database(
             settings.ledger_path,
@@ -114,6 +115,14 @@ async def open_ledger(
         await ledger.noted()
     finally:
         await database.close()
+
+
+def _try_lock(path: Path) -> InstanceLock | None:
+    """Take the lock of the one active bot, or return None. Raises DatabaseError where the folder cannot be written."""
+    try:
+        return hold_instance_lock(path)
+    except OSError as error:
+        raise cannot_be_opened(error) from error
 
 
 async def _audit_migration(ledger: Ledger, terminal_user: str) -> None:
@@ -225,12 +234,12 @@ async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -
 
     Raises LedgerInUseError when another bot holds it and there is no waiting.
     """
-    lock = hold_instance_lock(settings.ledger_path)
+    lock = _try_lock(settings.ledger_path)
     for _ in range(LOCK_LOOKS):  # a command line that has just opened the ledger lets go within milliseconds
         if lock is not None:
             break
         await asyncio.sleep(LOCK_LOOK_SECONDS)
-        lock = hold_instance_lock(settings.ledger_path)
+        lock = _try_lock(settings.ledger_path)
     if lock is None and stop is None:
         pid = instance_holder(settings.ledger_path)
         holder = "its lock file was removed" if pid is None else f"process {pid}"
@@ -244,7 +253,7 @@ async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -
     while lock is None and stop is not None and not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), POLL_SECONDS)
-        lock = hold_instance_lock(settings.ledger_path)
+        lock = _try_lock(settings.ledger_path)
     if lock is None:
         yield False
         return

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ledger.anchors import Anchor
+    from ledger.chain import Keyring
+    from ledger.connections import ReadOnlyFile
+    from ledger.database import Database
     from ledger.ledger import Ledger
     from ledger.verification import VerificationReport
     from quotebot.settings import Settings
@@ -67,7 +70,7 @@ async def _verify(anchors: tuple[Path, ...], *, every_anchor: bool, json_output:
     from ledger.verification import verify as verify_all  # noqa: PLC0415 -- see root.py
     from quotebot import history  # noqa: PLC0415 -- see root.py
 
-    async with _existing() as (ledger, settings):
+    async with _to_verify() as (database, keyring, settings):
         beside = settings.data_dir / LOG_NAME
         kept: list[Anchor] = []
         for path in (*anchors, *([beside] if beside.exists() else [])):
@@ -78,8 +81,8 @@ async def _verify(anchors: tuple[Path, ...], *, every_anchor: bool, json_output:
                 exits.complain(f"{path} cannot be read as anchors: {reason}. Nothing was verified.")
                 return exits.REFUSED if path == beside else exits.USAGE
         report = await verify_all(
-            ledger.database,
-            ledger.audit.keyring,
+            database,
+            keyring,
             anchors_kept_elsewhere=tuple(dict.fromkeys(kept)),
             every_anchor=every_anchor,
             replay=history.replay,
@@ -242,6 +245,33 @@ async def rotate_key(*, json_output: Json = False) -> int:
         print(f"{newest} ({after}) signs from now on.")
         exits.complain("Restart the bot: until then it signs with the key it started with. Back the data folder's keys up.")
     return exits.OK
+
+
+@contextlib.asynccontextmanager
+async def _to_verify() -> AsyncIterator[tuple[Database | ReadOnlyFile, Keyring, Settings]]:
+    """Open the ledger as `_existing` does; in a folder that cannot be written, only to read it."""
+    from ledger.connections import ReadOnlyFile, open_read_only  # noqa: PLC0415 -- see root.py
+    from ledger.database import DatabaseError  # noqa: PLC0415 -- see root.py
+    from ledger.keyring import load_keyring, require_keys  # noqa: PLC0415 -- see root.py
+    from ledger.migrations import pending  # noqa: PLC0415 -- see root.py
+    from ledger.schema_comparison import require_schema  # noqa: PLC0415 -- see root.py
+    from quotebot.opening import schema_and_statements  # noqa: PLC0415 -- see root.py
+
+    settings = _settings()
+    if not settings.ledger_path.exists() or os.access(settings.data_dir, os.W_OK):
+        async with _existing() as (ledger, settings):
+            yield ledger.database, ledger.audit.keyring, settings
+        return
+    require_keys(settings.data_dir)
+    migrations, statements = schema_and_statements()
+    with contextlib.closing(open_read_only(settings.ledger_path)) as connection:
+        require_schema(connection, migrations)
+        if pending(connection, migrations):
+            raise DatabaseError(
+                f"The ledger is of an older build, and {settings.data_dir} cannot be written. Nothing was verified. Copy the "
+                "folder to where it can be written, then verify the copy."
+            )
+    yield ReadOnlyFile(settings.ledger_path, statements), load_keyring(settings.data_dir, may_create=False), settings
 
 
 @contextlib.asynccontextmanager

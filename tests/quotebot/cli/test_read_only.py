@@ -1,0 +1,94 @@
+"""A data folder that cannot be written: verifying works, everything else ends with words and its documented status."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.quotebot.cli.conftest import clean_environment
+from tests.quotebot.parts import copy_data
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOBODY: Final = 65534  # modes do not bind root: the command runs as this user
+SECONDS: Final = 60.0
+TOKENS: Final = {"SLACK_BOT_TOKEN": "xoxb-1-2-abc", "SLACK_APP_TOKEN": "xapp-1-A-2-abc"}
+
+
+@pytest.fixture
+def read_only(dead_ledger: Path) -> Iterator[Path]:
+    """Put the dead letters into a folder whose owner may only read; return that folder."""
+    home = Path(tempfile.mkdtemp(prefix="quotebot-read-only-"))
+    folder = home / "bot"
+    copy_data(dead_ledger, folder)
+    for path in [*folder.rglob("*"), folder, home]:
+        if not path.name.endswith(".ballast"):  # the same file in every copy
+            path.chmod(0o500 if path.is_dir() else 0o400)
+            if os.getuid() == 0:
+                os.chown(path, NOBODY, NOBODY)
+    yield folder
+    for path in [home, folder]:
+        path.chmod(0o700)
+    shutil.rmtree(home)
+
+
+def as_reader(checkout: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
+    given = {"PYTHONPATH": str(checkout), "QUOTEBOT_DATA_DIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1", **TOKENS}
+    command = [sys.executable, "-m", "quotebot"]
+    probe = subprocess.run([*command, "--version"], check=False, cwd="/", env=clean_environment(folder, **given), **who)  # type: ignore[call-overload]
+    if probe.returncode:
+        pytest.skip("another user cannot read this checkout")
+    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+        [*command, *arguments],
+        check=False,
+        cwd="/",
+        env=clean_environment(folder, **given),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        **who,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(("audit", "verify"), "The audit is whole. "), (("ledger", "verify"), "The ledger is whole: ")],
+    ids=["audit verify", "ledger verify"],
+)
+def test_verifying_needs_no_write_access(checkout: Path, read_only: Path, arguments: tuple[str, ...], words: str) -> None:
+    before = sorted(path.name for path in read_only.iterdir())
+    done = as_reader(checkout, read_only, *arguments)
+    assert (done.returncode, done.stdout.startswith(words)) == (0, True), done.stderr
+    assert sorted(path.name for path in read_only.iterdir()) == before
+
+
+@pytest.mark.parametrize("arguments", [("run",), ("quote", "list"), ("dead", "list"), ("backup",)], ids=" ".join)
+def test_what_has_to_write_says_so(checkout: Path, read_only: Path, arguments: tuple[str, ...]) -> None:
+    done = as_reader(checkout, read_only, *arguments)
+    assert (done.returncode, done.stdout) == (69, ""), done.stderr
+    assert "Permission denied" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("audit", "verify"), ("ledger", "verify")], ids=" ".join)
+def test_commits_that_cannot_be_read_there_are_told(checkout: Path, read_only: Path, arguments: tuple[str, ...]) -> None:
+    wal = read_only / "ledger.db-wal"
+    read_only.chmod(0o700)
+    wal.write_bytes(b"w" * 4096)
+    wal.chmod(0o400)
+    if os.getuid() == 0:
+        os.chown(wal, NOBODY, NOBODY)
+    read_only.chmod(0o500)
+    done = as_reader(checkout, read_only, *arguments)
+    assert done.returncode == 69, done.stdout
+    assert "still in its write-ahead log" in done.stderr
+    assert "Traceback" not in done.stderr
