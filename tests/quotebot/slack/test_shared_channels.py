@@ -91,6 +91,24 @@ async def test_listed_shared_channel_holds_the_quote(world: World, tmp_path: Pat
         assert requests_of(world) == 0
 
 
+@pytest.mark.parametrize("with_teams", [True, False])
+async def test_partner_reads_what_is_posted_and_asks_and_decides_nothing(world: World, tmp_path: Path, *, with_teams: bool) -> None:
+    async with bot_in(world, tmp_path / "bot", shared_channels=(SHARED,)) as deal:
+        await deal.slash(SECRET, channel=SHARED)
+        await deal.settled()
+        await click(deal, SHARED, buttons.SUBMIT, "U0REP")
+        await click(deal, SHARED, buttons.APPROVE, "U0PARTNER")
+        typed = await deal.slash(f"status {FIRST_QUOTE}", user="U0PARTNER", channel=SHARED)
+        for text in (f"@quotebot status {FIRST_QUOTE}", "@quotebot list all", f"@quotebot cancel {FIRST_QUOTE}"):
+            await deal.post("message", user="U0PARTNER", channel=SHARED, text=text, with_teams=with_teams)
+        await deal.settled()
+        state = await deal.get("state")
+        answers = [json.dumps(each) for each in state["messages"] if each["ephemeral_for"] == "U0PARTNER"]
+        assert not [each for each in (*answers, json.dumps(typed)) if "Secret" in each or "USD" in each or FIRST_QUOTE in each]
+        assert await deal.rows("SELECT state FROM quotes") == [{"state": "pending_approval"}]
+        assert await deal.rows("SELECT 1 FROM audit_events WHERE event_type = 'access.refused'") != []
+
+
 def requests_of(world: World) -> int:
     return len([each for each in world.witness.since() if each.method == "conversations.info"])
 
