@@ -1,0 +1,283 @@
+"""Every kind of person at every entry point, through Slack's socket, as docs/access.md says."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from quotebot import letter_words, words
+from quotebot.sandbox.slack.directory import Person
+from quotebot.sandbox.slack.payloads import Payloads
+from quotebot.slack import buttons, forms, home, letters, list_card, modals, offers, owing, thread_text, verbs
+from quotebot.slack.listing import ListRequest
+from quotebot.slack.values import ButtonValue, menu_text, value_text, written
+from tests.rig import FIRST_QUOTE, bot_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from quotebot.sandbox.world import World
+    from tests.rig import Deal
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "access.md"
+CHANNEL: Final = "C0DEALS"
+CUSTOMER, AMOUNT, NUMBER = "Secret Rival Corp", "131,760", FIRST_QUOTE
+UNKNOWN: Final = re.sub(r"[0-9]{4}$", "9999", FIRST_QUOTE)
+REFUSALS: Final = tuple(words.turned_away(code) for code in ("not_a_member", "foreign_team", "not_known"))
+COLUMNS: Final = ("members", "listed guests", "everybody else")
+
+# the person -> the column of the page, and whether Slack names their workspace in events
+PEOPLE: Final[dict[str, tuple[Person | str, str, bool]]] = {
+    "a member": (Person("U0MEMBER", "member", "Member", "member"), "members", True),
+    "the requester": ("U0REP", "members", True),
+    "an approver of too low a role": ("U0MANAGER", "members", True),
+    "an operator": ("U0OPERATOR", "members", True),
+    "a member of another workspace of the organization": (
+        Person("W0GRID", "grid", "Grid", "grid", team_id="T0SISTER", enterprise_id="E0HOUSE", teams=("T0SISTER",)),
+        "members",
+        True,
+    ),
+    "a listed guest": (Person("U0AGENCY", "agency", "Agency", "agency", is_guest=True), "listed guests", True),
+    "a guest": ("U0GUEST", "everybody else", True),
+    "an external person": ("U0PARTNER", "everybody else", True),
+    "an external person without user_team": ("U0PARTNER", "everybody else", False),
+    "an external member of an organization": (
+        Person("W0OTHER", "other", "Other", "other", team_id="T0OTHER", enterprise_id="E0OTHER", teams=("T0OTHER",)),
+        "everybody else",
+        True,
+    ),
+    "somebody who left": (Person("U0GONE", "gone", "Gone", "gone", is_deactivated=True), "everybody else", True),
+    "a bot": (Person("U0ROBOT", "robot", "Robot", "robot", is_bot=True), "everybody else", True),
+}
+ROWS: Final = {"new": "`/quote new`, typed or as a form", "ops": "`/quote ops` (operators)"}
+# what is typed, where it is not the verb and the number
+TYPED: Final = {
+    "help": "help",
+    "new": "new for {customer}: 3 pro",
+    "list": "list all",
+    "ops": "ops",
+    "delegate": "delegate <@U0CFO> until 2099-01-01",
+    "revise": "revise {quote}: 900 pro",
+    "add-line": "add-line {quote}: 1 support",
+    "discount": "discount {quote} 12%",
+    "sent": "sent {quote} to buyer@acme.example",
+    "lost": "lost {quote} too expensive",
+    "simulate": "simulate {quote}: discount 12%",
+}
+
+
+def table() -> dict[str, dict[str, str]]:
+    """Read the page's table: entry point -> column -> yes, own or no."""
+    rows = re.findall(r"^\| (.+?) \| (yes|own|no) \| (yes|own|no) \| (yes|own|no) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    return {name: dict(zip(COLUMNS, cells, strict=True)) for name, *cells in rows}
+
+
+@dataclass(slots=True)
+class Hand:
+    """One person, and everything that only they see."""
+
+    world: World
+    deal: Deal
+    user: str
+    with_teams: bool = True
+    seen: int = 0
+
+    @property
+    def payloads(self) -> Payloads:
+        return Payloads(self.world.slack)
+
+    async def typed(self, text: str) -> str:
+        payload, _ = self.payloads.slash(self.user, self.world.slack.directory.channels[CHANNEL], "/quote", text)
+        return await self.sent("slash_commands", payload)
+
+    async def pressed(self, action_id: str, value: str, *, menu: bool = False) -> str:
+        """Press what stands on the quote's card, or would."""
+        message = self.world.slack.messages.get(CHANNEL, (await self.deal.cards())[0]["ts"])
+        assert message is not None
+        chosen = {"selected_option": {"value": value, "text": {"type": "plain_text", "text": "x"}}} if menu else {"value": value}
+        stamp = self.world.slack.clock.stamp()
+        action = {"action_id": action_id, "block_id": "b", "type": "button", "action_ts": stamp, **chosen}
+        return await self.sent("interactive", self.payloads.message_action(self.user, message, action, {}))
+
+    async def submitted(self, callback_id: str, carried: str, block_id: str, value: str) -> str:
+        """Submit a form with one field."""
+        field = {"type": "input", "block_id": block_id, "element": {"type": "plain_text_input", "action_id": block_id}}
+        values = {block_id: {block_id: {"type": "plain_text_input", "value": value}}}
+        return await self.sent("interactive", self._of_view("view_submission", callback_id, carried, [field], values))
+
+    async def sought(self, action_id: str, callback_id: str, carried: str) -> list[Any]:
+        """Type into a menu; return what it offers."""
+        view = self._of_view("block_suggestion", callback_id, carried, [], {})
+        _, ack = await self._send("interactive", {**view, "action_id": action_id, "block_id": action_id, "value": "Sec"})
+        found: list[Any] = (ack.payload or {}).get("options", [])
+        return found
+
+    def _of_view(self, kind: str, callback_id: str, carried: str, blocks: list[Any], values: dict[str, Any]) -> dict[str, Any]:
+        stamp = self.world.slack.clock.stamp()
+        view = {"id": f"V{stamp}", "hash": "h", "type": "modal", "callback_id": callback_id, "private_metadata": carried}
+        about = {**view, "blocks": blocks, "state": {"values": values}, "root_view_id": view["id"]}
+        person = self.world.slack.directory.people[self.user]
+        who = {"id": person.id, "username": person.name, "name": person.name, "team_id": person.team_id}
+        team = {"id": person.team_id, "domain": "x"}
+        return {"type": kind, "user": who, "team": team, "trigger_id": self.world.slack.passes.trigger(self.user), "view": about}
+
+    async def shortcut(self) -> str:
+        message = self.world.slack.messages.get(CHANNEL, (await self.deal.cards())[0]["ts"])
+        return await self.sent("interactive", self.payloads.shortcut(self.user, forms.FROM_MESSAGE, message))
+
+    async def opened_home(self) -> str:
+        await self.world.courier.raise_event(self.payloads.home_opened(self.user))
+        return await self.answered({})
+
+    async def wrote(self, text: str, *, channel: str = CHANNEL, thread_ts: str | None = None) -> str:
+        """Write a message; `channel` may be the person's own direct message."""
+        workspace = self.world.slack
+        place = workspace.directory.open_im(self.user) if channel == "im" else workspace.directory.channels[channel]
+        message = workspace.post_as_user(place, self.user, text, thread_ts, None)
+        kind = "message" if channel == "im" else "app_mention"
+        event = self.payloads.message_event(message, kind, with_teams=self.with_teams)
+        await self.world.courier.raise_event(event)
+        return await self.answered({}, own=message.ts)
+
+    async def sent(self, kind: Any, payload: dict[str, Any]) -> str:
+        _, ack = await self._send(kind, payload)
+        return await self.answered(ack.payload)
+
+    async def _send(self, kind: Any, payload: dict[str, Any]) -> Any:
+        return await self.world.courier.send(kind, payload, accepts_response=True, on_ack=lambda ack: ack.error)
+
+    async def answered(self, ack: Any, own: str = "") -> str:
+        """Return all that the person was shown since they asked: acknowledgement, private messages, windows, Home tab."""
+        assert ack is not None, "not acknowledged"
+        await self.deal.settled()
+        workspace = self.world.slack
+        place = f"D{self.user[1:]}"
+        state = await self.deal.get("state")
+        told = [m for m in state["messages"] if m["ephemeral_for"] == self.user or m["channel"] == place]
+        fresh, self.seen = told[self.seen :], len(told)
+        shown: list[Any] = [ack, *((m["text"], m["blocks"]) for m in fresh if m["ts"] != own)]
+        shown += [view.content for view in workspace.views.stacks.pop(self.user, [])]
+        drawn = workspace.views.homes.pop(self.user, None)
+        return json.dumps([*shown, *([] if drawn is None else [drawn.content])], ensure_ascii=False)
+
+
+def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield (row of the page, one request of that row about `quote`), everything that there is."""
+    value = ButtonValue(quote, 1, quote.replace("Q-", "A-") + "-v1-1")
+    text = value_text(value)
+    for verb in dict.fromkeys(verbs.VERBS.values()):
+        row = (
+            "`/quote new`, typed or as a form"
+            if verb == "new"
+            else "`/quote ops` (operators)"
+            if verb == "ops"
+            else f"`/quote {verb}`"
+        )
+        typed = TYPED.get(verb, f"{verb} {quote}").format(quote=quote, customer=f"Own {hand.user} {quote}")
+        yield row, lambda typed=typed: hand.typed(typed)
+    yield "`/quote new`, typed or as a form", lambda: hand.typed("new")
+    for action_id in (buttons.REVISE, buttons.SEND, buttons.LOSE, buttons.SUBMIT, buttons.FINALIZE, buttons.ACCEPT, offers.SHOW):
+        yield "buttons of a quote's card", lambda action_id=action_id: hand.pressed(action_id, text)
+    for deed in (buttons.EXPLAIN, buttons.DISCOUNT, buttons.REFRESH):
+        yield "menu of a quote's card", lambda deed=deed: hand.pressed(buttons.MORE, menu_text(deed, value), menu=True)
+    yield "Approve", lambda: hand.pressed(buttons.APPROVE, text)
+    for action_id in (buttons.REJECT, buttons.REQUEST_CHANGES, buttons.APPROVE_WITH_REASON):
+        yield "buttons of a quote's card", lambda action_id=action_id: hand.pressed(action_id, text)
+    for callback in (modals.REJECT_CALLBACK, modals.CHANGES_CALLBACK, modals.APPROVE_CALLBACK):
+        yield "forms of an approval", lambda callback=callback: hand.submitted(callback, text, modals.REASON, "no")
+    yield "forms of a quote", lambda: hand.submitted(forms.LOSE_FORM, text, forms.REASON, "too dear")
+    yield "form of a new quote", lambda: hand.submitted(forms.CREATE_FORM, written({"c": CHANNEL}), forms.ACCOUNT, "Acme")
+    yield "buttons under a private answer", lambda: hand.pressed(offers.CREATE_ANOTHER, "ab" * 32)
+    yield "buttons under a private answer", lambda: hand.pressed(offers.FILL_IN, "5 pro")
+    asked = list_card.question_text(ListRequest(mine=False))
+    yield "buttons under a list", lambda: hand.pressed("list.all", asked)
+    for action_id in (owing.RETRY, owing.CHECK, owing.CANCEL):
+        carried = owing.owed_value(owing.OwedValue(quote, 1, 1, 1))
+        yield "buttons under a pending effect", lambda action_id=action_id, carried=carried: hand.pressed(action_id, carried)
+    for action_id in (letters.RETRY, letters.DISCARD, letters.DETAILS):
+        letter = written({"l": "1", "c": 1})
+        row = "buttons and form of a dead letter (operators)"
+        yield row, lambda action_id=action_id, letter=letter: hand.pressed(action_id, letter)
+    yield row, lambda: hand.submitted(letters.DISCARD_FORM, letter, letters.REASON, "no")
+    yield "shortcut on a message", hand.shortcut
+    yield "Home tab", hand.opened_home
+    yield "Home tab", lambda: hand.pressed(home.NEW_QUOTE, "new")
+    yield "mention in a channel", lambda: hand.wrote(f"<@U0QUOTEBOT> new for Mention {hand.user} {quote}: 2 pro")
+    yield "mention in a channel", lambda: hand.wrote("<@U0QUOTEBOT> list")
+    yield "mention in a quote's thread", lambda: in_thread(hand)
+    yield "mention in a quote's thread", lambda: hand.pressed(thread_text.APPLY, "x")
+    yield "direct message", lambda: hand.wrote("help", channel="im")
+    yield "`/quote status`", lambda: hand.wrote(f"status {quote}", channel="im")
+    yield "`/quote status`", lambda: hand.wrote(f"<@U0QUOTEBOT> status {quote}")
+    yield "`/quote cancel`", lambda: hand.pressed(buttons.CANCEL, text)
+
+
+async def in_thread(hand: Hand) -> str:
+    return await hand.wrote("<@U0QUOTEBOT> give them 12 %", thread_ts=(await hand.deal.cards())[0]["ts"])
+
+
+def holds_a_fact(answer: str) -> bool:
+    return any(fact in answer for fact in (CUSTOMER, AMOUNT))
+
+
+def joined(world: World, who: Person | str) -> str:
+    """Let somebody be in the workspace and in the channel."""
+    directory = world.slack.directory
+    if isinstance(who, Person):
+        directory.people[who.id] = who
+    user = who.id if isinstance(who, Person) else who
+    deals = directory.channels[CHANNEL]
+    directory.channels[CHANNEL] = replace(deals, members=(*dict.fromkeys((*deals.members, user)),))
+    return user
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+async def test_each_person_at_each_entry_point(world: World, tmp_path: Path, who: str) -> None:
+    person, column, with_teams = PEOPLE[who]
+    user = joined(world, person)
+    world.slack.directory.enterprise_id = "E0HOUSE"
+    more = {"guest_reps": ("U0AGENCY",), "enterprise_id": "E0HOUSE"}
+    async with bot_in(world, tmp_path / "bot", **more) as deal:
+        await deal.slash(f"new for {CUSTOMER}: 1000 pro; term 36m; discount 39%")
+        await deal.settled()
+        await deal.click("quote.submit", user="U0REP")
+        await deal.settled()
+        hand, allowed = Hand(world, deal, user, with_teams), table()
+        await hand.typed("help")  # Slack has said who it is
+        for row, request in requests(hand, NUMBER):
+            answer = await request()
+            judge(row, allowed[row][column], answer, own=False)
+        if column == "everybody else":
+            await all_refused(deal, user)
+        elif column == "listed guests":
+            made = (await deal.rows("SELECT quote_id FROM quotes WHERE requester = 'U0AGENCY'"))[0]["quote_id"]
+            for row, request in requests(hand, made):
+                judge(row, allowed[row][column], await request(), own=True)
+        states = await deal.rows("SELECT state FROM quotes WHERE quote_id LIKE '%-0001'")
+        assert column == "members" or states == [{"state": "pending_approval"}]
+
+
+def judge(row: str, cell: str, answer: str, *, own: bool) -> None:
+    """Compare one answer with a cell of the page."""
+    refused = any(refusal in answer for refusal in REFUSALS)
+    refused = refused or ("(operators)" in row and letter_words.not_operator() in answer and cell == "no")
+    if cell == "no":
+        assert not holds_a_fact(answer), (row, answer)
+        assert not re.search(r"Q-[0-9]{4}-", answer), (row, answer)
+        assert refused or answer in ("[{}]", '[{"options": []}]'), (row, answer)  # the second time in a minute nothing is said
+    else:
+        assert not refused, (row, answer)
+        assert own or cell == "yes" or not holds_a_fact(answer), (row, answer)
+
+
+async def all_refused(deal: Deal, user: str) -> None:
+    """Nothing was recorded for the person, and a refusal is audited for each entry point."""
+    assert user not in {row["actor"] for row in await deal.rows("SELECT actor FROM operations")}
+    events = await deal.rows("SELECT actor, after FROM audit_events WHERE event_type = 'access.refused'")
+    entries = [json.loads(row["after"])["entry"] for row in events if row["actor"] == user]
+    assert sorted(entries) == sorted({"command", "button", "form", "shortcut", "home", "mention", "direct_message"})
