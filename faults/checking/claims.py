@@ -245,7 +245,7 @@ def _may_be_spent(attempt: Row, effect: Row) -> bool:
 
 def _tries(facts: Facts, operation: Row) -> Iterator[str]:
     """A failure of our own is tried once more; a person's command waits longer for Slack to say who they are."""
-    waits = operation["source"].startswith("slack_")
+    waits = operation["source"].startswith(("slack_", "cli"))
     if operation["attempts"] > (RETRIES_DEFAULT if waits else INTERNAL_RETRIES) + 1:
         yield f"operation {operation['id']} was executed {operation['attempts']} times in one cycle"
     allowed = {"internal": INTERNAL_RETRIES} | ({"transient": RETRIES_DEFAULT} if waits else {})

@@ -21,7 +21,9 @@ DELIVERIES_KEPT_MS: Final = 7 * DAY_MS
 TOLD_AT_A_RETRY: Final = 500  # and what is told at each retry before it is numbered from here
 ANSWERS_PER_BURIAL: Final = 1000  # SPEC: what a burial owes is numbered apart from what an execution owes
 CARDS_PER_GENERATION: Final = 1_000_000  # the card that a restore draws is numbered apart from both
-NOT_RECORDED: Final = ("Nothing was recorded", "Not sure it was recorded", "larger than")  # acknowledgements that promise nothing
+# Acknowledgements that promise nothing.
+NOT_RECORDED: Final = ("Nothing was recorded", "Not sure it was recorded", "larger than", "Nothing was done")
+TURNED_AWAY_MS: Final = 60_000  # the access gate audits one refusal of a person in this time
 ENDS: Final = ("operation.applied", "operation.refused")
 
 # What an applied command of each kind must have left: the events of its own change, one of each alternative.
@@ -106,7 +108,18 @@ def acknowledged_is_kept(facts: Facts) -> Iterator[str]:
             continue
         if purged_at is not None and first[told.request_id] <= purged_at - DELIVERIES_KEPT_MS + facts.slack_ms:
             continue  # what is delivered again after that is answered from the tombstone
+        if not told.text and _was_turned_away(facts, told.actor, told.at_ms):
+            continue
         yield f"{told.kind} {told.request_id} of {told.actor} was acknowledged and is not in the ledger"
+
+
+def _was_turned_away(facts: Facts, actor: str, at_ms: int) -> bool:
+    """Tell whether the access gate audited a refusal of this person around that moment."""
+    late = TURNED_AWAY_MS + facts.slack_ms
+    return any(
+        event["event_type"] == "access.refused" and event["actor"] == actor and abs(event["at"] - at_ms) <= late
+        for event in facts.events
+    )
 
 
 def one_meaning(facts: Facts) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -179,42 +180,42 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
             else f"`/quote {verb}`"
         )
         typed = TYPED.get(verb, f"{verb} {quote}").format(quote=quote, customer=f"Own {hand.user} {quote}")
-        yield row, lambda typed=typed: hand.typed(typed)
-    yield "`/quote new`, typed or as a form", lambda: hand.typed("new")
+        yield row, partial(hand.typed, typed)
+    yield "`/quote new`, typed or as a form", partial(hand.typed, "new")
     for action_id in (buttons.REVISE, buttons.SEND, buttons.LOSE, buttons.SUBMIT, buttons.FINALIZE, buttons.ACCEPT, offers.SHOW):
-        yield "buttons of a quote's card", lambda action_id=action_id: hand.pressed(action_id, text)
+        yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
     for deed in (buttons.EXPLAIN, buttons.DISCOUNT, buttons.REFRESH):
-        yield "menu of a quote's card", lambda deed=deed: hand.pressed(buttons.MORE, menu_text(deed, value), menu=True)
-    yield "Approve", lambda: hand.pressed(buttons.APPROVE, text)
+        yield "menu of a quote's card", partial(hand.pressed, buttons.MORE, menu_text(deed, value), menu=True)
+    yield "Approve", partial(hand.pressed, buttons.APPROVE, text)
     for action_id in (buttons.REJECT, buttons.REQUEST_CHANGES, buttons.APPROVE_WITH_REASON):
-        yield "buttons of a quote's card", lambda action_id=action_id: hand.pressed(action_id, text)
+        yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
     for callback in (modals.REJECT_CALLBACK, modals.CHANGES_CALLBACK, modals.APPROVE_CALLBACK):
-        yield "forms of an approval", lambda callback=callback: hand.submitted(callback, text, modals.REASON, "no")
-    yield "forms of a quote", lambda: hand.submitted(forms.LOSE_FORM, text, forms.REASON, "too dear")
-    yield "form of a new quote", lambda: hand.submitted(forms.CREATE_FORM, written({"c": CHANNEL}), forms.ACCOUNT, "Acme")
-    yield "buttons under a private answer", lambda: hand.pressed(offers.CREATE_ANOTHER, "ab" * 32)
-    yield "buttons under a private answer", lambda: hand.pressed(offers.FILL_IN, "5 pro")
+        yield "forms of an approval", partial(hand.submitted, callback, text, modals.REASON, "no")
+    yield "forms of a quote", partial(hand.submitted, forms.LOSE_FORM, text, forms.REASON, "too dear")
+    yield "form of a new quote", partial(hand.submitted, forms.CREATE_FORM, written({"c": CHANNEL}), forms.ACCOUNT, "Acme")
+    yield "buttons under a private answer", partial(hand.pressed, offers.CREATE_ANOTHER, "ab" * 32)
+    yield "buttons under a private answer", partial(hand.pressed, offers.FILL_IN, "5 pro")
     asked = list_card.question_text(ListRequest(mine=False))
-    yield "buttons under a list", lambda: hand.pressed("list.all", asked)
+    yield "buttons under a list", partial(hand.pressed, "list.all", asked)
     for action_id in (owing.RETRY, owing.CHECK, owing.CANCEL):
         carried = owing.owed_value(owing.OwedValue(quote, 1, 1, 1))
-        yield "buttons under a pending effect", lambda action_id=action_id, carried=carried: hand.pressed(action_id, carried)
+        yield "buttons under a pending effect", partial(hand.pressed, action_id, carried)
     for action_id in (letters.RETRY, letters.DISCARD, letters.DETAILS):
         letter = written({"l": "1", "c": 1})
         row = "buttons and form of a dead letter (operators)"
-        yield row, lambda action_id=action_id, letter=letter: hand.pressed(action_id, letter)
-    yield row, lambda: hand.submitted(letters.DISCARD_FORM, letter, letters.REASON, "no")
+        yield row, partial(hand.pressed, action_id, letter)
+    yield row, partial(hand.submitted, letters.DISCARD_FORM, letter, letters.REASON, "no")
     yield "shortcut on a message", hand.shortcut
     yield "Home tab", hand.opened_home
-    yield "Home tab", lambda: hand.pressed(home.NEW_QUOTE, "new")
-    yield "mention in a channel", lambda: hand.wrote(f"<@U0QUOTEBOT> new for Mention {hand.user} {quote}: 2 pro")
-    yield "mention in a channel", lambda: hand.wrote("<@U0QUOTEBOT> list")
-    yield "mention in a quote's thread", lambda: in_thread(hand)
-    yield "mention in a quote's thread", lambda: hand.pressed(thread_text.APPLY, "x")
-    yield "direct message", lambda: hand.wrote("help", channel="im")
-    yield "`/quote status`", lambda: hand.wrote(f"status {quote}", channel="im")
-    yield "`/quote status`", lambda: hand.wrote(f"<@U0QUOTEBOT> status {quote}")
-    yield "`/quote cancel`", lambda: hand.pressed(buttons.CANCEL, text)
+    yield "Home tab", partial(hand.pressed, home.NEW_QUOTE, "new")
+    yield "mention in a channel", partial(hand.wrote, f"<@U0QUOTEBOT> new for Mention {hand.user} {quote}: 2 pro")
+    yield "mention in a channel", partial(hand.wrote, "<@U0QUOTEBOT> list")
+    yield "mention in a quote's thread", partial(in_thread, hand)
+    yield "mention in a quote's thread", partial(hand.pressed, thread_text.APPLY, "x")
+    yield "direct message", partial(hand.wrote, "help", channel="im")
+    yield "`/quote status`", partial(hand.wrote, f"status {quote}", channel="im")
+    yield "`/quote status`", partial(hand.wrote, f"<@U0QUOTEBOT> status {quote}")
+    yield "`/quote cancel`", partial(hand.pressed, buttons.CANCEL, text)
 
 
 async def in_thread(hand: Hand) -> str:
@@ -241,7 +242,7 @@ async def test_each_person_at_each_entry_point(world: World, tmp_path: Path, who
     person, column, with_teams = PEOPLE[who]
     user = joined(world, person)
     world.slack.directory.enterprise_id = "E0HOUSE"
-    more = {"guest_reps": ("U0AGENCY",), "enterprise_id": "E0HOUSE"}
+    more: dict[str, Any] = {"guest_reps": ("U0AGENCY",), "enterprise_id": "E0HOUSE"}
     async with bot_in(world, tmp_path / "bot", **more) as deal:
         await deal.slash(f"new for {CUSTOMER}: 1000 pro; term 36m; discount 39%")
         await deal.settled()
