@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 LEVELS_MAX: Final = 50
 NUMBER_BITS_MAX: Final = 256
 EXPONENT_MAX: Final = 60
+# Parts of a key with dots between them; tomllib takes quadratic time for many. Each try begins at the start of a part.
+_DOTTED: Final = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{LEVELS_MAX}}}", re.ASCII)
 
 
 class DocumentError(ValueError):
@@ -21,6 +24,8 @@ class DocumentError(ValueError):
 
 def read_toml(text: str, *, parse_float: Callable[[str], Any] = Decimal) -> dict[str, Any]:
     """Return a TOML document. Raises DocumentError, also for one that is nested too deeply."""
+    if _DOTTED.search(text):
+        raise too_deep()
     try:
         document = tomllib.loads(text, parse_float=parse_float)
     except RecursionError as error:
