@@ -1,0 +1,93 @@
+"""No read and no command passes the access gate by."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import pytest
+
+from quotebot.commands import REGISTRY
+from quotebot.handlers.outsiders import GUEST_COMMANDS
+from quotebot.slack.listeners import register
+from tests.quotebot.test_access_matrix import ROWS, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+from quotebot.slack import verbs
+
+MEMBERS_ONLY: Final = {
+    *("approval.decide", "approval.delegate", "approval.remind", "approval.escalate", "approval.expire"),
+    *("letter.announce", "letter.retry", "letter.discard", "crm.sync", "crm.reconcile"),
+    *("quote.expire", "quote.note_stale", "message.answer"),
+}
+# The listeners that the matrix drives. A new one is added here and to the matrix.
+DRIVEN: Final = {
+    *("app_home_opened", "message", "app_mention", "", "quote.from_message"),
+    *("quote.create_another", "quote.show", "^list\\.", "quote.fill_in", "quote.more", "home.new", "quote.apply_change"),
+    *("^letter\\.", "letter.discard", "^owed\\.", "^(quote|approval)\\.", "^quote\\."),
+    *("quote.account_found", "^quote\\.opportunity\\.", "quote.contact_found"),
+    *("approval.reject", "approval.request_changes", "approval.approve"),
+}
+
+
+class Recorder:
+    """Stands for Bolt and writes down what is registered."""
+
+    def __init__(self) -> None:
+        self.patterns: set[str] = set()
+
+    def __getattr__(self, kind: str) -> Callable[[Any], Callable[[Any], None]]:
+        def registered(pattern: Any) -> Callable[[Any], None]:
+            self.patterns.add(pattern.pattern if isinstance(pattern, re.Pattern) else str(pattern))
+            return lambda _: None
+
+        return registered
+
+
+def test_every_listener_is_in_the_matrix() -> None:
+    app: Any = Recorder()
+    surface: Any = type("Surface", (), {"__getattr__": lambda *_: None})()
+    register(app, surface)
+    assert app.patterns == DRIVEN
+
+
+def test_every_verb_has_a_row_on_the_page() -> None:
+    rows = table()
+    assert {verb for verb in verbs.VERBS.values() if ROWS.get(verb, f"`/quote {verb}`") not in rows} == set()
+
+
+def test_every_command_is_for_guests_or_for_members_only() -> None:
+    for_guests = {each.kind for each in get_args(GUEST_COMMANDS)}
+    assert for_guests | MEMBERS_ONLY == set(REGISTRY)
+    assert for_guests & MEMBERS_ONLY == set()
+
+
+def test_only_the_gate_makes_a_viewer(checkout: Path) -> None:
+    makers = {
+        module.relative_to(checkout).as_posix()
+        for module in (checkout / "quotebot").rglob("*.py")
+        for node in ast.walk(ast.parse(module.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Viewer"
+    }
+    assert makers == {"quotebot/domain/access.py"}
+
+
+@pytest.mark.parametrize("read", ["load", "load_version", "of_thread", "list_quotes"])
+def test_every_read_of_a_quote_on_the_surface_takes_a_viewer(checkout: Path, read: str) -> None:
+    without = [
+        f"{module.name}:{function.name}"
+        for module in (checkout / "quotebot" / "slack").glob("*.py")
+        for function in ast.walk(ast.parse(module.read_text("utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any(isinstance(call, ast.Call) and _name(call.func) == read for call in ast.walk(function))
+        and not any(isinstance(name, ast.Name) and name.id == "viewer" for name in ast.walk(function))
+    ]
+    assert without == []
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
