@@ -32,7 +32,7 @@ AGO_SECONDS_MAX = 600  # after that a time of day says more
 
 
 def one_line(text: str) -> str:
-    """Return `text` on one line, without control characters, lone surrogates and marks that reverse the reading direction."""
+    """Return `text` on one line, without control characters, lone surrogates and what is not seen (format marks, blanks)."""
     if text.isascii() and text.isprintable():  # nothing in it can be unfit, and almost everything that is typed is like that
         return " ".join(text.split())
     return " ".join("".join(letter for letter in text if letter.isspace() or _is_printable(letter)).split())
@@ -474,7 +474,7 @@ def quoted(text: str) -> str:
 
 
 def _is_printable(letter: str) -> bool:
-    return unicodedata.category(letter) not in ("Cc", "Cs") and letter not in _DIRECTION_MARKS
+    return unicodedata.category(letter) not in ("Cc", "Cs", "Cf") and letter not in _BLANKS
 
 
 def _net(quote: Quote) -> str:
@@ -489,5 +489,5 @@ def _detail(reason: str) -> str:
     return escape(clipped(one_line(reason), DETAIL_CHARACTERS_MAX)).rstrip(".")
 
 
-_DIRECTION_MARKS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # letters and signs that show nothing
 _DECIDED = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED})

@@ -103,7 +103,8 @@ class Inbox:
         """Take nothing from it."""
 
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
-        assert size and link
+        assert size
+        assert link
         envelope_id_of(frame)
 
 

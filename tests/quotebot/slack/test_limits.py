@@ -111,6 +111,20 @@ def test_marks_beyond_thirty_in_a_row_are_dropped() -> None:
     assert composed("e\u0301" * 40) == "\u00e9" * 40
 
 
+INVISIBLE = ["\u200b", "\u3164", "\u2800", "\u00ad\u00ad", "\U000e0041\U000e0042", "\u202e", "\u200d"]
+
+
+@pytest.mark.parametrize("name", INVISIBLE, ids=ascii)
+async def test_customer_without_a_visible_character_is_refused(deal: Deal, name: str) -> None:
+    answer = await deal.slash(f"new for {name}: 10 pro")
+    assert "Nothing was recorded" in answer["ack"]["text"]
+    assert await deal.rows(OPERATIONS) == []
+
+
+def test_invisible_characters_are_stripped_from_names() -> None:
+    assert words.one_line("Ac\u00adm\u200be\U000e0041 \u2066Ltd\u2069") == "Acme Ltd"
+
+
 async def test_mention_inside_a_message_parts_two_words(deal: Deal) -> None:
     await deal.slash()
     await deal.settled()
