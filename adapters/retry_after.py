@@ -38,6 +38,12 @@ def read_retry_after(value: str, now_seconds: float) -> float | None:
     return None if moment is None else max(moment - now_seconds, 0.0)
 
 
+def sent_at_ms(headers: Mapping[str, str]) -> int | None:
+    """Unix milliseconds of the answer's Date; None without a readable one."""
+    sent_at = _moment(headers.get("Date", ""))
+    return None if sent_at is None else round(sent_at * 1000)
+
+
 def _moment(text: str) -> float | None:
     """Unix seconds of an HTTP date in any of its three forms; one without a zone is UTC."""
     try:

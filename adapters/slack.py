@@ -20,6 +20,7 @@ from yarl import URL
 from adapters.block_kit import message_problems, view_problems
 from adapters.egress import closed_session
 from adapters.failures import AdapterError, Failure
+from adapters.retry_after import sent_at_ms
 from adapters.slack_errors import ADDRESS_STATUSES, refusal, translated, unreadable
 
 if TYPE_CHECKING:
@@ -121,6 +122,17 @@ class SlackApi:
         self._timeout_seconds = timeout_seconds
         self._upload_timeout_seconds = upload_timeout_seconds
         self._response_url_hosts = response_url_hosts
+        self._sent_at_ms: int | None = None
+
+    @property
+    def time_ms(self) -> int | None:
+        """Slack's time (Unix ms) by the Date of its newest answer; None before one."""
+        return self._sent_at_ms
+
+    async def ask_time(self) -> int | None:
+        """Ask Slack for its time (Unix ms), by the Date of an answer to auth.test; None when it carries none."""
+        await self.identify()
+        return self._sent_at_ms
 
     async def identify(self) -> Identity:
         """Ask Slack who we are (auth.test)."""
@@ -342,6 +354,7 @@ class SlackApi:
         with translated(method):
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await self._client.api_call(method, json=body, data=form, headers=headers)
+        self._sent_at_ms = sent_at_ms(answer.headers)
         if not isinstance(answer.data, dict):
             raise unreadable(method, answer.status_code)
         return answer.data

@@ -50,11 +50,15 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """Who takes rows: its epoch and how long a claim lasts. `max_age_ms` by class; a class without one never grows too old."""
+    """Who takes rows: its epoch and how long a claim lasts. `max_age_ms` by class; a class without one never grows too old.
+
+    With `expires` false nothing grows too old.
+    """
 
     epoch: int
     lease_ms: int
     max_age_ms: Mapping[str, int] = field(default_factory=dict)
+    expires: bool = True
 
 
 def take_operations(tx: Tx, now: int, taker: Taker, suspects: Suspects, limit: int, source: str | None = None) -> list[Operation]:
@@ -95,14 +99,18 @@ def take_effects(
     claimed, expired, dropped = [], [], 0
     for row in due:
         effect = Effect.of(row)
-        if effect.expires_at is not None and effect.expires_at <= now:
+        if taker.expires and effect.expires_at is not None and effect.expires_at <= now:
             _drop_needless(tx, audit, now, effect)
             dropped += 1
             suspects.clear(effect)
         elif _replaced(tx, audit, now, effect):
             dropped += 1
             suspects.clear(effect)
-        elif effect.state is EffectState.PENDING and _too_old(tx, now, effect, taker.max_age_ms.get(effect.effect_class)):
+        elif (
+            taker.expires
+            and effect.state is EffectState.PENDING
+            and _too_old(tx, now, effect, taker.max_age_ms.get(effect.effect_class))
+        ):
             expired.append(_expire(tx, audit, now, effect))
             suspects.clear(effect)
         else:

@@ -314,14 +314,19 @@ class Ledger:
     # --------------------------------------------------------------------------------------------------------- effects
 
     async def claim_effects(
-        self, slots: Mapping[str, int], *, max_age_ms: Mapping[str, int] | None = None, follow: FollowUpDecision = no_follow_ups
+        self,
+        slots: Mapping[str, int],
+        *,
+        max_age_ms: Mapping[str, int] | None = None,
+        follow: FollowUpDecision = no_follow_ups,
+        expires: bool = True,
     ) -> list[Effect]:
         """Take due effects, up to `slots` of each class named, at most one per lane, none of a class that is held.
 
         A class that is not named is not claimed: this build may not know how to perform it. What is older than `max_age_ms` of its
-        class fails as expired instead; `follow` says what that entails.
+        class fails as expired instead; `follow` says what that entails. With `expires` false nothing is too old.
         """
-        now, taker = self.clock.now_ms(), replace(self._taker(), max_age_ms=max_age_ms or {})
+        now, taker = self.clock.now_ms(), replace(self._taker(), max_age_ms=max_age_ms or {}, expires=expires)
 
         def work(tx: Tx) -> tuple[list[Effect], int, list[DeadNotice]]:
             claimed, expired, dropped = take_effects(tx, now, taker, self.suspects, self.gates, self.audit, slots)

@@ -706,6 +706,9 @@ SELECT * FROM attempts WHERE effect_id = :effect_id ORDER BY fence;
 -- name: attempts_of_operation
 SELECT * FROM attempts WHERE operation_id = :operation_id ORDER BY fence;
 
+-- name: last_audit_time
+SELECT at FROM audit_events ORDER BY id DESC LIMIT 1;
+
 -- name: audit_time
 SELECT at FROM audit_events WHERE id = :id;
 

@@ -56,7 +56,7 @@ async def run_bot(
             return
         core = await start_core(stack, settings, ports, stop)
         supervisor.tell(READY=1, STATUS="Recovered and delivering")
-        vitals = Vitals(core.ledger, core.metrics, core.workers.tasks)
+        vitals = Vitals(core.ledger, core.metrics, core.workers.tasks, core.guard)
         if settings.health_port is not None:
             port = await serve_health(stack, settings.health_port, vitals)
             log.info("bot.health", port=port)
@@ -66,6 +66,7 @@ async def run_bot(
         if not identifying.done():
             return
         identity = identifying.result()
+        core.guard.hear(core.outside.adapters.slack.time_ms)
         receiver = await _receiver(core, settings, ports, identity, ack, ingress)
         stack.push_async_callback(receiver.close, min(ACK_DRAIN_SECONDS, settings.drain_seconds))
         vitals.socket = receiver.is_alive

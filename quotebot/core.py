@@ -23,6 +23,7 @@ from quotebot.alerts import log_dead_letter
 from quotebot.announcing import announce_letters
 from quotebot.artefact_sweep import ArtefactSweep
 from quotebot.backups import keep_backups
+from quotebot.clock_guard import LOOK_SECONDS, ClockGuard
 from quotebot.deciding import burial_answer
 from quotebot.directory import Directory
 from quotebot.dispatch import Dispatcher
@@ -89,6 +90,7 @@ class Core:
     metrics: Metrics
     workers: Workers
     precedence: Precedence
+    guard: ClockGuard
 
 
 async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports: Ports, stop: asyncio.Event) -> Core:
@@ -128,11 +130,14 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
     directory = Directory(ledger, outside.adapters.slack, enterprise_id=settings.enterprise_id)
     sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.documents.restore)
-    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence, sweep)
+    guard = ClockGuard(ledger, outside.adapters.slack.ask_time)
+    await guard.begin()
+    metrics.watch_clock(lambda: guard.suspension is not None)
+    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence, sweep, guard)
     stack.push_async_callback(ledger.noted)
     stack.push_async_callback(workers.stop)
     workers.start()
-    return Core(ledger, outside, rules, performer, metrics, workers, precedence)
+    return Core(ledger, outside, rules, performer, metrics, workers, precedence, guard)
 
 
 async def _tell_of_a_restore(database: Database) -> None:
@@ -175,6 +180,7 @@ class Workers:
         metrics: Metrics,
         precedence: Precedence,
         sweep: ArtefactSweep,
+        guard: ClockGuard,
     ) -> None:
         self._ledger = ledger
         lines = matrix(settings)
@@ -188,6 +194,7 @@ class Workers:
             poll_seconds=ports.poll_seconds,
             follow=_follow(ports.clock),
             precedence=precedence,
+            judged_at=guard.judged_at,
         )
         self._dispatcher = Dispatcher(
             ledger,
@@ -197,10 +204,12 @@ class Workers:
             settle_delay_seconds=settings.settle_delay_seconds,
             poll_seconds=ports.poll_seconds,
             precedence=precedence,
+            trusted=guard.trusted,
         )
-        jobs = (_jobs(ledger, settings, ports, metrics), _long_jobs(ledger, settings, ports.clock, sweep))
+        look = Job("clock", LOOK_SECONDS, guard.look)
+        jobs = ([look, *_jobs(ledger, settings, ports, metrics)], _long_jobs(ledger, settings, ports.clock, sweep, guard))
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
-        self._scheduler = Scheduler(ledger, scheduled_jobs(settings), poll_seconds=ports.poll_seconds)
+        self._scheduler = Scheduler(ledger, scheduled_jobs(settings), poll_seconds=ports.poll_seconds, trusted=guard.trusted)
         self._clock = ports.clock
         self._drain_seconds = settings.drain_seconds
         self._asked_to_stop_at: float | None = None
@@ -240,16 +249,23 @@ class Workers:
         await recovery.give_back(self._ledger)
 
 
-def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: ArtefactSweep) -> list[Job]:
-    """Return what may take minutes; it runs beside the short jobs, which it must not hold up."""
+def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: ArtefactSweep, guard: ClockGuard) -> list[Job]:
+    """Return what may take minutes; it runs beside the short jobs, which it must not hold up. Deleting by age needs the clock."""
     keeping = Keeping.of(settings)
+
+    def needs_clock(name: str, every_seconds: float, do: Callable[[], Awaitable[object]], first_seconds: float) -> Job:
+        async def do_if_trusted() -> object:
+            return await do() if guard.trusted() else None
+
+        return Job(name, every_seconds, do_if_trusted, first_seconds)
+
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
-        Job("retention", RETENTION_SECONDS, lambda: forget(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
-        Job("keeping", RETENTION_SECONDS, lambda: let_go(ledger, keeping), RETENTION_SECONDS),
+        needs_clock("retention", RETENTION_SECONDS, lambda: forget(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
+        needs_clock("keeping", RETENTION_SECONDS, lambda: let_go(ledger, keeping), RETENTION_SECONDS),
         Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
         Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(settings.ledger_path), INTEGRITY_FIRST_SECONDS),
-        Job("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),
+        needs_clock("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),
     ]
 
 

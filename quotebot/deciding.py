@@ -67,6 +67,11 @@ class ChannelUnaskedError(Exception):
         self.channel = channel
 
 
+def as_it_came(at: int) -> int:
+    """Judge a command by the time at which it came."""
+    return at
+
+
 class Decider:
     """Decides commands by the rules of the moment. Plain synchronous code: a transaction that is run again decides the same."""
 
@@ -77,12 +82,15 @@ class Decider:
         *,
         vouched: Callable[[str], bool] = lambda _: True,
         follow: FollowUpDecision = no_follow_ups,
+        judged_at: Callable[[int], int] = as_it_came,
     ) -> None:
         """`vouched` says of a source of commands whether its people are members as long as Slack has said nothing about them.
 
-        `follow` decides what a dead letter owes that a command puts back to work or discards.
+        `follow` decides what a dead letter owes that a command puts back to work or discards. `judged_at` returns the time by which
+        a command is judged that came at one (Unix ms): another one while the clock is not trusted.
         """
         self._ledger = ledger
+        self._judged_at = judged_at
         self._rules = rules
         self._active = ActiveRuleset(rules.ruleset)
         self._letters = LetterWork(ledger, follow, rules.operators)
@@ -126,7 +134,8 @@ class Decider:
             correlation_id=operation.correlation_id,
             actor=operation.actor,
             team_id=operation.team_id,
-            received_at=operation.received_at if operation.cycle == 1 else self._now_ms(),  # a replay re-checks expiry
+            # a replay re-checks expiry
+            received_at=self._judged_at(operation.received_at if operation.cycle == 1 else self._now_ms()),
             seen_version=operation.pinned_version if operation.aggregate_version is None else operation.aggregate_version,
             actor_name=transport.get("actor_name", ""),
             actor_type=operation.actor_type,

@@ -70,8 +70,11 @@ class Dispatcher:
         settle_delay_seconds: float,
         poll_seconds: float = POLL_SECONDS,
         precedence: Precedence | None = None,
+        trusted: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`trusted` tells whether the wall clock is right: while it is not, no effect grows too old."""
         self._ledger = ledger
+        self._trusted = trusted
         self._matrix = matrix
         self._max_age_ms = {name: round(line.max_age_seconds * 1000) for name, line in matrix.lines.items()}
         self._performer = performer
@@ -121,13 +124,14 @@ class Dispatcher:
 
     async def _claim(self, slots: dict[str, int]) -> list[Effect]:
         """Claim; when what follows from an expired effect cannot be decided, it expires without."""
+        ages, trusted = self._max_age_ms, self._trusted()
         try:
-            return await self._ledger.claim_effects(slots, max_age_ms=self._max_age_ms, follow=self._performer.follow_ups)
+            return await self._ledger.claim_effects(slots, max_age_ms=ages, follow=self._performer.follow_ups, expires=trusted)
         except DatabaseError:
             raise
         except Exception:
             log.exception("effect.follow_ups_failed")
-            return await self._ledger.claim_effects(slots, max_age_ms=self._max_age_ms)
+            return await self._ledger.claim_effects(slots, max_age_ms=ages, expires=trusted)
 
     async def drain(self, seconds: float) -> None:
         """Wait for the attempts under way; what is still running after `seconds` is cancelled and left to the next start."""

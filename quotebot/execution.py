@@ -15,7 +15,7 @@ from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import Trouble
 from quotebot import words
 from quotebot.commands import NeedsNewerBuild
-from quotebot.deciding import ChannelUnaskedError, Decider, burial_answer, standing_drawn
+from quotebot.deciding import ChannelUnaskedError, Decider, as_it_came, burial_answer, standing_drawn
 from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle
 from quotebot.domain.rulesets import RulesetError
 from quotebot.polling import POLL_SECONDS, one_round
@@ -55,6 +55,7 @@ class Executor:
         follow: FollowUpDecision = no_follow_ups,
         precedence: Precedence | None = None,
         source: str | None = None,
+        judged_at: Callable[[int], int] = as_it_came,
     ) -> None:
         """`know` finds out who the actor is, keeps it in the ledger and says whether that suffices; without it nobody is asked.
 
@@ -65,12 +66,14 @@ class Executor:
 
         `follow` decides what a dead letter owes that a command puts back to work or discards. With `source` only commands of that
         source are executed.
+        `judged_at` returns the time by which a command is judged that came at one (Unix ms).
         """
         self._ledger = ledger
         self._source = source
         self._know = know
         self._circle_of = circle_of
-        self._decider = Decider(ledger, rules, vouched=vouched or (lambda _: know is None), follow=follow)
+        vouched = vouched or (lambda _: know is None)
+        self._decider = Decider(ledger, rules, vouched=vouched, follow=follow, judged_at=judged_at)
         self._policy = matrix.of("default")
         self._draw = draw
         self._poll_seconds = poll_seconds

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ledger.database import Health
     from ledger.gates import Gate
     from ledger.ledger import Ledger
+    from quotebot.clock_guard import ClockGuard, Suspension
     from quotebot.metrics import Metrics
 
 HOST: Final = "127.0.0.1"
@@ -40,6 +41,7 @@ class Vitals:
     ledger: Ledger
     metrics: Metrics
     workers: Sequence[asyncio.Task[None]]
+    clock: ClockGuard | None = None
     socket: Callable[[], Awaitable[bool]] | None = None
 
     async def reasons(self) -> list[str]:
@@ -53,6 +55,7 @@ class Vitals:
             gates,
             ended=[task.get_name() for task in self.workers if task.done()],
             connected=self.socket is not None and await self.socket(),
+            clock=None if self.clock is None else self.clock.suspension,
         )
 
     async def numbers(self) -> bytes:
@@ -61,7 +64,9 @@ class Vitals:
         return exposition([*of_ledger, *of_database(self.ledger.database.health), *self.metrics.registry.collect()])
 
 
-def reasons(health: Health, gates: Sequence[Gate], *, ended: Sequence[str], connected: bool) -> list[str]:
+def reasons(
+    health: Health, gates: Sequence[Gate], *, ended: Sequence[str], connected: bool, clock: Suspension | None = None
+) -> list[str]:
     """Say why a bot is not ready. Pure. A class that is paused by hand, or broken open, is no reason: the rest works."""
     found = [f"the {name} has ended" for name in ended]
     if health.broken is not None:
@@ -70,6 +75,8 @@ def reasons(health: Health, gates: Sequence[Gate], *, ended: Sequence[str], conn
         found.append("the ledger's disk is full")
     if not connected:
         found.append("there is no living connection to Slack")
+    if clock is not None:
+        found.append(f"the clock is not trusted ({clock.cause}): nothing expires and nothing is purged")
     found += [f"the login of {gate.name} is refused" for gate in gates if gate.state == "held" and gate.cause == AUTH]
     return found
 

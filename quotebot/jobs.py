@@ -110,7 +110,7 @@ def reading_answer() -> ScheduledJob:
         del slot
         return AnswerMessage(candidate.aggregate_id)
 
-    return ScheduledJob("reading_answer", Order.ANSWER, Once(), find, payload, Misfire.COALESCE)
+    return ScheduledJob("reading_answer", Order.ANSWER, Once(), find, payload, Misfire.COALESCE, needs_clock=False)
 
 
 def crm_inbound_sync(minutes: int, mirrors: tuple[str, ...] = ()) -> ScheduledJob:
@@ -125,7 +125,8 @@ def crm_inbound_sync(minutes: int, mirrors: tuple[str, ...] = ()) -> ScheduledJo
         del candidate, slot
         return SyncCrm(mirrors)
 
-    return ScheduledJob("crm_inbound_sync", Order.NOTICE, Every(minutes * MINUTE_MS), find, payload, Misfire.COALESCE)
+    every = Every(minutes * MINUTE_MS)
+    return ScheduledJob("crm_inbound_sync", Order.NOTICE, every, find, payload, Misfire.COALESCE, needs_clock=False)
 
 
 def stale_draft(days: int, zone: tzinfo) -> ScheduledJob:

@@ -106,6 +106,11 @@ class Metrics:
             gauge = Gauge(f"quotebot_crm_api_calls_{name}", said, registry=self.registry)
             gauge.set_function(partial(shown, name))
 
+    def watch_clock(self, suspended: Callable[[], bool]) -> None:
+        """Show whether the wall clock is in doubt."""
+        said = "1 while the clock is not trusted: nothing expires and nothing is purged."
+        Gauge("quotebot_clock_suspended", said, registry=self.registry).set_function(lambda: float(suspended()))
+
     def count_connection(self) -> None:
         """Note that a socket was opened."""
         self._reconnects.inc()

@@ -77,6 +77,7 @@ class ScheduledJob:
     payload: Callable[[Candidate, int], Payload]
     misfire: Misfire
     max_lateness_ms: int | None = None  # a slot found later than this is dropped
+    needs_clock: bool = True  # it waits while the clock is not trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,17 @@ class _Due:
 class Scheduler:
     """Fires what is due. `jobs` are tried in their order, those of one order as given; one that fails is tried again later."""
 
-    def __init__(self, ledger: Ledger, jobs: Iterable[ScheduledJob], *, poll_seconds: float = POLL_SECONDS) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        jobs: Iterable[ScheduledJob],
+        *,
+        poll_seconds: float = POLL_SECONDS,
+        trusted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`trusted` tells whether the wall clock is right: while it is not, a job that needs it leaves its slots where they are."""
         self._ledger = ledger
+        self._trusted = trusted
         self._jobs = sorted(jobs, key=lambda job: job.order)
         self._poll_seconds = poll_seconds
         self._rests_until: dict[str, float] = {}  # monotonic seconds
@@ -126,6 +136,8 @@ class Scheduler:
 
     async def _fire(self, job: ScheduledJob) -> int:
         now = self._ledger.clock.now_ms()
+        if job.needs_clock and not self._trusted():
+            return 0
         due = await self._ledger.database.read(lambda tx: _due(tx, job, now))
         if not due:
             return 0

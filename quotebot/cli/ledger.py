@@ -42,6 +42,7 @@ async def prune(
     from rich.console import Console  # noqa: PLC0415 -- see root.py
     from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415 -- see root.py
 
+    from quotebot.clock_guard import read_suspension  # noqa: PLC0415 -- see root.py
     from quotebot.forgetting import forget  # noqa: PLC0415 -- see root.py
     from quotebot.keeping import Keeping, let_go, too_old  # noqa: PLC0415 -- see root.py
     from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
@@ -55,6 +56,9 @@ async def prune(
             def show(so_far: Purged) -> None:
                 bar.update(task, description=f"Pruning: {_words(asdict(so_far)) or 'nothing yet'}")
 
+            if not dry_run and await ledger.database.read(read_suspension) is not None:
+                exits.complain("The clock is suspended, so nothing is old enough to be deleted. See: quotebot clock status")
+                return exits.REFUSED
             now, actor = ledger.clock.now_ms(), terminal.user()
             rows = await forget(ledger, now, dry_run=dry_run, progress=show, actor=actor)
             kept = await too_old(ledger, keeping) if dry_run else await let_go(ledger, keeping, actor=actor)

@@ -154,12 +154,14 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
     quote waits with it. `engine` is the database of fault tests.
     """
     import random  # noqa: PLC0415 -- see root.py
+    from functools import partial  # noqa: PLC0415 -- see root.py
 
     from ledger import recovery  # noqa: PLC0415 -- see root.py
     from ledger.ledger import Ledger  # noqa: PLC0415 -- see root.py
     from ledger.sqlite import SqliteDatabase  # noqa: PLC0415 -- see root.py
     from quotebot import __version__, opening, telemetry  # noqa: PLC0415 -- see root.py
-    from quotebot.deciding import burial_answer  # noqa: PLC0415 -- see root.py
+    from quotebot.clock_guard import read_suspension  # noqa: PLC0415 -- see root.py
+    from quotebot.deciding import as_it_came, burial_answer  # noqa: PLC0415 -- see root.py
     from quotebot.execution import Executor  # noqa: PLC0415 -- see root.py
     from quotebot.ruleset_changes import RulesetChanges  # noqa: PLC0415 -- see root.py
     from quotebot.store import quotes as store  # noqa: PLC0415 -- see root.py
@@ -177,6 +179,7 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
             )
             rules = opening.load_rules(settings)
             await RulesetChanges(ledger).begin(rules.ruleset)
+            suspended = await ledger.database.read(read_suspension)
             executor = Executor(
                 ledger,
                 rules,
@@ -185,6 +188,7 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
                 know=_nobody_is_asked,
                 vouched=lambda source: source == "cli",
                 source="cli",
+                judged_at=as_it_came if suspended is None else partial(min, suspended.right_ms),
             )
             with telemetry.warnings_only(settings.secrets):
                 while await executor.step() and not has_ended(await _look(ledger, operation_id)):

@@ -18,6 +18,7 @@ from quotebot.cli import (
     audit,
     backup,
     catalog,
+    clock,
     completion,
     config,
     crm,
@@ -63,6 +64,7 @@ app.command(operate.pause)
 app.command(operate.resume)
 app.command(operate.gates)
 app.command(crm.app)
+app.command(clock.app)
 app.command(policy.policy)
 app.command(audit.app)
 app.command(metrics.metrics)

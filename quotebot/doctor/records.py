@@ -22,6 +22,7 @@ from ledger.verification import verify_within
 from quotebot import history
 from quotebot.backups import folder_of, keyring_of
 from quotebot.beginning import LedgerLostError, require_ledger
+from quotebot.clock_guard import read_suspension
 from quotebot.crm_mirroring import is_stale
 from quotebot.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.domain.quotes import utc_text
@@ -125,6 +126,16 @@ async def gates(site: Site) -> Seen:
         held = [gate for gate in read_measures(tx, int(site.now_seconds() * 1000)).gates if gate.state == "held"]
         words = ", ".join(f"{gate.name} ({gate.cause})" for gate in held)
         return bad(f"held: {words}") if held else fine("no class is held")
+
+    return await _read(site, look)
+
+
+async def clock(site: Site) -> Seen:
+    """See whether the bot trusts the machine's clock."""
+
+    def look(tx: Tx) -> Seen:
+        found = read_suspension(tx)
+        return fine("the bot trusts it") if found is None else bad(f"it is suspended ({found.cause}): nothing expires")
 
     return await _read(site, look)
 

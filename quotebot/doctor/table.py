@@ -141,6 +141,15 @@ CHECKS: Final = (
         records.gates,
     ),
     Check(
+        "clock.trusted",
+        "The clock is trusted",
+        "While it is not, no quote or request expires and nothing is purged; the rest works.",
+        "Look at this machine's clock and set it; if it is right: quotebot clock confirm",
+        State.WARNING,
+        REFUSED,
+        records.clock,
+    ),
+    Check(
         "audit.whole",
         "The audit is whole",
         "A row that was changed or removed means that somebody else wrote to the ledger.",

@@ -66,6 +66,9 @@ DOMAIN_EVENTS = frozenset(
         "delegation.refused",
         "crm.conflict_found",
         "crm.reconciled",
+        "clock.suspended",  # what ends by time waits: see clock_guard.py
+        "clock.resumed",
+        "clock.confirmed",
     }
 )
 DAY_MS = 86_400_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class VirtualClock:
     def microseconds(self) -> int:
         """Unix microseconds without the offset: what messages and gestures are stamped with."""
         return int(self._now() * 1_000_000)
+
+    def date(self) -> str:
+        """Return the moment without the offset as HTTP's Date has it: the bot's own clock does not move with the offset."""
+        return formatdate(self._now(), usegmt=True)
 
     def stamp(self) -> str:
         """Return the moment of a gesture, `seconds.microseconds`."""

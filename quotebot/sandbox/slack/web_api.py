@@ -128,7 +128,8 @@ class WebApi:
         """Answer one request. Raises Cut."""
         match received.segments:
             case ["api", method]:
-                return self._call(received, method, waited=waited)
+                answer = self._call(received, method, waited=waited)
+                return replace(answer, headers={**answer.headers, "Date": self._workspace.clock.date()})
             case ["upload", "v1", upload_id]:
                 return self._upload(received, upload_id, waited=waited)
             case ["files-pri", ids, _] if received.verb in ("GET", "HEAD"):
