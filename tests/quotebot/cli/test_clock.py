@@ -199,6 +199,7 @@ async def test_without_slack_a_person_confirms_the_clock(quotebot: Run, tmp_path
         assert (status, told["outcome"]) == (0, "confirmed")
         assert (await command("clock", "confirm"))[0] == 4
         assert (await command("clock", "status"))[0] == 0
+        assert (await command("audit", "verify"))[0] == 0
     newest = read_ledger(tmp_path / "bot" / "ledger.db", CLOCK)[-1]
     assert (newest["event_type"], newest["actor"]) == ("clock.confirmed", terminal.user())
     assert json.loads(newest["after"])["terminal_user"] == terminal.user()
