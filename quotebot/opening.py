@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import sqlite3
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
@@ -190,8 +191,10 @@ async def open_database(
     if may_migrate:
         try:
             await history.bind_as_found(database, audit, bound, clock)
-        except BaseException:
+        except BaseException as error:
             await database.close()
+            if isinstance(error, sqlite3.Error):
+                raise cannot_be_opened(error) from error
             raise
     return database
 
