@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.conversion import converted
+from quotebot.domain.policy import margin_figures
 from quotebot.domain.special_terms import term_words
 from quotebot.domain.tax_lines import tax_lines
 
@@ -49,13 +50,23 @@ def rows(pricing: Pricing, policy: Policy | None = None) -> tuple[Row, ...]:
     return (*tax_rows(pricing), *foreign, *terms_row(pricing))
 
 
-def avoidance_rows(changes: tuple[Avoidance, ...]) -> tuple[Row, ...]:
-    """Return the changes that avoid an approval: one row when they need nobody then, else one that says who is still needed."""
+def avoidance_rows(changes: tuple[Avoidance, ...], *, approver: bool = False) -> tuple[Row, ...]:
+    """Return the changes that avoid an approval: one row when they need nobody then, else one that says who is still needed.
+
+    Only an approver reads those that a margin decides.
+    """
+    changes = tuple(change for change in changes if approver or not change.by_margin)
     if not changes:
         return ()
     if not any(change.roles for change in changes):
         return (("Needs nobody with", "; or ".join(change.words for change in changes)),)
     return (("Needs less with", "; or ".join(f"{change.words} ({' and '.join(change.roles)})" for change in changes)),)
+
+
+def margin_rows(pricing: Pricing, policy: Policy) -> tuple[Row, ...]:
+    """Return the margins that are under their floors, with figures. For approvers alone."""
+    found = margin_figures(pricing, policy)
+    return (("For approvers alone", "; ".join(found)),) if found else ()
 
 
 def summary_row(summary: str | None) -> tuple[Row, ...]:

@@ -27,10 +27,12 @@ from quotebot.documents import file_title
 from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.avoidance import avoidances
-from quotebot.domain.policy import evaluate
+from quotebot.domain.policy import evaluate, without_margin_figures
 from quotebot.domain.preview import free_discount
 from quotebot.domain.pricing import canonical
 from quotebot.domain.quotes import QuoteState
+from quotebot.domain.summaries import facts_of
+from quotebot.domain.summaries import shown as may_be_shown
 from quotebot.follow_ups import follow_ups, quote_of
 from quotebot.model_effects import Model, ModelEffects
 from quotebot.owed import owed_lines, pending_lines
@@ -247,7 +249,7 @@ class QuotePerformer:
         if undecided or quote.state is QuoteState.PENDING_APPROVAL:
             changes = avoidances(quote.pricing, ruleset, self._rules.policy)
             free = None if any(change.grants(free) for change in changes) else free  # one line says it
-            shown, easier = (*shown, *figures.summary_row(summary)), figures.avoidance_rows(changes)
+            shown, easier = (*shown, *figures.summary_row(_summary_of(quote, summary))), figures.avoidance_rows(changes)
         return status_card(
             quote,
             owed,
@@ -285,7 +287,7 @@ class QuotePerformer:
             card = self._drawn(*seen)
             text, blocks, thread_ts = card.text, card.blocks, None
         else:
-            text, blocks, thread_ts = effect.payload["text"], [], quote.thread_ts
+            text, blocks, thread_ts = without_margin_figures(effect.payload["text"]), [], quote.thread_ts
         try:
             posted = await self._adapters.slack.post(
                 channel=place,
@@ -407,6 +409,11 @@ class QuotePerformer:
         if seen is None:
             raise AdapterError(Failure.INTERNAL, "unknown_quote", f"There is no quote {effect.aggregate_id}.")
         return seen
+
+
+def _summary_of(quote: Quote, kept: str | None) -> str | None:
+    """Return a summary if its figures are still among the facts; an earlier build told the model margins."""
+    return None if kept is None else may_be_shown(kept, facts_of(quote))
 
 
 def _filename(quote: Quote) -> str:

@@ -152,7 +152,7 @@ def easier_ways(pricing: Pricing) -> tuple[Sequence[tuple[str, str]], list[dict[
     from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
     rules = load_rules(load_settings())
-    found = avoidances(pricing, rules.ruleset, rules.policy)
+    found = tuple(change for change in avoidances(pricing, rules.ruleset, rules.policy) if not change.by_margin)
     told = [
         {"what": way.what, "sku": way.name or None, "before": str(way.before), "after": str(way.after), "roles": list(way.roles)}
         for way in found

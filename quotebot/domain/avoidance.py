@@ -46,6 +46,7 @@ class Avoidance:
     roles: tuple[str, ...]
     request: PriceRequest  # with the change made
     name: str = ""  # the product of a quantity
+    by_margin: bool = False  # one step less does not do because of a margin: the figure tells what the products cost
 
     @property
     def words(self) -> str:
@@ -199,7 +200,8 @@ def _discount(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffi
     step = search.nearest(edit, suffices, now, ends)
     if step is None:
         return None
-    return _avoidance(search, "discount", edit(step), request.discount_percent, money.multiply(step, HUNDREDTH))
+    change = _avoidance(search, "discount", edit(step), request.discount_percent, money.multiply(step, HUNDREDTH))
+    return replace(change, by_margin=_decided_by_margin(search, edit, step, now))
 
 
 def _term(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffices) -> Avoidance | None:
@@ -212,7 +214,8 @@ def _term(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffices)
     months = search.nearest(edit, suffices, request.term_months, (1, TERM_MONTHS_MAX))
     if months is None:
         return None
-    return _avoidance(search, "term", edit(months), Decimal(request.term_months), Decimal(months))
+    change = _avoidance(search, "term", edit(months), Decimal(request.term_months), Decimal(months))
+    return replace(change, by_margin=_decided_by_margin(search, edit, months, request.term_months))
 
 
 def _quantity(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffices) -> Avoidance | None:
@@ -232,6 +235,7 @@ def _quantity(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffi
         units = search.nearest(edit, suffices, line.quantity, (1, min(line.quantity * 2, QUANTITY_MAX)))
         if units is not None:
             change = _avoidance(search, "quantity", edit(units), Decimal(line.quantity), Decimal(units), line.sku)
+            change = replace(change, by_margin=_decided_by_margin(search, edit, units, line.quantity))
             found.append((money.EXACT.divide(Decimal(abs(units - line.quantity)), Decimal(line.quantity)), change))
     return min(found, key=lambda row: row[0])[1] if found else None
 
@@ -249,6 +253,12 @@ def _terms(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffices
 
 
 KINDS = (_discount, _term, _quantity, _terms)
+
+
+def _decided_by_margin(search: _Search, edit: Edit, step: int, now: int) -> bool:
+    """Tell whether a margin is under its floor one step nearer to `now`. That request was priced by the search."""
+    before = search.ruling(edit(step - 1 if step > now else step + 1))
+    return before is not None and before.by_margin
 
 
 def _avoidance(

@@ -5,6 +5,7 @@ A blocked quote never looks like one that needs nobody: whatever blocks also ask
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
@@ -22,6 +23,8 @@ LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, 
 ORTHOGONAL = ("legal",)  # beside the ladder: neither replaces nor is replaced by a commercial role
 HUNDRED = Decimal(100)
 HOUR_MS = 3_600_000
+UNDER_THE_FLOOR = "margin is under the floor"
+_WRITTEN_MARGIN = re.compile(r"margin (?:-?[0-9][0-9.,]* % )?is under [0-9][0-9.,]* %")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ class PolicyDecision:
     blocked: bool
     needs: tuple[Need, ...] = ()
     converted: Converted | None = None  # the total in the policy's currency, when the quote has another one
+    by_margin: bool = False  # a margin is under its floor
 
     @property
     def automatic(self) -> bool:
@@ -106,6 +110,7 @@ class _Hit:
     rule: Threshold
     words: str
     blocks: bool = False
+    by_margin: bool = False
 
 
 _TOP = Threshold(Decimal(0), LADDER[-1])
@@ -164,6 +169,7 @@ def _decision(hits: list[_Hit], policy: Policy) -> PolicyDecision:
         hits=tuple(hit.words for hit in hits),
         blocked=any(hit.blocks for hit in hits),
         needs=tuple(needs),
+        by_margin=any(hit.by_margin for hit in hits),
     )
 
 
@@ -244,15 +250,31 @@ def _margin_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
         if floor is None:
             yield _Hit(_TOP, f"{family} has no margin floor in policy {policy.name} {policy.version}")
             continue
-        # (net - cost) / net < floor %, without the division: exact, and defined when net is 0.
-        scaled = money.multiply(money.EXACT.subtract(net, cost), HUNDRED)
-        if scaled < money.multiply(floor.limit, net):
-            limit = money.format_percent(floor.limit)
-            if net == 0:
-                yield _Hit(floor, f"{family} is given away, so its margin is under {limit}")
-                continue
+        if _is_under(floor, net, cost):
+            given_away = f"{family} is given away, so its" if net == 0 else family
+            yield _Hit(floor, f"{given_away} {UNDER_THE_FLOOR}", by_margin=True)
+
+
+def margin_figures(pricing: Pricing, policy: Policy) -> tuple[str, ...]:
+    """Return each family's margin that is under its floor, with both figures. For approvers alone: they tell what a unit costs."""
+    found: list[str] = []
+    for family, (net, cost) in family_totals(pricing).items():
+        floor = policy.margin_under.get(family)
+        if floor is not None and net != 0 and _is_under(floor, net, cost):
+            scaled = money.multiply(money.EXACT.subtract(net, cost), HUNDRED)
             margin = money.format_percent(money.floor_hundredths(money.EXACT.divide(scaled, net)))
-            yield _Hit(floor, f"{family} margin {margin} is under {limit}")
+            found.append(f"{family} margin {margin} is under {money.format_percent(floor.limit)}")
+    return tuple(found)
+
+
+def without_margin_figures(text: str) -> str:
+    """Return a text that an earlier build wrote without the figures of a margin and its floor."""
+    return _WRITTEN_MARGIN.sub(UNDER_THE_FLOOR, text)
+
+
+def _is_under(floor: Threshold, net: Decimal, cost: Decimal) -> bool:
+    # (net - cost) / net < floor %, without the division: exact, and defined when net is 0.
+    return money.multiply(money.EXACT.subtract(net, cost), HUNDRED) < money.multiply(floor.limit, net)
 
 
 def family_totals(pricing: Pricing) -> dict[str, tuple[Decimal, Decimal]]:

@@ -66,7 +66,8 @@ def free_discount(pricing: Pricing, ruleset: Ruleset, policy: Policy) -> Decimal
     """Return the largest discount in per cent on the whole quote at which it needs nobody, by the prices of today's ruleset.
 
     None when there is none, when the prices have changed since, and for a long quote: the search prices it several times, and it
-    is asked for while somebody waits.
+    is asked for while somebody waits. None, too, when a margin decides it: everybody in the channel reads it, and it would tell
+    what the products cost.
     """
     if len(pricing.lines) > PREVIEWED_LINES_MAX:
         return None
@@ -82,7 +83,8 @@ def free_discount(pricing: Pricing, ruleset: Ruleset, policy: Policy) -> Decimal
 
     if priced(pricing.discount_percent) != pricing:
         return None
-    return preview(pricing, reprice, policy).largest_free_discount
+    largest = preview(pricing, reprice, policy).largest_free_discount
+    return largest if largest == _percent(_deepest_by_discount_alone(policy)) else None
 
 
 def _free_stretch(reprice: Reprice, policy: Policy, terms: frozenset[str]) -> tuple[int, int] | None:

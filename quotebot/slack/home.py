@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from quotebot import words
 from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.lifecycle import is_final
+from quotebot.domain.policy import margin_figures
 from quotebot.domain.pricing import clipped
 from quotebot.domain.quotes import ApprovalState, QuoteState, state_words, title
 from quotebot.slack.buttons import deciding
@@ -22,6 +23,8 @@ from quotebot.store import quotes as store
 from quotebot.store.versions import Filter, Listed, list_quotes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ledger.database import Tx
     from quotebot.domain.access import Viewer
     from quotebot.domain.quotes import Quote
@@ -48,6 +51,7 @@ class Home:
     open: tuple[Listed, ...] = ()
     more_open: bool = False
     ended: tuple[Listed, ...] = ()
+    margins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of those that wait: the margins under their floors
 
 
 def load_home(tx: Tx, viewer: Viewer, rules: Rules, now: int) -> Home:
@@ -67,7 +71,9 @@ def load_home(tx: Tx, viewer: Viewer, rules: Rules, now: int) -> Home:
     mine = list_quotes(tx, Filter(team_id, user, OPEN), rows=OPEN_MAX)
     ended = list_quotes(tx, Filter(team_id, user, CLOSED), rows=ENDED_MAX)
     shown = tuple(waiting[:WAITING_MAX])
-    return Home(shown, len(waiting) > len(shown) or (pending.more and not viewer.own_only), mine.quotes, mine.more, ended.quotes)
+    margins = {quote.quote_id: margin_figures(quote.pricing, rules.policy) for quote in shown}
+    more = len(waiting) > len(shown) or (pending.more and not viewer.own_only)
+    return Home(shown, more, mine.quotes, mine.more, ended.quotes, margins)
 
 
 def home_view(home: Home) -> Json:
@@ -101,9 +107,10 @@ def _waiting(home: Home) -> list[Json]:
     for quote in home.waiting:
         assert quote.approval is not None  # noqa: S101 -- it waits for a decision
         why = words.escape(clipped("; ".join(words.one_line(reason) for reason in quote.approval.reasons), REASONS_CHARACTERS_MAX))
+        effect = _effect(quote, home.margins.get(quote.quote_id, ()))
         asked = f"asked for by {words.mention(quote.approval.requested_by)}"
         blocks += [
-            section(f"*{title(quote)}* for {_account(quote.account)}, *{_net(quote)}*, {asked}\n{_effect(quote)}\n{why}"),
+            section(f"*{title(quote)}* for {_account(quote.account)}, *{_net(quote)}*, {asked}\n{effect}\n{why}"),
             {"type": "actions", "block_id": f"home.decide.{quote.quote_id}", "elements": [*deciding(quote), _show(quote)]},
         ]
     if home.more_waiting:
@@ -111,13 +118,14 @@ def _waiting(home: Home) -> list[Json]:
     return blocks
 
 
-def _effect(quote: Quote) -> str:
+def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
     """Say what the discount does. Only who may decide reads this: a margin is not for everybody in the channel."""
     pricing = quote.pricing
     amount = money.format_amount(pricing.discount_total, pricing.currency)
     discount = f"{money.format_percent(pricing.discount_percent)} discount ({amount})"
     margin = pricing.margin_percent
-    return discount if margin is None else f"{discount}, margin {money.format_percent(margin)}"
+    whole = () if margin is None else (f"margin {money.format_percent(margin)}",)
+    return words.escape("; ".join((", ".join((discount, *whole)), *margins)))
 
 
 def _row(listed: Listed) -> Json:

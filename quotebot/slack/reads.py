@@ -16,6 +16,7 @@ from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.avoidance import avoidances
 from quotebot.domain.changes import Changes, changed
+from quotebot.domain.policy import without_margin_figures
 from quotebot.domain.pricing import clipped, explain, request_of
 from quotebot.domain.quotes import state_words
 from quotebot.domain.versions import Simulation, simulate
@@ -66,7 +67,8 @@ class Reads:
             case OpsRequest():
                 return _cut(await for_operators(self.ledger, viewer, self.rules.operators))
             case SimulateRequest():
-                return await self.ledger.database.read(lambda tx: self._simulated(tx, asked, viewer))
+                approver = bool(self.rules.roles_of(viewer.user)) and not viewer.own_only
+                return await self.ledger.database.read(lambda tx: self._simulated(tx, asked, viewer, approver=approver))
             case _:
                 return (await self.listed(asked, viewer))[0]
 
@@ -84,7 +86,7 @@ class Reads:
         text = _listed(page, asked)
         return text, list_blocks(page, asked, text)
 
-    def _simulated(self, tx: Tx, asked: SimulateRequest, viewer: Viewer) -> str:
+    def _simulated(self, tx: Tx, asked: SimulateRequest, viewer: Viewer, *, approver: bool) -> str:
         before, request = None, asked.request
         if asked.quote_id is not None:
             before = _visible(tx, asked.quote_id, None, viewer)
@@ -99,15 +101,17 @@ class Reads:
         if not isinstance(found, Simulation):
             return words.problem_list(tuple(words.pricing_problem(problem) for problem in found))
         head = f"*What if:* {_net(found)}. {preview(found.decision)}. Nothing was recorded."
-        rows = (*figures.rows(found.pricing, self.rules.policy), *self._easier(found))
+        margins = figures.margin_rows(found.pricing, self.rules.policy) if approver else ()
+        rows = (*figures.rows(found.pricing, self.rules.policy), *margins, *self._easier(found, approver=approver))
         head = "\n".join((head, *(words.escape(f"{name}: {value}") for name, value in rows)))
         if before is None:
             return _cut("\n".join((head, *(words.escape(line) for line in explain(found.pricing)))))
         name = lifecycle_words.version_name(before)
         return _cut(f"{head}\nAgainst {name}:\n{lifecycle_words.differences(before.pricing, found.pricing)}")
 
-    def _easier(self, found: Simulation) -> tuple[figures.Row, ...]:
-        return figures.avoidance_rows(avoidances(found.pricing, self.rules.ruleset, self.rules.policy))
+    def _easier(self, found: Simulation, *, approver: bool) -> tuple[figures.Row, ...]:
+        changes = avoidances(found.pricing, self.rules.ruleset, self.rules.policy)
+        return figures.avoidance_rows(changes, approver=approver)
 
 
 def preview(decision: PolicyDecision) -> str:
@@ -128,7 +132,7 @@ def _became(tx: Tx, ref: str, viewer: Viewer) -> str:
     operation = Operation.of(row)
     if operation.state in (OperationState.COMPLETED, OperationState.FAILED_TERMINAL):
         response = operation.response or {}
-        return str(response.get("text") or words.terminal(operation.last_error or "it failed", ref, None))
+        return without_margin_figures(str(response.get("text") or words.terminal(operation.last_error or "it failed", ref, None)))
     if operation.state is OperationState.FAILED_RETRYABLE:
         return words.retry_pending(ref, operation.next_attempt_at)
     return words.discarded(ref) if operation.state is OperationState.DISCARDED else words.operation_pending(ref)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from quotebot.domain import pricing as pricing_rules
 from quotebot.domain.people import Delegation
+from quotebot.domain.policy import without_margin_figures
 from quotebot.domain.quotes import Approval, ApprovalState
 from quotebot.domain.reapproval import EarlierApproval
 from quotebot.domain.schedule import DAY_MS
@@ -145,7 +146,7 @@ def _approval(tx: Tx, row: Row) -> Approval:
         quote_id=row["quote_id"],
         quote_version=row["quote_version"],
         required_roles=tuple(json.loads(row["required_roles"])),
-        reasons=tuple(json.loads(row["reasons"])),
+        reasons=tuple(without_margin_figures(reason) for reason in json.loads(row["reasons"])),
         state=ApprovalState(row["state"]),
         requested_by=row["requested_by"],
         requested_at=row["requested_at"],

@@ -126,3 +126,15 @@ def test_the_search_of_the_longest_quote_that_is_searched_takes_a_fraction_of_a_
     began = time.perf_counter()
     assert avoidances(pricing, RULESET, POLICY)
     assert time.perf_counter() - began < 2.0
+
+
+def test_a_change_that_a_margin_decides_is_for_approvers_alone() -> None:
+    margin_only = replace(NO_DISCOUNT_RULES, total_over=())
+    ways = avoidances(asked({"enterprise": 100}, "30"), RULESET, margin_only)
+    assert ways
+    assert all(way.by_margin for way in ways)
+    assert figures.avoidance_rows(ways) == ()
+    assert figures.avoidance_rows(ways, approver=True) != ()
+    by_discount = avoidances(asked({"pro": 150}, "10.01"), RULESET, POLICY)
+    assert [way.by_margin for way in by_discount] == [False]
+    assert figures.avoidance_rows(by_discount) == figures.avoidance_rows(by_discount, approver=True)

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from quotebot.domain.policy import LADDER, Need, Policy, PolicyDecision, Timing, evaluate
+from quotebot.domain.policy import LADDER, Need, Policy, PolicyDecision, Timing, evaluate, margin_figures, without_margin_figures
 from quotebot.domain.policy_file import PolicyError, parse_policy
 from quotebot.domain.pricing import LineRequest, PricedLine, PriceRequest, Pricing, price
 from quotebot.domain.rulesets import parse_ruleset_toml
@@ -106,14 +106,33 @@ def test_each_margin_floor_is_exact_and_a_family_without_one_goes_to_the_top(
 def test_a_margin_is_that_of_the_whole_family_and_a_rich_family_does_not_hide_a_poor_one() -> None:
     poor, rich = line("services", "100", "70"), line("saas", "10000", "0")
     assert evaluate(pricing(rich, poor), POLICY) == PolicyDecision(
-        ("cfo",), ("services margin 30 % is under 40 %",), blocked=False, needs=(Need(("cfo",)),)
+        ("cfo",), ("services margin is under the floor",), blocked=False, needs=(Need(("cfo",)),), by_margin=True
     )
     assert evaluate(pricing(line("saas", "100", "70"), rich), POLICY).automatic
 
 
 def test_a_margin_just_under_its_floor_is_never_shown_as_the_floor() -> None:
-    decision = evaluate(pricing(line("saas", "99999.99", "40000.00")), POLICY)
-    assert decision.hits == ("saas margin 59.99 % is under 60 %",)
+    priced = pricing(line("saas", "99999.99", "40000.00"))
+    assert evaluate(priced, POLICY).hits == ("saas margin is under the floor",)
+    assert margin_figures(priced, POLICY) == ("saas margin 59.99 % is under 60 %",)
+    assert margin_figures(pricing(line("saas", "100000", "40000")), POLICY) == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (
+            "saas margin 45.35 % is under 60 %; total 1 USD is over 2 USD",
+            "saas margin is under the floor; total 1 USD is over 2 USD",
+        ),
+        ("services margin -18.03 % is under 40.5 %", "services margin is under the floor"),
+        ("saas is given away, so its margin is under 60 %", "saas is given away, so its margin is under the floor"),
+        ("hardware has no margin floor in policy sample 1", "hardware has no margin floor in policy sample 1"),
+        ("saas margin is under the floor", "saas margin is under the floor"),
+    ],
+)
+def test_a_margin_that_an_earlier_build_wrote_is_told_without_figures(written: str, told: str) -> None:
+    assert without_margin_figures(written) == told
 
 
 def test_the_higher_commercial_authority_decides_when_two_rules_match() -> None:  # EC-01
