@@ -103,8 +103,7 @@ class Inbox:
         """Take nothing from it."""
 
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
-        assert size
-        assert link
+        del size, link
         envelope_id_of(frame)
 
 
