@@ -151,7 +151,7 @@ def envelope(number: int) -> str:
 async def front(folder: Path) -> Any:
     """Give what takes envelopes, over a fresh ledger in `folder`: as the bot's process in front has it."""
     values: dict[str, Any] = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1", "SLACK_API_URL": "http://127.0.0.1:1/api/"}
-    settings = Settings(_env_file=None, data_dir=folder, **values)
+    settings = Settings(_env_file=None, data_dir=folder, commands_per_minute=100_000, **values)
     configure_logs(json_lines=True, secrets=settings.secrets)
     ports = Ports()
     async with contextlib.AsyncExitStack() as stack:

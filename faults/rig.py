@@ -202,6 +202,7 @@ def settings_for(world: World, data_dir: Path, **overrides: Any) -> Settings:
         "data_dir": data_dir,
         "settle_delay_seconds": 0.5,
         "drain_seconds": 2.0,
+        "commands_per_minute": 100_000,  # one person stands for everybody
         **overrides,
     }
     return Settings(_env_file=None, **values)

@@ -121,6 +121,7 @@ def surface_of(
             ack_budget_seconds=settings.ack_budget_seconds,
             observe=front.observer.observe_reserve,
             arrivals=arrivals,
+            commands_per_minute=settings.commands_per_minute,
         ),
         ledger=front.ledger,
         slack=slack,

@@ -309,6 +309,9 @@ class Settings(BaseSettings):
     ack_budget_seconds: Annotated[float, Field(gt=0.05, le=2.5)] = Field(
         2.0, description="How long a command may take to be recorded before Slack is told to try again; Slack itself waits 3 s"
     )
+    commands_per_minute: Annotated[int, Field(ge=5, le=100_000)] = Field(
+        60, description="How many commands one person may give within a minute; beyond them nothing is recorded, and they are told"
+    )
     settle_delay_seconds: Annotated[float, Field(ge=0.0, le=600.0)] = Field(
         30.0, description="How long after a lost answer the other side is asked whether the work was done"
     )

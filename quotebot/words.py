@@ -108,6 +108,14 @@ def nothing_recorded() -> str:
     return "Nothing was recorded and nothing was done. Try again."
 
 
+def over_budget(per_minute: int, wait_seconds: int) -> str:
+    """Answer to a command beyond what one person may give within a minute."""
+    return (
+        f"You gave more than {per_minute} commands within a minute. Nothing was recorded and nothing was done. "
+        f"Try again in {wait_seconds} s."
+    )
+
+
 def maybe_recorded() -> str:
     """Answer when it cannot be known whether the command was recorded."""
     return "Not sure it was recorded. Look for its card in this channel before you send it again."

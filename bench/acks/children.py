@@ -114,6 +114,7 @@ class Bot:
             "SLACK_BOT_TOKEN": "xoxb-bench",
             "SLACK_APP_TOKEN": f"xapp-{self.name}",
             "QUOTEBOT_DATA_DIR": str(self.ledger.parent),
+            "QUOTEBOT_COMMANDS_PER_MINUTE": "100000",  # one person stands for everybody
         }
         log = self._folder / f"{self.name}.log"
         return child(self._slack, self.name, ["-m", "quotebot", "run"], log, **settings, **environment)

@@ -33,6 +33,7 @@ def lab_settings(data_dir: Path, **overrides: Any) -> Settings:
             "SALESFORCE_CLIENT_SECRET": "sandbox-secret",
             "approvers": APPROVERS,
             "backup_hours": 0,  # a day of the laboratory takes a second; what becomes of a backup is a story of its own
+            "commands_per_minute": 100_000,  # one person stands for everybody
             **overrides,
         },
     )

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 REQUEST_BYTES_MAX = 40 * 2**20
 ACK_SECONDS = 3.0
 STOP_SECONDS = 1.0
-UNPACED = 100_000  # messages at once
+UNPACED = 100_000  # messages at once, and commands of one person: without limits there is nothing to pace
 # Addresses nobody serves, for a world that is called in its own process.
 _UNSERVED_SLACK = "http://127.0.0.1:1"
 _UNSERVED_SALESFORCE = "https://127.0.0.1:2"
@@ -151,7 +151,7 @@ class World:
             "SLACK_API_URL": f"{self.url}/api/",
             "SLACK_BOT_TOKEN": BOT_TOKEN,
             "SLACK_APP_TOKEN": APP_TOKEN,
-            **({} if self._limited else {"SLACK_MESSAGES_AT_ONCE": str(UNPACED)}),  # without limits there is nothing to pace
+            **({} if self._limited else {"SLACK_MESSAGES_AT_ONCE": str(UNPACED), "QUOTEBOT_COMMANDS_PER_MINUTE": str(UNPACED)}),
             "QUOTEBOT_APPROVERS": json.dumps(APPROVERS),
             "QUOTEBOT_OPERATORS": json.dumps(OPERATORS),
             **self.salesforce.environment(),

@@ -17,6 +17,7 @@ from ledger.records import Operation, Request, Reservation, Sighting
 from ledger.settlement import QUOTEBOT
 from quotebot import words
 from quotebot.commands import PAYLOAD_BYTES_MAX
+from quotebot.slack.budgets import Budgets
 from quotebot.slack.offers import offer_blocks
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Answer:
     recorded: bool | None
     text: str
     blocks: tuple[dict[str, Any], ...] = ()
+    over_budget: bool = False  # refused for the number of the person's commands: another delivery is of no use
 
 
 class FrontDesk:
@@ -49,16 +51,19 @@ class FrontDesk:
         ack_budget_seconds: float,
         observe: Callable[[float], object] = lambda _: None,
         arrivals: Mapping[str, float] = MappingProxyType({}),
+        commands_per_minute: int | None = None,
     ) -> None:
         """`team_id` is the bot's own workspace.
 
         `observe` is told how many seconds each reservation took; `arrivals` says when envelopes arrived (monotonic seconds).
+        `commands_per_minute` is the budget of each person; None: there is no limit.
         """
         self._ledger = ledger
         self._team_id = team_id
         self._budget = ack_budget_seconds
         self._observe = observe
         self._arrivals = arrivals
+        self._budgets = None if commands_per_minute is None else Budgets(ledger.clock, commands_per_minute)
 
     async def receive(self, command: Command, *, envelope_id: str | None) -> Answer:
         """Record the command and return the answer of SPEC 3.3 for it, first sight or duplicate."""
@@ -81,6 +86,9 @@ class FrontDesk:
             transport={"envelope_id": envelope_id, "response_url": command.response_url, "actor_name": command.actor_name},
         )
         began = self._ledger.clock.monotonic()
+        refused = await self._over_budget(request)
+        if refused is not None:
+            return refused
         deadline = self._arrivals.get(envelope_id or "", began) + self._budget
         try:
             reservation = await self._ledger.reserve(request, deadline=deadline)
@@ -101,6 +109,30 @@ class FrontDesk:
             )
             asyncio.get_running_loop().call_soon(repeated)  # once the acknowledgement is on its way
         return answer_for(reservation)
+
+    async def _over_budget(self, request: Request) -> Answer | None:
+        """Return the refusal of a person's command beyond their budget; None for others, and for one that is recorded already."""
+        if self._budgets is None or request.actor_type != "user":
+            return None
+        wait_seconds = self._budgets.spend(request.actor)
+        if not wait_seconds:
+            return None
+        try:
+            recorded = await self._ledger.database.read(
+                lambda tx: tx.one(
+                    "find_delivery",
+                    source=request.source,
+                    source_request_id=request.source_request_id,
+                    action_kind=request.action_kind,
+                )
+            )
+        except DatabaseError:
+            return None  # the reservation says what is true
+        if recorded is not None:
+            return None
+        log.warning("command.over_budget", action_kind=request.action_kind, wait_seconds=wait_seconds)
+        text = words.over_budget(self._budgets.per_minute, wait_seconds)
+        return Answer(recorded=False, text=text, over_budget=True)
 
     async def drop(self, envelope_id: str | None, size: int) -> None:
         """Audit an envelope of `size` bytes that is too large to be read. It is dropped whether or not that can be recorded."""

@@ -112,9 +112,13 @@ class Dialogs:
         if who.response_url is None:
             await self.open(body, window([block for block in blocks if block["type"] != "actions"] or [section(text)]))
             return
+        await self.respond(who.response_url, text, blocks, replace=replace)
+
+    async def respond(self, response_url: str, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
+        """Tell one person something by the address that came with what they did: one try, nothing owed."""
         try:
             async with asyncio.timeout(WHISPER_SECONDS):
-                await self.slack.respond(who.response_url, text=text, blocks=blocks, replace=replace)
+                await self.slack.respond(response_url, text=text, blocks=blocks, replace=replace)
         except (AdapterError, TimeoutError) as error:
             log.warning("reply.not_sent", code=_code(error))
 

@@ -217,7 +217,11 @@ class Surface:
             return
         command = intake.click_command(body, action_id, value, self.ledger.clock.now_ms())
         if intake.is_home(body):
-            await self._recorded(context, command)
+            refused = await self._recorded(context, command)
+            if refused is not None:
+                await self.dialogs.whisper(body, refused)
+                await ack()
+                return
             command = intake.home_again_command(body, command.received_at)
         await self.click(ack, context, command)
 
@@ -318,16 +322,25 @@ class Surface:
             await self.dialogs.whisper(body, words.form_not_opened())
         await ack()
 
-    async def click(self, ack: Any, context: Any, command: Command) -> None:
-        """Record the command of a click, then acknowledge it."""
-        await self._recorded(context, command)
+    async def click(self, ack: Any, context: Any, command: Command) -> str | None:
+        """Record the command of a click, then acknowledge it; return why it was refused as over the person's budget."""
+        refused = await self._recorded(context, command)
+        if refused is not None and command.response_url is not None:
+            await self.dialogs.respond(command.response_url, refused)
         await ack()
+        return refused
 
-    async def _recorded(self, context: Any, command: Command) -> None:
-        """Record what has no text to answer with; it raises when that failed, so that nothing is acknowledged."""
+    async def _recorded(self, context: Any, command: Command) -> str | None:
+        """Record what has no text to answer with; it raises when that failed, so that nothing is acknowledged.
+
+        A command over the person's budget is acknowledged without a record, as Slack would deliver an event again; returns why.
+        """
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
+        if answer.over_budget:
+            return answer.text
         if answer.recorded is not True:
             raise NotAcknowledgedError(answer.text)
+        return None
 
     async def on_rejection(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the submitted form of a rejection or of a wish for changes; what is wrong with it is shown inside it."""

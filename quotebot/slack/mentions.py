@@ -22,6 +22,7 @@ from quotebot.store import quotes as store
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
 
+    from quotebot.commands import Command
     from quotebot.domain.access import Viewer
     from quotebot.domain.quotes import Quote
     from quotebot.handlers.quotes import Rules
@@ -73,7 +74,7 @@ class Mentions:
         asked = verbs.parse(text, event["channel"], rules.catalogue, grammar.MESSAGE_CHARACTERS_MAX)
         if isinstance(asked, grammar.GrammarProblem) and rules.readings_per_day and free_text.is_for_a_model(text, rules.catalogue):
             plain = free_text.on_one_line(text)
-            await self.surface.click(ack, context, intake.reading_command(body, plain, self.surface.ledger.clock.now_ms()))
+            await self._record(ack, body, context, intake.reading_command(body, plain, self.surface.ledger.clock.now_ms()))
             return
         found = free_text.read(text, rules.catalogue) if isinstance(asked, grammar.GrammarProblem) else None
         if found is not None and not found.doubts:
@@ -81,12 +82,17 @@ class Mentions:
         if isinstance(asked, CreateQuote):
             remarks = () if found is None else found.remarks
             command = intake.mention_command(body, asked, self.surface.ledger.clock.now_ms(), remarks)
-            await self.surface.click(ack, context, command)
+            await self._record(ack, body, context, command)
             return
         viewer = await viewer_of(context, getattr(asked, "quote_id", None))
         answer = await self._answer(body, text, asked, rules, viewer) if found is None else free_text.asked_back(found)
         await self._tell(event, *answer)
         await ack()
+
+    async def _record(self, ack: Any, body: Body, context: Any, command: Command) -> None:
+        refused = await self.surface.click(ack, context, command)
+        if refused is not None:
+            await self._tell(body["event"], refused, None)
 
     async def _answer(self, body: Body, text: str, asked: verbs.Meaning, rules: Rules, viewer: Viewer) -> tuple[str, Blocks]:
         """Return what to say to anything but a whole creation."""
