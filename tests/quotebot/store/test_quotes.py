@@ -220,6 +220,7 @@ WALKS = {  # these go through a whole table because all of it is asked for
     "quote_numbers_given": "a verification of all: the last number of every year",
     "cards_of_open_quotes": "at a restore: every card is drawn again",
     "count_orphaned_letter_cards": "before `ledger prune`, when asked: as the next",
+    "terminal_acts": "the events of one quote, from the end of its chain: the scan is of the walk's own rows",
     "forget_letter_cards": "once an hour: the cards whose letter is gone; there is one row for each letter that is kept",
 }
 
