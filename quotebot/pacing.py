@@ -1,5 +1,7 @@
 """How fast we write into one channel: some messages at once, then one a second, as Slack asks of apps.
 
+People take turns in a channel, so that one person's burst keeps nobody else waiting.
+
 What has to wait is put back into the ledger until its turn, and no request is spent on it. Turns are kept in memory: after a
 restart they are given anew, perhaps sooner, so nothing sleeps for long without asking again. What Slack limits by method (its
 tiers) it says itself, with a 429, which holds the class meanwhile.
@@ -7,7 +9,8 @@ tiers) it says itself, with a 429, which holds the class meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from adapters.failures import Failure
@@ -31,38 +34,73 @@ class Pace:
     seconds: float = CHANNEL_SECONDS
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When a message of a person may go into a channel, in monotonic seconds."""
+
+    channel: str
+    person: str
+    at: float
+
+
 class Pacer:
-    """Gives turns, per channel, in the order they are asked for."""
+    """Gives turns, per channel: to each person in the order they are asked for, and to people in rotation."""
 
     def __init__(self, clock: Clock, pace: Pace = Pace()) -> None:
         self._clock = clock
         self._pace = pace
         self._full_at: dict[str, float] = {}  # channel -> when its last message given so far will have been one of an even row
-        self._turns: dict[int, float] = {}  # effect id -> when it may go
+        self._turns: dict[int, Turn] = {}  # by effect id
 
-    def wait_seconds(self, channel: str, effect_id: int) -> float:
-        """Return 0 when this message may go now, or how long until its turn, which it keeps."""
+    def wait_seconds(self, channel: str, effect_id: int, person: str = "") -> float:
+        """Return 0 when this message may go now, or how long until its turn; later messages of other people may defer it."""
         now = self._clock.monotonic()
         turn = self._turns.get(effect_id)
         if turn is None:
             row = max(self._full_at.pop(channel, now), now)
             self._full_at[channel] = row + self._pace.seconds
-            turn = row - (self._pace.at_once - 1) * self._pace.seconds
+            turn = Turn(channel, person, row - (self._pace.at_once - 1) * self._pace.seconds)
+            if turn.at > now:
+                turn = self._rotated(turn, now)
             self._forget()
-        wait = turn - now
+        wait = turn.at - now
         if wait <= EARLY_SECONDS:
             self._turns.pop(effect_id, None)
             return 0.0
         self._turns[effect_id] = turn
         return wait
 
-    def put_off(self, channel: str, effect_id: int) -> Retry | None:
-        """Return what a message comes to whose turn it is not yet; None when it may go now."""
-        wait = self.wait_seconds(channel, effect_id)
+    def put_off(self, channel: str, effect_id: int, person: str = "") -> Retry | None:
+        """Return what a message comes to whose turn it is not yet; None when it may go now. `person`: on whose behalf it is."""
+        wait = self.wait_seconds(channel, effect_id, person)
         if not wait:
             return None
         why = f"This channel takes one message a second: this one waits {wait:.0f} s for its turn. Nothing was sent."
         return Retry(Trouble(Failure.THROTTLED.value, why), delay_ms=round(min(wait, ASK_AGAIN_SECONDS) * 1000), spent=False)
+
+    def _rotated(self, last: Turn, now: float) -> Turn:
+        """Return the turn of a new message, which would get the `last` one: nobody has two turns more before it than its person.
+
+        The person who has takes later turns, in the order of their messages, down to the last.
+        """
+        waiting = sorted(
+            ((turn.at, effect_id) for effect_id, turn in self._turns.items() if turn.channel == last.channel and turn.at > now),
+        )
+        count = Counter(self._turns[effect_id].person for _, effect_id in waiting)
+        before = Counter[str]()
+        for _, effect_id in waiting:
+            person = self._turns[effect_id].person
+            before[person] += 1
+            if person != last.person and before[person] > count[last.person] + 1:
+                break
+        else:
+            return last
+        given = self._turns[effect_id]
+        theirs = [other for at, other in waiting if at >= given.at and self._turns[other].person == given.person]
+        later = [*(self._turns[other].at for other in theirs[1:]), last.at]
+        for other, at in zip(theirs, later, strict=True):
+            self._turns[other] = replace(given, at=at)
+        return replace(last, at=given.at)
 
     def _forget(self) -> None:
         while len(self._turns) > REMEMBERED_MAX:

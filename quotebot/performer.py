@@ -281,7 +281,7 @@ class QuotePerformer:
                 return await roots.given_away(self._ledger, effect, quote)
             effect = await roots.direct_place(self._ledger, self._adapters.slack, effect, quote)
             place = effect.steps[roots.DIRECT]["channel"]
-        if (later := self._pacer.put_off(place, effect.id)) is not None:
+        if (later := self._pacer.put_off(place, effect.id, quote.requester)) is not None:
             return later
         if seen is not None:
             card = self._drawn(*seen)

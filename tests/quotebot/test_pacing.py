@@ -47,6 +47,24 @@ def test_who_has_a_long_way_to_go_keeps_their_turn_and_asks_again_meanwhile() ->
     assert pacer.put_off("C1", 61) is None, "its turn is the one that it had"
 
 
+def test_one_persons_burst_keeps_nobody_else_waiting() -> None:
+    clock = ManualClock()
+    pacer = Pacer(clock, Pace(at_once=2))
+    assert [pacer.wait_seconds("C1", number, "U1") for number in range(7)] == [0, 0, 1, 2, 3, 4, 5]
+    assert [pacer.wait_seconds("C1", number, "U2") for number in (10, 11)] == [2, 4]  # in rotation
+    assert pacer.wait_seconds("C1", 20, "U3") == 3
+    assert [pacer.wait_seconds("C1", number, "U1") for number in range(2, 7)] == [1, 5, 6, 7, 8]
+    went = []
+    for _ in range(8):
+        clock.advance(1_000)
+        went += [
+            number
+            for number, person in [*((number, "U1") for number in range(2, 7)), (10, "U2"), (11, "U2"), (20, "U3")]
+            if number not in went and not pacer.wait_seconds("C1", number, person)
+        ]
+    assert went == [2, 10, 20, 11, 3, 4, 5, 6], "one a second, and each person's in their order"
+
+
 def test_what_is_remembered_is_limited() -> None:
     pacer = Pacer(ManualClock(), Pace(at_once=1))
     for channel in range(pacing.REMEMBERED_MAX + 5):
@@ -92,3 +110,26 @@ async def test_a_burst_of_cards_is_posted_one_a_second_and_burns_no_attempt(benc
         {"state": "delivered", "attempts": 1, "claims": 0}
     ]
     assert bench.row("SELECT count(*) AS n FROM attempts WHERE category = 'throttled'")["n"] == 3
+
+
+async def test_a_colleagues_card_comes_within_5_s_of_one_persons_flood(bench: Bench) -> None:
+    slack: Any = Posts(bench.clock)
+    unused: Any = None
+    adapters = Adapters(slack=slack, pdf=unused, artefacts=unused, salesforce=None)
+    performer = QuotePerformer(bench.ledger, adapters, RULES, Seller("Seller", ()), settle_delay_seconds=1)
+    dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, Matrix(POLICIES), settle_delay_seconds=1)
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    for number in range(61):
+        actor = "U0VP" if number == 60 else "U0REP"
+        await bench.ledger.reserve(request_for(create_command(str(number)), f"{number}", actor=actor))
+    while await executor.step():
+        pass
+    began = bench.clock.now_ms()
+    for _ in range(50):
+        while await dispatcher.step():
+            await dispatcher.drain(5.0)
+        bench.clock.advance(100)
+    assert bench.clock.now_ms() - began == 5_000
+    posted = "SELECT e.state FROM effects AS e JOIN operations AS o ON o.id = e.operation_id WHERE e.class = 'slack.post'"
+    assert bench.rows(f"{posted} AND o.actor = 'U0VP'") == [{"state": "delivered"}]
+    assert len(slack.at) < 25
