@@ -1,4 +1,4 @@
-"""How many commands one person may give: a burst of a minute's worth, which refills evenly over a minute. In memory only."""
+"""Per-person command budgets: token buckets that hold a minute's worth of commands and refill evenly. In memory only."""
 
 from __future__ import annotations
 
