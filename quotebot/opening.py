@@ -191,7 +191,7 @@ async def open_database(
     if may_migrate:
         try:
             await history.bind_as_found(database, audit, bound, clock)
-        except BaseException as error:
+        except (Exception, asyncio.CancelledError) as error:
             await database.close()
             if isinstance(error, sqlite3.Error):
                 raise cannot_be_opened(error) from error

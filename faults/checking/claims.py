@@ -59,6 +59,11 @@ CLASS_OF_METHOD: Final[Mapping[str, str]] = {
 }
 
 
+def _turned_away_at_the_gate(facts: Facts) -> bool:
+    """Tell whether the access gate refused somebody before a command was recorded."""
+    return any(event["event_type"] == "access.refused" and "entry" in loaded(event["after"]) for event in facts.events)
+
+
 def claimed_first(facts: Facts) -> Iterator[str]:
     """I4."""
     yield from _posts_claimed(facts)
@@ -68,6 +73,8 @@ def claimed_first(facts: Facts) -> Iterator[str]:
     yield from model_asked(facts)
     for hook, replies in facts.reply_hooks.items():
         requests = [sighting for sighting in facts.sightings.get("response_url", ()) if sighting["key"] == hook]
+        if _turned_away_at_the_gate(facts):  # the gate answers a known outsider once itself, without an effect
+            requests = requests[: max(len(requests) - 1, 0)]
         yield from _covered(facts, f"the answer over {hook}", requests, replies)
 
 

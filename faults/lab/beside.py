@@ -25,6 +25,8 @@ def beside(work: Callable[[Asked], Done], asked: Sequence[Asked], at_once: int) 
         return
     with get_context("fork").Pool(at_once, initializer=_begin) as pool:  # leaving it ends what still runs
         yield from pool.imap_unordered(work, asked)
+        pool.close()  # the forks end by themselves: a SIGTERM that comes just before a fork waits for work would be missed
+        pool.join()
 
 
 @contextmanager

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from faults.planted.tools import both, of, put, sql
+from quotebot import deciding
 from quotebot.domain import approvals, money
+from quotebot.domain.access import Viewer
 from quotebot.domain.slots import Slot
 from quotebot.handlers import lifecycle
 from quotebot.handlers.quotes import Rules
+from quotebot.slack import gate
 from quotebot.store import quotes as store
 from quotebot.store import versions
 
@@ -21,6 +24,8 @@ def authority_not_checked() -> None:
 def guests_approve() -> None:
     """What Slack says of a person is not looked at."""
     put(approvals, "_not_a_member", lambda _quote, _person: None)
+    for module in (deciding, gate):
+        put(module, "admit", lambda user, team_id, _kind, _guest_reps: Viewer(user, team_id))
 
 
 def own_request_approved() -> None:

@@ -44,11 +44,11 @@ def read_yaml(text: str) -> tuple[object, dict[Path, int]]:
 
 
 def _check(events: Iterable[Any]) -> None:
-    """Raise YamlError where a document is nested too deeply or uses an alias. The events come one by one, in constant memory."""
+    """Raise YamlError where a document is nested too deeply or has an anchor or alias. Events come one by one."""
     level = 0
     for event in events:
         name = type(event).__name__
-        if name == "AliasEvent":
+        if getattr(event, "anchor", None) is not None:
             raise YamlError("anchors and aliases are not read: write the value out", event.start_mark.line + 1)
         level += (name in _OPENING) - (name in _CLOSING)
         if level > LEVELS_MAX:

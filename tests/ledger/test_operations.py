@@ -211,11 +211,12 @@ async def test_an_execution_writes_its_change_its_answer_its_events_and_its_effe
     assert desk.last_event("quote.submitted")["aggregate_id"] == OTHER
     owed_keys = [keys.effect_key(operation.operation_key, name, at) for at, name in enumerate(("slack.post", "slack.card"))]
     assert [row["effect_key"] for row in desk.rows("SELECT effect_key FROM effects ORDER BY id")] == owed_keys
+    hashes = [keys.sha256(row["payload"].encode()) for row in desk.rows("SELECT payload FROM effects ORDER BY id")]
     assert desk.last_event("operation.refused")["after"] == {
         "code": "stale",
         "owes": [
-            {"class": "slack.post", "target": QUOTE, "key": owed_keys[0]},
-            {"class": "slack.card", "target": QUOTE, "key": owed_keys[1]},
+            {"class": "slack.post", "target": QUOTE, "key": owed_keys[0], "payload_sha256": hashes[0]},
+            {"class": "slack.card", "target": QUOTE, "key": owed_keys[1], "payload_sha256": hashes[1]},
         ],
     }
     assert desk.value("SELECT count(*) FROM attempts") == 0, "what completed says so itself"

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.quotebot.cli.conftest import Run
 
+SECRET: Final = "SALESFORCE_CLIENT_SECRET"
 OWN = """
 [quote.fields]
 Quotebot_Digest__c = "content_hash"
@@ -28,9 +29,11 @@ Quotebot_Digest__c = "content_hash"
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[SalesforceService]:
+async def service(tmp_path: Path, command: Run, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SalesforceService]:
+    del command
     service = SalesforceService(Witness(), Weather(), tmp_path / "org")
     await service.start()
+    monkeypatch.setenv(SECRET, service.environment()[SECRET])  # the command line takes no secret
     yield service
     await service.stop()
 
@@ -41,7 +44,7 @@ async def asked(*arguments: str) -> int:
 
 
 def given(service: SalesforceService, **changes: str) -> list[str]:
-    environment = {name.lower(): value for name, value in service.environment().items()}
+    environment = {name.lower(): value for name, value in service.environment().items() if name != SECRET}
     return [f"--set={name}={value}" for name, value in {**environment, **changes}.items()]
 
 
@@ -71,10 +74,12 @@ async def test_what_is_missing_is_named_with_why_and_how_to_mend_it(
 
 
 async def test_a_refused_login_and_an_org_that_is_away_have_their_own_statuses(
-    service: SalesforceService, command: Run, capsys: pytest.CaptureFixture[str]
+    service: SalesforceService, command: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del command
-    assert await asked(*given(service, salesforce_client_secret="wrong")) == 78
+    with monkeypatch.context() as wrong:
+        wrong.setenv(SECRET, "wrong")
+        assert await asked(*given(service)) == 78
     assert await asked(*given(service, salesforce_instance_url="https://127.0.0.1:1")) == 69
     printed: Any = capsys.readouterr()
     assert "refused to log in" in printed.err

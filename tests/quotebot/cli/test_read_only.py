@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -23,10 +24,18 @@ SECONDS: Final = 60.0
 TOKENS: Final = {"SLACK_BOT_TOKEN": "xoxb-1-2-abc", "SLACK_APP_TOKEN": "xapp-1-A-2-abc"}
 
 
+def open_to_all() -> Path:
+    """Return the nearest folder above the temporary one that every user may enter."""
+    folder = Path(tempfile.gettempdir()).resolve()
+    while not all(parent.stat().st_mode & stat.S_IXOTH for parent in (folder, *folder.parents)):
+        folder = folder.parent
+    return folder
+
+
 @pytest.fixture
 def read_only(dead_ledger: Path) -> Iterator[Path]:
     """Put the dead letters into a folder whose owner may only read; return that folder."""
-    home = Path(tempfile.mkdtemp(prefix="quotebot-read-only-"))
+    home = Path(tempfile.mkdtemp(prefix="quotebot-read-only-", dir=open_to_all()))
     folder = home / "bot"
     copy_data(dead_ledger, folder)
     for path in [*folder.rglob("*"), folder, home]:
