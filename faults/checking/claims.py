@@ -59,9 +59,20 @@ CLASS_OF_METHOD: Final[Mapping[str, str]] = {
 }
 
 
-def _turned_away_at_the_gate(facts: Facts) -> bool:
-    """Tell whether the access gate refused somebody before a command was recorded."""
-    return any(event["event_type"] == "access.refused" and "entry" in loaded(event["after"]) for event in facts.events)
+GATE_ANSWER_MS: Final = 3_000  # the gate tries once, inside an acknowledgement
+
+
+def _without_refusals(facts: Facts, requests: list[Row], replies: list[Row]) -> list[Row]:
+    """Leave out one request for each refusal that the access gate audited of this very person at that moment."""
+    users = {loaded(reply["payload"]).get("user") for reply in replies}
+    left = list(requests)
+    for event in facts.events:
+        if event["event_type"] != "access.refused" or event["actor"] not in users or "entry" not in loaded(event["after"]):
+            continue
+        answer = next((one for one in left if abs(one["at"] * 1000 - event["at"]) <= GATE_ANSWER_MS + facts.slack_ms), None)
+        if answer is not None:
+            left.remove(answer)
+    return left
 
 
 def claimed_first(facts: Facts) -> Iterator[str]:
@@ -73,8 +84,7 @@ def claimed_first(facts: Facts) -> Iterator[str]:
     yield from model_asked(facts)
     for hook, replies in facts.reply_hooks.items():
         requests = [sighting for sighting in facts.sightings.get("response_url", ()) if sighting["key"] == hook]
-        if _turned_away_at_the_gate(facts):  # the gate answers a known outsider once itself, without an effect
-            requests = requests[: max(len(requests) - 1, 0)]
+        requests = _without_refusals(facts, requests, replies)
         yield from _covered(facts, f"the answer over {hook}", requests, replies)
 
 
