@@ -217,7 +217,7 @@ class Surface:
             return
         command = intake.click_command(body, action_id, value, self.ledger.clock.now_ms())
         if intake.is_home(body):
-            refused = await self._recorded(context, command)
+            refused = await self.recorded(context, command)
             if refused is not None:
                 await self.dialogs.whisper(body, refused)
                 await ack()
@@ -228,7 +228,7 @@ class Surface:
     async def on_home(self, ack: Any, body: Body, context: Any) -> None:
         """Handle somebody opening the bot's Home tab."""
         if body["event"].get("tab") == "home":
-            await self._recorded(context, intake.home_command(body, self.ledger.clock.now_ms()))
+            await self.recorded(context, intake.home_command(body, self.ledger.clock.now_ms()))
         await ack()
 
     async def on_new_quote(self, ack: Any, body: Body, context: Any) -> None:
@@ -322,15 +322,14 @@ class Surface:
             await self.dialogs.whisper(body, words.form_not_opened())
         await ack()
 
-    async def click(self, ack: Any, context: Any, command: Command) -> str | None:
-        """Record the command of a click, then acknowledge it; return why it was refused as over the person's budget."""
-        refused = await self._recorded(context, command)
+    async def click(self, ack: Any, context: Any, command: Command) -> None:
+        """Record the command of a click, then acknowledge it. A click over the person's budget is answered privately."""
+        refused = await self.recorded(context, command)
         if refused is not None and command.response_url is not None:
             await self.dialogs.respond(command.response_url, refused)
         await ack()
-        return refused
 
-    async def _recorded(self, context: Any, command: Command) -> str | None:
+    async def recorded(self, context: Any, command: Command) -> str | None:
         """Record what has no text to answer with; it raises when that failed, so that nothing is acknowledged.
 
         A command over the person's budget is acknowledged without a record, as Slack would deliver an event again; returns why.

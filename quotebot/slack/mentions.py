@@ -90,9 +90,10 @@ class Mentions:
         await ack()
 
     async def _record(self, ack: Any, body: Body, context: Any, command: Command) -> None:
-        refused = await self.surface.click(ack, context, command)
+        refused = await self.surface.recorded(context, command)
         if refused is not None:
             await self._tell(body["event"], refused, None)
+        await ack()
 
     async def _answer(self, body: Body, text: str, asked: verbs.Meaning, rules: Rules, viewer: Viewer) -> tuple[str, Blocks]:
         """Return what to say to anything but a whole creation."""

@@ -22,7 +22,7 @@ PRODUCTS: Final = "sku,name,family,unit,billing,cost,aliases\npro,Pro,saas,seat,
 CATALOGUES: Final[dict[str, tuple[str, str]]] = {
     "deep flow.yaml": ("[" * DEEP, "line 1: it is not valid YAML: it is nested deeper than 50 levels"),
     "deep block.yaml": ("".join(f"{' ' * level}a:\n" for level in range(2_000)), "nested deeper than 50 levels"),
-    "alias.yaml": ("a: &a [1]\nb: *a\n", "line 2: it is not valid YAML: anchors and aliases are not read"),
+    "alias.yaml": ("a: &a [1]\nb: *a\n", "line 1: it is not valid YAML: anchors and aliases are not read"),
     "deep.toml": (f"a = {'[' * DEEP}", "it is not valid TOML: it is nested deeper than 50 levels"),
     "dotted.toml": (f"{'a.' * 300}b = 1", "it is not valid TOML: it is nested deeper than 50 levels"),
     "exponent.toml": (f"{HEAD}products = 1e999999999", "the number 1E+999999999 is not between 1e-60 and 1e60"),
