@@ -1,7 +1,8 @@
 """The state of operations and effects by their events alone, compared with their tables.
 
-An operation's key is the hash of its identity and of its payload, and an event of it exists, so what was asked cannot be edited; an
-effect is named, with the hash of its payload, in the event of its cause. Both stand where their last event left them.
+An operation's key is the hash of its identity and of its payload, and the event of its reservation exists, so what was asked cannot
+be edited or put in, not even if its row is removed after its execution. An effect is named, with the hash of its payload, in the
+event of its cause. Both stand where their last event left them.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class QueueReplay:
 
     def __init__(self, scratch: sqlite3.Connection) -> None:
         self._scratch = scratch
+        self._unreserved: str | None = None  # the first operation with an event and none of its reservation
         scratch.executescript(SCRATCH)
 
     def see(self, event: Row | Mapping[str, Any]) -> None:
@@ -79,7 +81,7 @@ class QueueReplay:
 
     def wrong(self, tx: Tx) -> Wrong | None:
         """Return the first row that is not what the events say, or that is not there."""
-        return self._operations(tx) or self._effects(tx) or self._gone()
+        return self._operations(tx) or self._put_in() or self._effects(tx) or self._gone()
 
     def _operation(self, event: Row | Mapping[str, Any], event_type: str) -> None:
         key, state = event["operation_key"], OPERATION_STATES[event_type].value
@@ -88,7 +90,9 @@ class QueueReplay:
             self._scratch.execute("INSERT OR REPLACE INTO operation VALUES (?, ?, ?, ?, ?, NULL, 0)", (key, *who, state))
             return
         outcome = event_type.removeprefix("operation.") if state == OperationState.COMPLETED else None
-        self._scratch.execute("UPDATE operation SET state = ?, outcome = ? WHERE key = ?", (state, outcome, key))
+        found = self._scratch.execute("UPDATE operation SET state = ?, outcome = ? WHERE key = ?", (state, outcome, key))
+        if not found.rowcount:
+            self._unreserved = self._unreserved or key
 
     def _effect(self, event: Row | Mapping[str, Any], event_type: str) -> None:
         if event_type == "effect.released":
@@ -114,6 +118,11 @@ class QueueReplay:
                 self._scratch.execute("UPDATE operation SET seen = 1 WHERE key = ?", (row["operation_key"],))
             last = rows[-1]["id"]
         return None
+
+    def _put_in(self) -> Wrong | None:
+        if self._unreserved is None:
+            return None
+        return "operations", self._unreserved, "it was worked on, and no event reserved it: it was put in from outside", False
 
     def _effects(self, tx: Tx) -> Wrong | None:
         last = -1

@@ -46,6 +46,10 @@ class Desk:
         assert await self._executor.step()
         assert self.bench.row("SELECT outcome FROM operations ORDER BY id DESC LIMIT 1")["outcome"] == "applied"
 
+    async def step(self) -> bool:
+        """Execute what waits."""
+        return bool(await self._executor.step())
+
     async def decide(self, decision: Any, quote_id: str = QUOTE, version: int = 1) -> None:
         """Give the sales manager's decision about the pending request."""
         (row,) = self.bench.rows("SELECT approval_id FROM approvals WHERE state = 'pending'")

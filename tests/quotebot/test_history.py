@@ -18,6 +18,7 @@ from ledger.connections import open_read_only
 from ledger.database import DatabaseError
 from ledger.jsontext import loads
 from ledger.keyring import load_keyring
+from ledger.keys import operation_key
 from ledger.manifests import BackupError
 from ledger.sqlite_tx import SqliteTx
 from ledger.verification import AUDIT_TABLES, verify_within
@@ -230,3 +231,30 @@ async def test_every_decision_is_bound_in_the_event_that_tells_of_it(tmp_path: P
         assert set(after["bound"]) == {"quotes", "quote_versions"}
         assert set(after["bound"]["quotes"]) == {QUOTE}
         assert after["state"] == "priced"
+
+
+def test_a_command_that_was_put_in_carried_out_and_removed_is_found(copy: Path) -> None:
+    """Its own events stay, and none of them is its reservation."""
+
+    async def carry_out() -> str:
+        async with bench_at(copy) as bench:
+            desk = Desk(bench)
+            row = bench.row("SELECT * FROM operations ORDER BY id DESC LIMIT 1")
+            identity = {name: row[name] for name in ("source", "action_kind", "aggregate_id", "aggregate_version", "payload_hash")}
+            forged = {**identity, "source_request_id": "forged"}
+            key = operation_key(**forged)
+            now = bench.clock.now_ms()
+            times = dict.fromkeys(("received_at", "next_attempt_at", "created_at", "updated_at"), now)
+            whose = {name: row[name] for name in ("actor", "actor_type", "team_id", "payload")}
+            values = {**forged, **whose, **times, "operation_key": key, "lane": row["aggregate_id"], "correlation_id": "c-1"}
+            put = f"INSERT INTO operations ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"  # noqa: S608 -- of the names above
+            bench.rows(put, *values.values())
+            assert await desk.step()
+            return key
+
+    key = asyncio.run(carry_out())
+    edited(copy, f"DELETE FROM effects WHERE operation_id = (SELECT id FROM operations WHERE operation_key = '{key}')")  # noqa: S608 -- hexadecimal
+    edited(copy, f"DELETE FROM operations WHERE operation_key = '{key}'")  # noqa: S608 -- hexadecimal
+    found = found_in(copy)
+    assert found is not None
+    assert (found.table, found.row) == ("operations", key)
