@@ -391,6 +391,16 @@ def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tupl
     return (answer, *(standing_drawn(tx, operation) if operation.attempts else ()), *letter_drawn(tx, operation))
 
 
+def untrusted(operation: Operation, now_ms: int) -> Outcome:
+    """Refuse a command when it, or its quote, is not what the audit says. The answer holds no fact, and no card is drawn."""
+    text = words.history_broken(operation.correlation_id)
+    answers: tuple[EffectIntent, ...] = ()
+    if operation.actor_type != "system" and operation.source != "cli":
+        answers = (effects.reply(operation.aggregate_id, operation.actor, None, text, operation.received_at),)
+    response = {"code": "history_broken", "quote_id": parse_quote_id(operation.aggregate_id), "text": text}
+    return Outcome("refused", response, answers, retain_until=now_ms + KEEP_REFUSED_MS)
+
+
 def standing_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
     """Owe the card of the quote that a command is about: it says which commands wait for another try."""
     quote_id = parse_quote_id(operation.aggregate_id)

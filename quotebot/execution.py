@@ -15,9 +15,10 @@ from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import Trouble
 from quotebot import words
 from quotebot.commands import NeedsNewerBuild
-from quotebot.deciding import ChannelUnaskedError, Decider, as_it_came, burial_answer, standing_drawn
+from quotebot.deciding import ChannelUnaskedError, Decider, as_it_came, burial_answer, standing_drawn, untrusted
 from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle
 from quotebot.domain.rulesets import RulesetError
+from quotebot.history import BrokenChainError, require_as_audited
 from quotebot.polling import POLL_SECONDS, one_round
 from quotebot.precedence import Precedence
 from quotebot.telemetry import hashed
@@ -171,6 +172,11 @@ class Executor:
 
     async def _decided(self, operation: Operation) -> Outcome | None:
         """Decide and complete; asks Slack about a channel only where the decision depends on it. None: put back for later."""
+        broken = await self._broken_history(operation)
+        if broken is not None:
+            log.error("operation.history_broken", found=broken, do="quotebot audit verify")
+            refusal = untrusted(operation, self._now_ms())
+            return await self._when_writable(lambda: self._ledger.execute(operation, lambda _: refusal))
         foreseen, circle = self._decider.foresee(operation), NOBODY_ASKED
 
         def work(tx: Tx) -> Outcome:
@@ -184,6 +190,16 @@ class Executor:
                 if found is None and await self._put_back(operation, "Slack has not answered who is in the channel of this quote."):
                     return None
                 circle = Circle(asked=frozenset({error.channel})) if found is None else found
+
+    async def _broken_history(self, operation: Operation) -> str | None:
+        """Return why what a command is about is not what the audit says, or None."""
+        if operation.aggregate_id == "new":
+            return None
+        try:
+            await self._ledger.database.read(lambda tx: require_as_audited(tx, operation, self._ledger.audit.keyring))
+        except BrokenChainError as error:
+            return str(error)
+        return None
 
     async def _waits_for_slack(self, operation: Operation) -> bool:
         """Put a command back whose actor has to be known and is not: their click is not lost with one answer of Slack's."""

@@ -14,20 +14,24 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 
 from ledger import keys
+from ledger.chain import EMPTY, Head, head_seal
 from ledger.database import DatabaseError
 from ledger.history import BOUND_FROM, UNBOUND, Binding, Replay, Words
 from ledger.jsontext import loads
 from ledger.settlement import QUOTEBOT
-from ledger.verification import Fault, Finding, verify
+from ledger.verification import Fault, Finding, event_is_sound, verify
+from quotebot.domain.quotes import parse_quote_id
 from quotebot.store.columns import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ledger.audit import Audit, Entry
+    from ledger.chain import Keyring
     from ledger.clock import Clock
     from ledger.database import Database, Row, Tx
     from ledger.history import Facts
+    from ledger.records import Operation
     from ledger.sqlite_tx import SqliteTx
 
 PAGE_ROWS: Final = 500
@@ -50,6 +54,10 @@ _WORDS: Final = (
 )
 _ABOUT_QUOTES: Final = ("quote.", "approval.")
 log = structlog.get_logger(__name__)
+
+
+class BrokenChainError(Exception):
+    """The chain of one aggregate does not verify: nothing may be decided by it or signed."""
 
 
 def binding() -> Binding:
@@ -101,7 +109,44 @@ async def bind_as_found(database: Database, audit: Audit, bound: Binding, clock:
     log.info("ledger.history_bound", rows=rows, events=report.events)
 
 
-def rows_of_quote(tx: Tx, quote_id: str, events: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]] | Finding:
+def proven_chain(tx: Tx, aggregate_id: str, keyring: Keyring) -> list[Row]:
+    """Return the events of one chain, proven: from the sealed head back to the first. Raises BrokenChainError."""
+    head = tx.one("audit_head_sealed", aggregate_id=aggregate_id)
+    if head is None or head["key_id"] not in keyring.keys:
+        raise BrokenChainError(f"the end of the chain of {aggregate_id} is missing")
+    end = Head(head["event_id"], head["seq"], head["mac"])
+    if head_seal(keyring.keys[head["key_id"]], aggregate_id, end) != head["seal"]:
+        raise BrokenChainError(f"the end of the chain of {aggregate_id} was changed")
+    events = tx.all("audit_chain", aggregate_id=aggregate_id, limit=end.seq)
+    mac = EMPTY.mac
+    for seq, event in enumerate(events, 1):
+        if event["seq"] != seq or not event_is_sound(keyring, mac, event):
+            raise BrokenChainError(f"event {event['id']} of {aggregate_id} does not verify")
+        mac = event["mac"]
+    if len(events) != end.seq or mac != end.mac:
+        raise BrokenChainError(f"the chain of {aggregate_id} is not whole")
+    return events
+
+
+def require_as_audited(tx: Tx, operation: Operation, keyring: Keyring) -> None:
+    """Raise BrokenChainError unless a command was reserved by its actor and its quote's rows are those of the quote's chain.
+
+    A commit binds the rows that it writes as they are. Without this check, a row that was edited in the file would be bound with
+    the edit by the next command about its quote, and a command that was put into the queue would be carried out. A creation has no
+    chain of its own yet: the verification of the whole ledger finds one that was put in.
+    """
+    events = proven_chain(tx, operation.aggregate_id, keyring)
+    reserved = (each for each in events if each["event_type"] == "operation.reserved")
+    if not any((each["operation_key"], each["actor"]) == (operation.operation_key, operation.actor) for each in reserved):
+        raise BrokenChainError(f"no event says that {operation.actor} gave operation {operation.id}: it was put in from outside")
+    if parse_quote_id(operation.aggregate_id) is None:
+        return
+    rows = rows_of_quote(tx, operation.aggregate_id, events)
+    if isinstance(rows, Finding):
+        raise BrokenChainError(f"{rows.table} {rows.row}: {rows.meaning}")
+
+
+def rows_of_quote(tx: Tx, quote_id: str, events: Sequence[Row | Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]] | Finding:
     """Return the rows of a quote by table, or the first that its events (all of its chain, proven) say otherwise of."""
     of_quotes = {name: table for name, table in TABLES.items() if table.of_chain}
     with contextlib.closing(Replay(of_quotes, Words(_read, _compare))) as replayed:

@@ -13,10 +13,11 @@ from ledger.anchors import Anchor
 from ledger.keys import sha256
 from ledger.proof import canonical, seal_bundle
 from ledger.records import Effect
-from ledger.verification import Finding, event_is_sound
+from ledger.verification import Finding
 from quotebot import history
 from quotebot.domain import pricing as pricing_rules
 from quotebot.effects import RENDER
+from quotebot.history import BrokenChainError as BrokenChainError  # noqa: PLC0414 -- what an export raises
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -53,10 +54,6 @@ can show, by `quotebot audit verify`, that the chain in the ledger still is the 
 """
 
 
-class BrokenChainError(Exception):
-    """The quote's own chain does not verify: nothing may be signed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Everything the ledger knows of one quote, read in one snapshot, as JSON-ready values."""
@@ -79,7 +76,7 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> Facts | None:
         return None
     if sha256(row["pricing"].encode()) != row["pricing_hash"]:
         raise BrokenChainError(f"the price of {quote_id} is not the one that was stored with its hash")
-    events = _chain(tx, quote_id, keyring)
+    events = [_public(event) for event in history.proven_chain(tx, quote_id, keyring)]
     rows = history.rows_of_quote(tx, quote_id, events)
     if isinstance(rows, Finding):
         raise BrokenChainError(f"{rows.table} {rows.row}: {rows.meaning}")
@@ -161,25 +158,6 @@ def assemble(facts: Facts, signer: Signer, now: int, pdf: bytes | None) -> bytes
         "chain": {"first_event_id": first["id"], "event_id": last["id"], "seq": last["seq"], "mac": last["mac"]},
     }
     return seal_bundle(signer, about, members)
-
-
-def _chain(tx: Tx, quote_id: str, keyring: Keyring) -> list[dict[str, Any]]:
-    """Return the quote's events, proven: from the sealed head back to the first."""
-    head = tx.one("audit_head_sealed", aggregate_id=quote_id)
-    if head is None or head["key_id"] not in keyring.keys:
-        raise BrokenChainError(f"the end of the chain of {quote_id} is missing")
-    end = chain.Head(head["event_id"], head["seq"], head["mac"])
-    if chain.head_seal(keyring.keys[head["key_id"]], quote_id, end) != head["seal"]:
-        raise BrokenChainError(f"the end of the chain of {quote_id} was changed")
-    events = tx.all("audit_chain", aggregate_id=quote_id, limit=end.seq)
-    mac = chain.EMPTY.mac
-    for seq, event in enumerate(events, 1):
-        if event["seq"] != seq or not event_is_sound(keyring, mac, event):
-            raise BrokenChainError(f"event {event['id']} of {quote_id} does not verify")
-        mac = event["mac"]
-    if len(events) != end.seq or mac != end.mac:
-        raise BrokenChainError(f"the chain of {quote_id} is not whole")
-    return [_public(event) for event in events]
 
 
 def _public(event: Row) -> dict[str, Any]:

@@ -346,6 +346,14 @@ def unknown_quote(quote_id: str) -> str:
     return f"There is no quote {escape(clipped(quote_id))}. Nothing was changed. Check the number; it looks like Q-2026-0042."
 
 
+def history_broken(ref: str) -> str:
+    """Answer to a command about rows that somebody changed in the ledger's file."""
+    return (
+        f"Something wrote to the ledger beside the bot, so nothing is decided about this any more. Nothing was changed ({ref}). "
+        "Tell an operator: `quotebot audit verify` names the row."
+    )
+
+
 def unreadable_button() -> str:
     """Answer to a button written by another build."""
     return "This button is from another version of Quotebot. Nothing was changed. Use `/quote status` for a current card."

@@ -9,6 +9,7 @@ import sqlite3
 import tempfile
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ from tests.quotebot.slack.quote_examples import MORNING, example_quote
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ledger.audit import Audit
     from ledger.database import Tx
     from quotebot.commands import Payload
     from quotebot.domain.schedule import Schedule
@@ -245,7 +247,7 @@ async def test_a_draft_that_was_touched_is_noted_anew(noting: Running) -> None:
     await noting.created()
     clock = noting.bench.clock
     clock.advance(9 * DAY_MS)
-    noting.bench.rows("UPDATE quotes SET updated_at = ?", clock.now_ms())
+    await noting.bench.ledger.database.write("touch", lambda tx: store.set_thread(tx, QUOTE, "1.1", clock.now_ms()))
     clock.advance(13 * DAY_MS)
     await noting.works()
     assert noting.fired() == []
@@ -413,6 +415,13 @@ async def test_both_changes_of_the_clocks_have_one_slot_a_day(
     await work.works()
 
 
+def _shortened(audit: Audit, until: int, tx: Any) -> None:
+    """Let the quote end earlier, in its row and in its chain."""
+    tx._connection.execute("UPDATE quotes SET valid_until = ? WHERE quote_id = ?", (until, QUOTE))
+    facts = {"state": "priced", "valid_until": until}
+    audit.append(tx, MORNING, "quote.stale_noted", actor="quotebot", actor_type="system", aggregate_id=QUOTE, after=facts)
+
+
 async def test_after_a_week_of_downtime_each_job_fires_once_in_order_and_nothing_is_approved(bench: Bench) -> None:
     """Reminders are 2 h after the request and 6 h late at most, escalations 4 h after it; one quote expired meanwhile."""
     table = (
@@ -426,7 +435,7 @@ async def test_after_a_week_of_downtime_each_job_fires_once_in_order_and_nothing
     await work.created("15")
     await work.created("16")
     await work.done(SubmitQuote(), "submit", quote_id="Q-2026-0002", version=1)
-    bench.rows("UPDATE quotes SET valid_until = ? WHERE quote_id = ?", MORNING + DAY_MS, QUOTE)
+    await bench.ledger.database.write("shorten", partial(_shortened, bench.ledger.audit, MORNING + DAY_MS))
     bench.clock.advance(7 * DAY_MS + 90 * MINUTE_MS)
     await work.scheduler.step()
     fired = [row["source_request_id"].rsplit(":", 1)[0] for row in work.fired()]

@@ -1,0 +1,78 @@
+"""A ledger whose file somebody without the keys writes to while the bot runs: nothing is decided by what they wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+from typing import Any, Final
+
+from ledger import keys
+from quotebot.commands import DecideApproval
+from tests.quotebot.parts import tampered
+from tests.rig import FIRST_QUOTE, Deal, eventually
+
+FOR_THE_CFO: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 39%"
+
+
+async def requested(deal: Deal) -> None:
+    """Ask for an approval that only the CFO may give."""
+    await deal.slash(FOR_THE_CFO)
+    await deal.settled()
+    await deal.click("quote.submit", user="U0REP")
+    await deal.settled()
+
+
+async def put_in(deal: Deal, actor: str) -> str:
+    """Write an approval by `actor` into the queue, as somebody with a shell does; returns its key once the bot is done with it."""
+    (request,) = await deal.rows("SELECT approval_id FROM approvals")
+    payload = keys.canonical_json(DecideApproval(request["approval_id"], "approve").canonical()).decode()
+    identity: dict[str, Any] = {
+        "source": "slack_interactive",
+        "source_request_id": "T0QUOTE:forged",
+        "action_kind": DecideApproval.kind,
+        "aggregate_id": FIRST_QUOTE,
+        "aggregate_version": 1,
+        "payload_hash": keys.sha256(payload.encode()),
+    }
+    key, now = keys.operation_key(**identity), round(time.time() * 1000)
+    row = {
+        **identity,
+        "operation_key": key,
+        "lane": FIRST_QUOTE,
+        "payload": payload,
+        "correlation_id": keys.correlation_id(key),
+        "actor": actor,
+        "actor_type": "user",
+        "team_id": "T0QUOTE",
+        **dict.fromkeys(("received_at", "next_attempt_at", "created_at", "updated_at"), now),
+    }
+    with contextlib.closing(sqlite3.connect(deal.data_dir / "ledger.db", timeout=20)) as connection, connection:
+        connection.execute(f"INSERT INTO operations ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", list(row.values()))  # noqa: S608 -- of the names above
+
+    async def done() -> bool:
+        return bool(await deal.rows(f"SELECT 1 FROM operations WHERE operation_key = '{key}' AND state = 'completed'"))  # noqa: S608 -- hexadecimal
+
+    await eventually(done, "the command that was put in")
+    await deal.settled()
+    return key
+
+
+async def test_a_command_put_into_the_queue_is_not_carried_out(deal: Deal) -> None:
+    await requested(deal)
+    key = await put_in(deal, "U0CFO")
+    (operation,) = await deal.rows(f"SELECT outcome, response FROM operations WHERE operation_key = '{key}'")  # noqa: S608 -- hexadecimal
+    assert (operation["outcome"], json.loads(operation["response"])["code"]) == ("refused", "history_broken")
+    assert await deal.rows("SELECT state, decided_by FROM approvals") == [{"state": "pending", "decided_by": None}]
+
+
+async def test_an_edited_row_is_not_bound_by_the_next_command(deal: Deal) -> None:
+    await requested(deal)
+    path = deal.data_dir / "ledger.db"
+    tampered(path, """UPDATE approval_slots SET roles = '["sales_manager"]', asked = '["sales_manager"]'""")
+    tampered(path, """UPDATE approvals SET required_roles = '["sales_manager"]'""")
+    await deal.click("approval.approve", user="U0MANAGER")
+    await deal.settled()
+    assert await deal.rows("SELECT state, decided_by FROM approvals") == [{"state": "pending", "decided_by": None}]
+    assert "Something wrote to the ledger beside the bot" in json.dumps((await deal.get("state"))["messages"])
