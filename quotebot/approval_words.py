@@ -44,6 +44,14 @@ def acted_for_others(quote_id: str) -> str:
     )
 
 
+def misnamed(terminal_user: str | None, person: str) -> str:
+    """Refuse a decision from a terminal whose user is somebody else in Slack, or nobody, by the settings of who executes it."""
+    return (
+        f"By the bot's own settings {words.escape(terminal_user or 'this user')} is not {words.mention(person)} in Slack: "
+        "nothing was decided or changed. QUOTEBOT_CLI_USERS of the bot says who is who; it reads it when it starts."
+    )
+
+
 def reused(quote: Quote, approval: Approval) -> str:
     """Tell, in the thread, that nobody was asked again."""
     head = f"{words.mention(approval.requested_by)}: {title(quote)} was {decided_words(approval)}"

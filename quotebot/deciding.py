@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from ledger.ledger import no_follow_ups
-from ledger.records import EffectIntent, Operation, Outcome
+from ledger.records import AuditEvent, EffectIntent, Operation, Outcome
 from ledger.retention import close_aggregate
-from quotebot import effects, words
+from quotebot import approval_words, effects, words
 from quotebot.approval_commands import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.commands import (
     CreateAnother,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Tx
     from ledger.ledger import FollowUpDecision, Ledger
-    from quotebot.commands import ApartPayload, ApprovalPayload, Creation, QuotePayload
+    from quotebot.commands import ApartPayload, ApprovalPayload, Creation, Payload, QuotePayload
     from quotebot.domain.quotes import Quote
 
 KEEP_REFUSED_MS: Final = 30 * 86_400_000
@@ -145,7 +145,7 @@ class Decider:
         admitted = self._admitted(asked)
         circle = INSIDER if operation.source == "cli" else circle  # who types at the machine's terminal can read its files
         viewer = replace(admitted, circle=circle) if isinstance(admitted, Viewer) else None
-        refusal = turned_away(asked, admitted, payload, operation.aggregate_id)
+        refusal = turned_away(asked, admitted, payload, operation.aggregate_id) or self._misnamed(operation, asked, payload)
         if refusal is not None:
             outcome = _outcome(refusal)
         elif isinstance(payload, CreateQuote | CloneQuote):
@@ -162,6 +162,20 @@ class Decider:
         if outcome.kind == "refused":  # no quote came of it whose life would decide how long it is kept
             return replace(outcome, retain_until=self._now_ms() + KEEP_REFUSED_MS)
         return outcome
+
+    def _misnamed(self, operation: Operation, asked: handlers.Asked, payload: Payload) -> handlers.Decision | None:
+        """Refuse a decision from a terminal unless this process's own settings say that its user is that person in Slack.
+
+        The process that recorded it read settings of its own, and who stands at the terminal chooses its environment.
+        """
+        if operation.source != "cli" or not isinstance(payload, DecideApproval | DelegateApprovals):
+            return None
+        if self._rules.terminal_users.get(asked.terminal_user or "") == asked.actor:
+            return None
+        text = approval_words.misnamed(asked.terminal_user, asked.actor)
+        refusal = handlers.refused(asked, operation.aggregate_id, None, "misnamed", text)
+        facts = {"code": "misnamed", "actor": asked.actor, "asked": payload.kind}
+        return replace(refusal, events=(AuditEvent("access.refused", operation.aggregate_id, after=facts),))
 
     def _kind(self, tx: Tx, operation: Operation) -> str:
         """Return what the actor is, as Slack last said. Without a bot, the operator of the machine vouches for its terminals."""

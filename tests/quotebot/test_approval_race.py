@@ -53,7 +53,7 @@ async def decide_all(path: Path, side: str) -> None:
         quote_id = f"Q-2026-{number:04d}"
         payload = DecideApproval(f"A-2026-{number:04d}-v1-1", "approve" if side == "approve" else "reject", "Too deep.")
         request = request_for(payload, f"{side}:{quote_id}", quote_id=quote_id, version=1, actor=SIDES[side])
-        request = replace(request, source="cli")
+        request = replace(request, source="cli", transport={"terminal_user": side})
         while time.monotonic() < moment:
             pass
         await ledger.reserve(request)
@@ -73,7 +73,7 @@ async def asked_for_approval(bench: Bench, executor: Executor) -> None:
 
 
 async def test_of_two_processes_one_decides_each_quote_and_the_other_is_told_who_and_when(bench: Bench, checkout: Path) -> None:
-    executor = Executor(bench.ledger, RULES, lambda _, high: high, MATRIX)
+    executor = Executor(bench.ledger, replace(RULES, terminal_users=SIDES), lambda _, high: high, MATRIX)
     await asked_for_approval(bench, executor)
     racers = [
         await asyncio.create_subprocess_exec(

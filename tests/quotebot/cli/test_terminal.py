@@ -17,7 +17,7 @@ from quotebot.opening import open_ledger
 from quotebot.sandbox.world import World
 from quotebot.settings import load_settings
 from tests.quotebot.parts import request_for
-from tests.rig import bot_in, read_ledger
+from tests.rig import FIRST_QUOTE, bot_in, read_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +68,24 @@ def test_logname_and_user_do_not_change_who_decides(quotebot: Run, submitted: st
     refused = quotebot("quote", "approve", submitted, environment={**users, **forged})
     assert (refused.returncode, refused.stdout) == (3, "")
     assert decisions(dead, submitted) == ["approval.requested", "approval.refused"]
+
+
+async def test_a_running_bot_goes_by_its_own_settings_about_who_decides(world: World, tmp_path: Path, quotebot: Run) -> None:
+    mapped = {terminal.user(): "U0REP"}
+    async with bot_in(world, tmp_path / "bot", cli_users=mapped) as deal:
+        await deal.submitted_deal()
+        for person, status in (("U0MANAGER", 3), ("U0REP", 3)):
+            given = {**world.environment(), "QUOTEBOT_CLI_USERS": json.dumps({terminal.user(): person})}
+            ended = await asyncio.to_thread(quotebot, "quote", "approve", FIRST_QUOTE, environment=given)
+            assert ended.returncode == status
+            assert ("nothing was decided" in ended.stderr) == (person == "U0MANAGER")
+            delegated = await asyncio.to_thread(quotebot, "quote", "delegate", "U0VP until 2099-01-01", environment=given)
+            assert delegated.returncode == status
+        assert await deal.rows("SELECT state, decided_by FROM approvals") == [{"state": "pending", "decided_by": None}]
+        assert await deal.rows("SELECT 1 FROM delegations") == []
+        found = "SELECT after FROM audit_events WHERE event_type = 'access.refused' AND aggregate_id GLOB 'Q-*'"
+        (refused,) = await deal.rows(found)
+        assert json.loads(refused["after"])["terminal_user"] == terminal.user()
 
 
 def test_an_id_without_a_name_is_still_somebody(monkeypatch: pytest.MonkeyPatch) -> None:
