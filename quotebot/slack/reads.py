@@ -26,7 +26,7 @@ from quotebot.slack.trails import AuditRequest, OpsRequest, for_operators, trail
 from quotebot.slack.verbs import CompareRequest, ExplainRequest, RefRequest, SimulateRequest
 from quotebot.store import quotes as store
 from quotebot.store import rulesets
-from quotebot.store.versions import Filter, Page, list_quotes
+from quotebot.store.versions import Filter, Page, channels_of_account, list_quotes
 
 if TYPE_CHECKING:
     from ledger.database import Tx
@@ -78,13 +78,22 @@ class Reads:
 
     async def listed(self, asked: ListRequest, viewer: Viewer) -> tuple[str, list[Json]]:
         """Return the page that was asked for, as text and as blocks with buttons to others."""
-        page = await self.ledger.database.read(lambda tx: _page(tx, asked, viewer))
+        seen = None if asked.account is None else await self._seen(asked.account, viewer)
+        page = await self.ledger.database.read(lambda tx: _page(tx, asked, viewer, seen))
         if self.visibility is not None:
             others = {quote.channel for quote in page.quotes if quote.requester != viewer.user}
             viewer = await self.visibility.about_channels(viewer, others)
         page = _outlined(page, asked, viewer)
         text = _listed(page, asked)
         return text, list_blocks(page, asked, text)
+
+    async def _seen(self, account: str, viewer: Viewer) -> frozenset[str] | None:
+        """Return the channels of whose quotes the viewer may know the customer, None for all; a search looks at no others."""
+        circle = viewer.circle
+        if self.visibility is not None:
+            wanted = await self.ledger.database.read(lambda tx: channels_of_account(tx, viewer.team_id, account, viewer.user))
+            circle = (await self.visibility.about_channels(viewer, wanted)).circle
+        return None if circle.insider else circle.channels
 
     def _simulated(self, tx: Tx, asked: SimulateRequest, viewer: Viewer, *, approver: bool) -> str:
         before, request = None, asked.request
@@ -217,12 +226,12 @@ def _outlined(page: Page, asked: ListRequest, viewer: Viewer) -> Page:
     return replace(page, quotes=kept)
 
 
-def _page(tx: Tx, asked: ListRequest, viewer: Viewer) -> Page:
+def _page(tx: Tx, asked: ListRequest, viewer: Viewer, seen: frozenset[str] | None) -> Page:
     """Return the page that was asked for, with the viewer's own quotes alone if they see no others."""
     owner = viewer.user if asked.mine else asked.owner
     if viewer.own_only and owner not in (None, viewer.user):
         return Page((), asked.page, more=False)
-    chosen = Filter(viewer.team_id, viewer.user if viewer.own_only else owner, asked.states, asked.account)
+    chosen = Filter(viewer.team_id, viewer.user if viewer.own_only else owner, asked.states, asked.account, viewer.user, seen)
     return list_quotes(tx, chosen, page=asked.page)
 
 

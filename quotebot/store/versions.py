@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
@@ -23,13 +24,16 @@ PAGE_ROWS: Final = 20
 class Filter:
     """Which quotes of a workspace to list. None, and an empty set of states, leave that open.
 
-    `account` is a piece of the customer's name; only its ASCII letters match in either case.
+    `account` is a piece of the customer's name; only its ASCII letters match in either case. With `seen`, of others than `viewer`
+    only the quotes made in these channels: a search by customer must not even count those whose customer is not shown.
     """
 
     team_id: str
     owner: str | None = None  # a Slack user id
     states: frozenset[QuoteState] = frozenset()
     account: str | None = None
+    viewer: str = ""  # a Slack user id
+    seen: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +113,18 @@ def list_quotes(tx: Tx, chosen: Filter, *, page: int = 1, rows: int = PAGE_ROWS)
         owner=chosen.owner,
         states=f" {' '.join(sorted(chosen.states))} " if chosen.states else "",
         account=chosen.account or "",
+        viewer=chosen.viewer,
+        seen=None if chosen.seen is None else json.dumps(sorted(chosen.seen)),
         limit=rows + 1,
         offset=(page - 1) * rows,
     )
     return Page(tuple(_listed(row) for row in found[:rows]), page, len(found) > rows)
+
+
+def channels_of_account(tx: Tx, team_id: str, account: str, viewer: str) -> frozenset[str]:
+    """Return the channels of the quotes that others made for a customer with this piece of a name."""
+    rows = tx.all("channels_of_account", team_id=team_id, account=account, viewer=viewer)
+    return frozenset(row["channel"] for row in rows)
 
 
 def known_name(tx: Tx, requester: str, team_id: str) -> str:

@@ -12,6 +12,7 @@ from quotebot import channels
 from quotebot.sandbox.slack.directory import TEAM_ID, Person
 from quotebot.slack import buttons
 from quotebot.slack.offers import SHOW
+from quotebot.store.versions import PAGE_ROWS
 from tests.rig import FIRST_QUOTE, Deal, bot_in
 
 if TYPE_CHECKING:
@@ -64,6 +65,16 @@ async def test_list_shows_number_status_and_owner_to_people_outside(quoted: Deal
     assert FIRST_QUOTE not in await asked(quoted, "list all for Secret", NEWCOMER)
     assert "Very Secret Corp" in await asked(quoted, "list all", COLLEAGUE)
     assert "Very Secret Corp" in await asked(quoted, "list all for Secret", "U0CFO")
+
+
+async def test_search_by_customer_does_not_count_what_the_searcher_may_not_see(quoted: Deal) -> None:
+    for number in range(PAGE_ROWS):
+        await quoted.slash(f"new for Secret and me {number}: {number + 1} pro", user=NEWCOMER, channel="C0GENERAL")
+    await quoted.settled()
+    assert "add `page 2`" not in await asked(quoted, "list all for Secret", NEWCOMER)
+    assert "add `page 2`" in await asked(quoted, "list all for Secret", "U0CFO")
+    assert "add `page 2`" in await asked(quoted, "list all for Secret", COLLEAGUE)
+    assert "add `page 2`" in await asked(quoted, "list all", NEWCOMER)  # whose rows are outlines
 
 
 async def test_mention_shows_an_outline_to_people_outside(quoted: Deal) -> None:
