@@ -43,7 +43,9 @@ KEYS = {  # the tables in rows.json, with their primary keys
     "quote_closings": ("quote_id",),
     "quote_freezings": ("quote_id", "version"),
     "quote_opportunities": ("quote_id",),
+    "inherited_makers": ("quote_id", "maker"),
     "replaced_roots": ("quote_id", "dead_ts"),
+    "quote_places": ("quote_id",),
     "artefacts": ("render_key", "sha256"),
     "crm_conflicts": ("id",),
 }

@@ -25,7 +25,10 @@ from ledger.proof import KEY_NAME, MANIFEST, SIGNATURE, Signer, canonical, load_
 from ledger.verification import verify
 from quotebot.commands import SubmitQuote
 from quotebot.execution import Executor
+from quotebot.lifecycle_commands import CloneQuote
 from quotebot.proof import SCRIPT, BrokenChainError, export
+from quotebot.store import quotes as store
+from quotebot.store.columns import TABLES
 from tests.quotebot.parts import MATRIX, RULES, bench_at, create_command, request_for
 
 if TYPE_CHECKING:
@@ -128,6 +131,25 @@ def test_the_script_of_the_bundle_accepts_it_with_the_public_key_alone(made: tup
     done = run_script(tmp_path / SCRIPT, "bundle.zip", "key.pem")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"GENUINE: {QUOTE} v1, ")
+
+
+def test_the_script_knows_every_table_of_a_bundle() -> None:
+    assert {name: table.keys for name, table in TABLES.items() if table.of_chain} == SCRIPT_MODULE.KEYS
+
+
+async def test_the_bundle_of_a_clone_whose_card_has_moved_is_accepted(bench: Bench, tmp_path: Path) -> None:
+    """A clone has inherited makers, a moved card has a place: each is a table of its own."""
+    await with_quote(bench, tmp_path)
+    await bench.ledger.reserve(request_for(CloneQuote(QUOTE, "C0SALES", account="Globex"), "r3", actor="U0OTHER"))
+    assert await Executor(bench.ledger, RULES, lambda low, _: low, MATRIX).step()
+    clone = "Q-2026-0002"
+    await bench.ledger.database.write("move", lambda tx: store.move_card(tx, clone, "D0OTHER", bench.clock.now_ms()))
+    bundle = await exported(bench, tmp_path, clone)
+    assert bundle is not None
+    rows = json.loads(members(bundle)["rows.json"])
+    assert (len(rows["inherited_makers"]), len(rows["quote_places"])) == (1, 1)
+    (tmp_path / "bundle.zip").write_bytes(bundle)
+    assert SCRIPT_MODULE.verify_bundle(tmp_path / "bundle.zip", load_signer(tmp_path).public_pem)["quote_id"] == clone
 
 
 def test_the_script_says_refused_and_wrong_usage_by_its_exit_status(made: tuple[bytes, bytes], tmp_path: Path) -> None:
