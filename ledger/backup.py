@@ -164,7 +164,11 @@ def backups_in(folder: Path) -> list[Backup]:
 def own_backups(folder: Path, ledger_id: str, keyring: Keyring) -> list[Backup]:
     """Return the backups of this ledger that its keys have signed, the newest first. Others are nobody's business here."""
     return [
-        backup for backup in backups_in(folder) if backup.manifest.ledger_id == ledger_id and backup.manifest.is_authentic(keyring)
+        backup
+        for backup in backups_in(folder)
+        if backup.manifest.ledger_id == ledger_id
+        and backup.manifest.file == backup.path.name
+        and backup.manifest.is_authentic(keyring)
     ]
 
 

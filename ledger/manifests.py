@@ -91,6 +91,12 @@ def require_authentic(path: Path, manifest: Manifest, keyring: Keyring) -> None:
             f"The manifest of {path.name} was changed by somebody without the audit key. Nothing was done. Use another backup, and "
             "find out who could write to this one."
         )
+    if manifest.file != path.name:
+        raise NotAuthenticError(
+            f"{path.name} was made as {manifest.file} and shows the ledger of {manifest.made}: somebody gave it another name, and "
+            "a restore would go back to another moment than the name says. Nothing was done. If that is the one you want, give it "
+            "its own name again, and its .json too."
+        )
 
 
 def read_manifest(beside: Path) -> Manifest:

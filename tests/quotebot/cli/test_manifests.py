@@ -98,6 +98,17 @@ def test_without_the_keys_nothing_is_restored(command: Run, dead: Path) -> None:
         assert (done.returncode, "audit-0001.key is missing" in done.stderr) == (69, True)
 
 
+def test_an_older_backup_under_the_name_of_a_newer_one_is_refused(command: Run, dead: Path) -> None:
+    """Both are genuine; only the names were swapped, so a restore of the newest would lose what came after the older one."""
+    older = backed_up(command, dead)
+    newest = older.with_name("ledger-20990101T000000Z.db")
+    for suffix in (".db", ".json"):
+        shutil.copy(older.with_suffix(suffix), newest.with_suffix(suffix))
+    done = command("restore", str(newest), "--yes")
+    assert (done.returncode, f"was made as {older.name}" in done.stderr) == (69, True)
+    assert command("restore", str(older), "--yes").returncode == 0
+
+
 def test_a_backup_of_0_1_0_needs_a_word_and_says_what_cannot_be_known(command: Run, dead: Path) -> None:
     copy = backed_up(command, dead)
     as_of_0_1_0(copy)
