@@ -69,7 +69,8 @@ def _doubt(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
     row = tx.one("claim_effect", id=effect.id, fence=effect.fence, epoch=ledger.epoch, lease_until=now + ledger.lease_ms, now=now)
     assert row is not None  # noqa: S101 -- read in this very transaction
     claimed = Effect.of(row)
-    ledger.audit.of_effect(tx, now, "effect.claimed", claimed, actor=QUOTEBOT, retry_count=claimed.attempts)
+    after = {"key": claimed.effect_key}
+    ledger.audit.of_effect(tx, now, "effect.claimed", claimed, actor=QUOTEBOT, retry_count=claimed.attempts, after=after)
     record_attempt(tx, now, claimed, outcome="died", trouble=LOST)
     tx.one(
         "doubt_effect",

@@ -331,7 +331,8 @@ class Ledger:
         def work(tx: Tx) -> tuple[list[Effect], int, list[DeadNotice]]:
             claimed, expired, dropped = take_effects(tx, now, taker, self.suspects, self.gates, self.audit, slots)
             for effect in claimed:
-                self.audit.of_effect(tx, now, "effect.claimed", effect, retry_count=effect.attempts)
+                named = {"key": effect.effect_key}
+                self.audit.of_effect(tx, now, "effect.claimed", effect, retry_count=effect.attempts, after=named)
             for effect in expired:
                 self.settle_follow_ups(tx, now, effect, follow)
             return claimed, len(expired) + dropped, [notices.of_effect(tx, effect) for effect in expired]

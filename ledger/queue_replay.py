@@ -2,7 +2,7 @@
 
 An operation's key is the hash of its identity and of its payload, and the event of its reservation exists, so what was asked cannot
 be edited or put in, not even if its row is removed after its execution. An effect is named, with the hash of its payload, in the
-event of its cause. Both stand where their last event left them.
+event of its cause, and by its key when it is claimed. Both stand where their last event left them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class QueueReplay:
 
     def __init__(self, scratch: sqlite3.Connection) -> None:
         self._scratch = scratch
-        self._unreserved: str | None = None  # the first operation with an event and none of its reservation
+        self._put_in: Wrong | None = None  # the first row that was worked on and that no event made
         scratch.executescript(SCRATCH)
 
     def see(self, event: Row | Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ class QueueReplay:
 
     def wrong(self, tx: Tx) -> Wrong | None:
         """Return the first row that is not what the events say, or that is not there."""
-        return self._operations(tx) or self._put_in() or self._effects(tx) or self._gone()
+        return self._operations(tx) or self._effects(tx) or self._put_in or self._gone()
 
     def _operation(self, event: Row | Mapping[str, Any], event_type: str) -> None:
         key, state = event["operation_key"], OPERATION_STATES[event_type].value
@@ -92,9 +92,12 @@ class QueueReplay:
         outcome = event_type.removeprefix("operation.") if state == OperationState.COMPLETED else None
         found = self._scratch.execute("UPDATE operation SET state = ?, outcome = ? WHERE key = ?", (state, outcome, key))
         if not found.rowcount:
-            self._unreserved = self._unreserved or key
+            why = "it was worked on, and no event reserved it: it was put in from outside"
+            self._put_in = self._put_in or ("operations", key, why, False)
 
     def _effect(self, event: Row | Mapping[str, Any], event_type: str) -> None:
+        if event_type == "effect.claimed":
+            self._claimed(event)
         if event_type == "effect.released":
             state = RELEASED
         elif event_type == "effect.replayed":
@@ -107,6 +110,14 @@ class QueueReplay:
             return
         self._scratch.execute("INSERT OR REPLACE INTO effect VALUES (?, ?, 0)", (event["effect_id"], state))
 
+    def _claimed(self, event: Row | Mapping[str, Any]) -> None:
+        """Note an effect that is worked on and was not caused by anything. Events of 0.1.0 do not name its key."""
+        key = None if event["after"] is None else loads(event["after"]).get("key")
+        if key is None or self._scratch.execute("SELECT 1 FROM owed WHERE key = ?", (key,)).fetchone() is not None:
+            return
+        why = f"it was worked on as effect {event['effect_id']}, and no event caused it: it was put in from outside"
+        self._put_in = self._put_in or ("effects", key, why, False)
+
     def _operations(self, tx: Tx) -> Wrong | None:
         last = -1
         while rows := tx.all("operations_replayed", after=last, limit=PAGE_ROWS):
@@ -118,11 +129,6 @@ class QueueReplay:
                 self._scratch.execute("UPDATE operation SET seen = 1 WHERE key = ?", (row["operation_key"],))
             last = rows[-1]["id"]
         return None
-
-    def _put_in(self) -> Wrong | None:
-        if self._unreserved is None:
-            return None
-        return "operations", self._unreserved, "it was worked on, and no event reserved it: it was put in from outside", False
 
     def _effects(self, tx: Tx) -> Wrong | None:
         last = -1

@@ -9,7 +9,14 @@ import time
 from typing import Any, Final
 
 from ledger import keys
+from ledger.connections import open_read_only
+from ledger.keyring import load_keyring
+from ledger.schema_comparison import require_schema
+from ledger.sqlite_tx import SqliteTx
+from ledger.verification import verify_within
+from quotebot import history
 from quotebot.commands import DecideApproval
+from quotebot.opening import schema_and_statements
 from tests.quotebot.parts import tampered
 from tests.rig import FIRST_QUOTE, Deal, eventually
 
@@ -76,3 +83,38 @@ async def test_an_edited_row_is_not_bound_by_the_next_command(deal: Deal) -> Non
     await deal.settled()
     assert await deal.rows("SELECT state, decided_by FROM approvals") == [{"state": "pending", "decided_by": None}]
     assert "Something wrote to the ledger beside the bot" in json.dumps((await deal.get("state"))["messages"])
+
+
+async def test_an_effect_that_was_put_in_performed_and_removed_is_found(deal: Deal) -> None:
+    await requested(deal)
+    (owner,) = await deal.rows("SELECT operation_id, aggregate_id, correlation_id FROM effects ORDER BY id LIMIT 1")
+    key, now, path = "ab" * 32, round(time.time() * 1000), deal.data_dir / "ledger.db"
+    said = {"user": "U0CFO", "channel": None, "text": "Please approve.", "directly": True}
+    row = {
+        **owner,
+        "effect_key": key,
+        "class": "slack.reply",
+        "semantics": "repeat_once",
+        "target": "reply:U0CFO",
+        "payload": json.dumps(said),
+        **dict.fromkeys(("next_attempt_at", "created_at", "updated_at", "aged_from"), now),
+    }
+    insert = f"INSERT INTO effects ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 -- of the names above
+    with contextlib.closing(sqlite3.connect(path, timeout=20)) as connection, connection:
+        connection.execute(insert, list(row.values()))
+
+    async def done() -> bool:
+        return bool(await deal.rows(f"SELECT 1 FROM effects WHERE effect_key = '{key}' AND state = 'delivered'"))  # noqa: S608 -- hexadecimal
+
+    await eventually(done, "the effect that was put in")
+    with contextlib.closing(sqlite3.connect(path, timeout=20)) as connection, connection:
+        connection.execute("DELETE FROM effects WHERE effect_key = ?", (key,))
+    keyring = load_keyring(deal.data_dir, may_create=False)
+    migrations, statements = schema_and_statements()
+    with contextlib.closing(open_read_only(path)) as connection:
+        require_schema(connection, migrations)
+        connection.execute("BEGIN")
+        report = verify_within(SqliteTx(connection, statements, None), keyring, events_max=10_000, replay=history.replay)
+    assert report is not None
+    assert report.finding is not None
+    assert (report.finding.table, report.finding.row) == ("effects", key)
