@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
-from pydantic import AliasChoices
+from pydantic import AliasChoices, AnyHttpUrl
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SecretsSettingsSource
 
 from quotebot.trusted_files import untrusted
@@ -248,9 +247,12 @@ def _read_env_file(model: type[BaseSettings], path: Path) -> DotEnvSettingsSourc
 
 
 def _only_slack(address: str, origin: str) -> None:
-    """Refuse another host for Slack's Web API out of a file: the tokens would go there."""
+    """Refuse another host for Slack's Web API out of a file: the tokens would go there.
+
+    The address is read as the settings read it: urllib and the setting's own type disagree about a backslash before the host's end.
+    """
     try:
-        host = (urlsplit(address).hostname or "").rstrip(".")
+        host = (AnyHttpUrl(address).host or "").rstrip(".")
     except ValueError:
         host = ""
     if not any(host == domain or host.endswith(f".{domain}") for domain in SLACK_DOMAINS):

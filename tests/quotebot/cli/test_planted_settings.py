@@ -86,6 +86,15 @@ def test_an_env_file_where_an_operator_stands_gets_no_token(
     assert thief.taken == []
 
 
+@pytest.mark.parametrize("tail", ["\\@a.slack.com/api/", "\\.slack.com/api/", "#.slack.com/api/", "?@a.slack.com/api/"])
+def test_no_spelling_of_an_address_makes_another_host_slacks(quotebot: Run, tmp_path: Path, thief: Thief, tail: str) -> None:
+    """The parser that judges an address reads another host in it than the one that connects."""
+    (tmp_path / ".env").write_text(f"SLACK_API_URL='{thief.address.removesuffix('/api/')}{tail}'\n")
+    (tmp_path / ".env").chmod(0o600)
+    done = quotebot("doctor", "--only", "slack", environment=TOKENS)
+    assert (done.returncode, thief.taken) == (78, [])
+
+
 @pytest.mark.parametrize("source", [".env", "quotebot.toml", "secrets"])
 def test_no_file_sends_the_tokens_to_a_host_that_is_not_slacks(quotebot: Run, tmp_path: Path, thief: Thief, source: str) -> None:
     environment = dict(TOKENS)
