@@ -140,7 +140,7 @@ def verify(
 
 def backup_at(path: Path) -> Backup:
     """Return the backup whose copy is at `path`; nobody has proven it yet. Raises BackupError when it has no readable manifest."""
-    beside = path.with_suffix(".json")
+    beside = path.with_name(f"{path.stem}.json") if path.name else path
     try:
         return Backup(path, read_manifest(beside))
     except FileNotFoundError as error:
