@@ -140,7 +140,7 @@ def verify(
 
 def backup_at(path: Path) -> Backup:
     """Return the backup whose copy is at `path`; nobody has proven it yet. Raises BackupError when it has no readable manifest."""
-    beside = path.with_suffix(".json")
+    beside = path.with_name(f"{path.stem}.json") if path.name else path
     try:
         return Backup(path, read_manifest(beside))
     except FileNotFoundError as error:
@@ -194,7 +194,7 @@ def keep_newest(own: Sequence[Backup], keep: int, *, disk: Disk | None = None) -
 
 
 def prove(path: Path, proof: Proof, progress: Progress | None) -> dict[str, int]:
-    """Prove that the file is a whole ledger: pages, schema, references, audit. Returns its numbers of rows. Raises BackupError."""
+    """Prove that the file is a whole ledger: pages, schema, audit, references. Returns its numbers of rows. Raises BackupError."""
     tell = progress or _tell_nobody
     with contextlib.closing(open_read_only(path)) as connection:
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
@@ -205,12 +205,13 @@ def prove(path: Path, proof: Proof, progress: Progress | None) -> dict[str, int]
         if found != ["ok"]:
             raise NotWholeError(path, "; ".join(found))
         _prove_schema(path, connection, proof)
-        strays = connection.execute("PRAGMA foreign_key_check").fetchmany(_PROBLEMS)
-        if strays:
-            raise NotWholeError(path, f"{strays[0][0]} has rows that refer to nothing")
+        # First the audit: it names the row that was changed, where a reference only names the table.
         if proof.keyring is not None:
             tell("Checking the audit", 0, 0)
             _prove_audit(path, connection, proof.keyring, proof)
+        strays = connection.execute("PRAGMA foreign_key_check").fetchmany(_PROBLEMS)
+        if strays:
+            raise NotWholeError(path, f"{strays[0][0]} has rows that refer to nothing")
         return _tables(connection)
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "quotebot/proof/2"
 SCRIPT: Final = "verify_quotebot_proof.py"
+ELSEWHERE: Final = ("pricing", "approval", "earlier_makers", "card_channel", "superseded")  # rows.json and others have them
 README: Final = """\
 Proof of quote {quote_id}, version {version}, exported on {exported_at}.
 
@@ -86,7 +87,7 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> Facts | None:
         for effect in effects
         if effect.effect_class == RENDER and effect.result and effect.payload["version"] == quote.version
     ]
-    fields = {name: value for name, value in asdict(quote).items() if name not in ("pricing", "approval")}
+    fields = {name: value for name, value in asdict(quote).items() if name not in ELSEWHERE}
     approvals = [
         {
             **dict(zip(found.keys(), found, strict=True)),

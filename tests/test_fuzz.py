@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,13 +20,15 @@ from pydantic import BaseModel
 
 from adapters import llm, salesforce_errors, slack
 from adapters.failures import AdapterError
+from adapters.salesforce_query import soql_beginning, soql_containing, soql_text
+from ledger.manifests import BackupError, read_manifest
 from quotebot import telemetry, words
 from quotebot.cli.catalog_yaml import YamlError, read_yaml
 from quotebot.domain.policy_file import PolicyError, parse_policy
 from quotebot.domain.rulesets import RulesetError, parse_ruleset_json, parse_ruleset_toml
 from quotebot.domain.sheets import read_sheet
 from quotebot.slack import forms, free_text, grammar, intake, mentions, modals, offers, thread_text, values, verbs
-from quotebot.slack.crm_menus import read_choice, remembered
+from quotebot.slack.crm_menus import _sought, read_choice, remembered
 from quotebot.slack.filled import Form, read_form
 from quotebot.slack.letters import parse_letter_value
 from quotebot.slack.links import Link, Links
@@ -153,6 +156,21 @@ def answers(text: str) -> object:
     return said, len(refusal.code), refusal.failure()
 
 
+def menu(text: str) -> object:
+    typed = _sought({"value": text})
+    return [spell(typed) for spell in (soql_text, soql_beginning, soql_containing)]
+
+
+def manifest(text: str) -> object:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.json"
+        path.write_bytes(text.encode("utf-8", "replace"))
+        try:
+            return str(read_manifest(path))
+        except BackupError as error:
+            return str(error).replace(folder, "")
+
+
 def log_line(text: str) -> object:
     return len(telemetry.redact(text)) <= 11 * len(text) + 11, words.one_line(text) is not None
 
@@ -163,11 +181,13 @@ ENTRIES: Final[dict[str, tuple[Callable[[str], object], int]]] = {
     "thread": (thread, grammar.MESSAGE_CHARACTERS_MAX),
     "message shortcut": (shortcut, 40_000),
     "forms": (form, 2_900),
+    "what is typed into a menu": (menu, 40_000),
     "button values and private metadata": (button, 100_000),
     "frames": (frame, 200_000),
     "catalogue files": (catalogue, 20_000),
     "policy and settings files": (policy, 20_000),
     "answers of other systems": (answers, 40_000),
+    "manifests of backups": (manifest, 300_000),
     "log lines": (log_line, 20_000),
 }
 

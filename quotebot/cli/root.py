@@ -83,6 +83,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    if not _readable(sys.argv[1:] if arguments is None else arguments):
+        exits.complain("An argument is not valid UTF-8. Nothing was done.")
+        return exits.USAGE
+    return _ended(arguments)
+
+
+def _readable(arguments: Sequence[str]) -> bool:
+    """Tell whether no argument has a half of a character: bytes that are no UTF-8, which no ledger and no terminal takes."""
+    return not any("\ud800" <= character <= "\udfff" for argument in arguments for character in argument)
+
+
+def _ended(arguments: Sequence[str] | None) -> int:
     try:
         status = app(arguments, exit_on_error=False, print_error=True)
         sys.stdout.flush()  # here and not at the interpreter's end, where a reader that went away becomes a traceback

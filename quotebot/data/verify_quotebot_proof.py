@@ -20,7 +20,10 @@ import zipfile
 import zlib
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.ed25519"
@@ -32,8 +35,12 @@ MANIFEST_BYTES_MAX = 64 * 1024
 DIRECTORY_BYTES_MAX = 16 * 1024  # of the zip file: some hundred members
 TAIL_BYTES = 22 + 65_535  # where the end of a zip file is looked for
 READ_BYTES = 1024 * 1024
+UNREADABLE = (OSError, zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, zlib.error)
+MISSHAPEN = (KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RuntimeError)  # RuntimeError: also too deep
 KEYS = {  # the tables in rows.json, with their primary keys
     "quotes": ("quote_id",),
+    "quote_places": ("quote_id",),
+    "inherited_makers": ("quote_id", "maker"),
     "one_time_tokens": ("token",),
     "quote_versions": ("quote_id", "version"),
     "approvals": ("approval_id",),
@@ -53,6 +60,7 @@ OF_QUOTE = (  # columns of `quotes` that quote.json has
     *("quote_id", "version", "state", "account", "requester", "requester_name", "team_id", "channel", "created_at", "valid_until"),
     "thread_ts",
 )
+DERIVED = ("pricing_hash", "pdf_sha256", "revised_by", "revised_at")  # and these, of other rows
 PARTS = {  # parts of quote.json, each a row of its own, or null
     "frozen": ("quote_freezings", {"frozen_by": "frozen_by", "frozen_at": "frozen_at"}),
     "sent": ("quote_sendings", {"recipient": "recipient", "sent_by": "sent_by", "sent_at": "sent_at"}),
@@ -72,17 +80,10 @@ def verify_bundle(bundle: Path, public_pem: bytes) -> dict[str, Any]:
         verify_size(bundle)
         with zipfile.ZipFile(bundle) as archive:
             return verify_archive(archive, public_key)
-    except (
-        OSError,
-        zipfile.BadZipFile,
-        NotImplementedError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        UnicodeError,
-        zlib.error,
-    ) as error:
+    except UNREADABLE as error:
         raise RefusedError(f"it cannot be read as a zip file ({error})") from error
+    except MISSHAPEN as error:
+        raise RefusedError(f"its content has another form than a bundle's ({type(error).__name__}: {error})") from error
 
 
 def verify_archive(archive: zipfile.ZipFile, public_key: bytes) -> dict[str, Any]:
@@ -224,6 +225,7 @@ def verify_rows(rows: dict[str, list[dict[str, Any]]], events: list[dict[str, An
         for table, digests in after.get("bound", {}).items():
             for key, digest in digests.items():
                 bound[(table, key)] = (digest, event["seq"])
+    same_names("rows.json", "table", rows, KEYS)
     for table, found in rows.items():
         for row in found:
             values = [row[name] for name in KEYS[table]]
@@ -243,6 +245,7 @@ def verify_quote(quote: dict[str, Any], rows: dict[str, list[dict[str, Any]]]) -
     """Hold quote.json against the rows of the quote."""
     quote_id, version = quote["quote_id"], quote["version"]
     (head,) = rows["quotes"]
+    same_names("quote.json", "field", quote, (*OF_QUOTE, *PARTS, *DERIVED))
     for name in OF_QUOTE:
         same_value("quote.json", quote_id, name, quote[name], head[name])
     (priced,) = (row for row in rows["quote_versions"] if row["version"] == version)
@@ -271,6 +274,12 @@ def verify_approvals(quote_id: str, approvals: list[dict[str, Any]], rows: dict[
             same_value("approvals.json", approval_id, name, approval[name], wanted)
         slots = [row for row in rows["approval_slots"] if row["approval_id"] == approval_id]
         same_value("approvals.json", approval_id, "slots", approval["slots"], slots)
+
+
+def same_names(file: str, kind: str, there: Iterable[str], wanted: Iterable[str]) -> None:
+    """Refuse a file that lacks a name or has one more."""
+    for name in sorted(set(there) ^ set(wanted)):
+        raise RefusedError(f"{file} {'has' if name in there else 'lacks'} the {kind} {name}")
 
 
 def same_value(file: str, row: str, column: str, value: Any, wanted: Any) -> None:

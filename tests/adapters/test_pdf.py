@@ -479,6 +479,13 @@ async def test_a_child_without_enough_memory_fails_the_render_and_nothing_else()
         await renderer.close()
 
 
+async def test_a_document_over_8_mib_of_text_is_refused_and_no_child_reads_it(renderer: PdfRenderer) -> None:
+    with pytest.raises(AdapterError, match="over 8 MiB of text") as caught:
+        await renderer.render(replace(DOCUMENT, terms=("x" * (8 << 20),)))
+    assert (caught.value.failure, caught.value.code) == (Failure.RENDER, "render_error")
+    assert renderer.child_pid is None
+
+
 async def test_a_closed_renderer_ends_its_child_and_refuses(renderer: PdfRenderer) -> None:
     await renderer.render(DOCUMENT)
     child = renderer.child_pid

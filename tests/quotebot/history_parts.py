@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from ledger.anchors import write_anchor
 from quotebot.approval_commands import DelegateApprovals
 from quotebot.commands import CreateQuote, DecideApproval, ReviseQuote, SubmitQuote
 from quotebot.domain.changes import Changes
@@ -106,6 +107,7 @@ async def everything(path: Path) -> None:
 
         await bench.ledger.database.write("others", others)
         await bench.ledger.database.write("rest", a_row_in_every_other_table)
+        await write_anchor(bench.ledger, path.parent, bench.clock.now_ms())
 
 
 def a_row_in_every_other_table(tx: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from quotebot import letter_words, words
+from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.slack.directory import Person
 from quotebot.sandbox.slack.payloads import Payloads
-from quotebot.slack import buttons, forms, home, letters, list_card, modals, offers, owing, thread_text, verbs
+from quotebot.slack import buttons, crm_menus, forms, home, letters, list_card, modals, offers, owing, thread_text, verbs
 from quotebot.slack.listing import ListRequest
 from quotebot.slack.values import ButtonValue, menu_text, value_text, written
-from tests.rig import FIRST_QUOTE, bot_in
+from tests.rig import FIRST_QUOTE, bot_in, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from quotebot.sandbox.world import World
     from tests.rig import Deal
@@ -31,6 +33,17 @@ CUSTOMER, AMOUNT, NUMBER = "Secret Rival Corp", "131,760", FIRST_QUOTE
 UNKNOWN: Final = re.sub(r"[0-9]{4}$", "9999", FIRST_QUOTE)
 REFUSALS: Final = tuple(words.turned_away(code) for code in ("not_a_member", "foreign_team", "not_known"))
 COLUMNS: Final = ("members", "listed guests", "everybody else")
+ENTRIES: Final = {"command", "button", "form", "menu", "shortcut", "home", "mention", "direct_message"}  # of the audit
+MENUS: Final = "menus with names of Salesforce"
+CONTACT: Final = "Kim Secret"
+SETTINGS: Final[dict[str, Any]] = {
+    "guest_reps": ("U0AGENCY",),
+    "enterprise_id": "E0HOUSE",
+    "crm_account_lookup": True,
+    "crm_opportunity_lookup": True,
+    "crm_sync_minutes": 60,
+    "crm_mirror": ("accounts", "contacts", "opportunities"),
+}
 
 # the person -> the column of the page, and whether Slack names their workspace in events
 PEOPLE: Final[dict[str, tuple[Person | str, str, bool]]] = {
@@ -111,12 +124,16 @@ class Hand:
         values = {block_id: {block_id: {"type": "plain_text_input", "value": value}}}
         return await self.sent("interactive", self._of_view("view_submission", callback_id, carried, [field], values))
 
-    async def sought(self, action_id: str, callback_id: str, carried: str) -> list[Any]:
+    async def sought(self, action_id: str, callback_id: str, carried: str, typed: str = "Sec") -> str:
         """Type into a menu; return what it offers."""
         view = self._of_view("block_suggestion", callback_id, carried, [], {})
-        _, ack = await self._send("interactive", {**view, "action_id": action_id, "block_id": action_id, "value": "Sec"})
-        found: list[Any] = (ack.payload or {}).get("options", [])
-        return found
+        return await self.sent("interactive", {**view, "action_id": action_id, "block_id": action_id, "value": typed})
+
+    async def chose(self, action_id: str, callback_id: str, carried: str, value: str) -> str:
+        """Choose an entry of a form's menu."""
+        view = self._of_view("block_actions", callback_id, carried, [], {})
+        action = {"action_id": action_id, "block_id": action_id, "type": "external_select", "selected_option": {"value": value}}
+        return await self.sent("interactive", {**view, "actions": [action]})
 
     def _of_view(self, kind: str, callback_id: str, carried: str, blocks: list[Any], values: dict[str, Any]) -> dict[str, Any]:
         stamp = self.world.slack.clock.stamp()
@@ -126,6 +143,12 @@ class Hand:
         who = {"id": person.id, "username": person.name, "name": person.name, "team_id": person.team_id}
         team = {"id": person.team_id, "domain": "x"}
         return {"type": kind, "user": who, "team": team, "trigger_id": self.world.slack.passes.trigger(self.user), "view": about}
+
+    async def pressed_at_home(self, action_id: str, value: str) -> str:
+        """Press a button that the person's Home tab could have shown."""
+        body = self._of_view("block_actions", "", "", [], {})
+        action = {"action_id": action_id, "block_id": "b", "type": "button", "value": value}
+        return await self.sent("interactive", {**body, "view": {**body["view"], "type": "home"}, "actions": [action]})
 
     async def shortcut(self) -> str:
         message = self.world.slack.messages.get(CHANNEL, (await self.deal.cards())[0]["ts"])
@@ -205,6 +228,11 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         row = "buttons and form of a dead letter (operators)"
         yield row, partial(hand.pressed, action_id, letter)
     yield row, partial(hand.submitted, letters.DISCARD_FORM, letter, letters.REASON, "no")
+    new, account = written({"c": CHANNEL}), crm_menus.block_of(CUSTOMER)
+    yield MENUS, partial(hand.sought, crm_menus.FOUND, forms.CREATE_FORM, new)
+    yield MENUS, partial(hand.sought, account, forms.CREATE_FORM, written({"c": CHANNEL, "a": CUSTOMER}), "")
+    yield MENUS, partial(hand.sought, crm_menus.CONTACT, forms.SEND_FORM, text, "")
+    yield MENUS, partial(hand.chose, crm_menus.FOUND, forms.CREATE_FORM, new, CUSTOMER)
     yield "shortcut on a message", hand.shortcut
     yield "Home tab", hand.opened_home
     yield "Home tab", partial(hand.pressed, home.NEW_QUOTE, "new")
@@ -237,30 +265,101 @@ def joined(world: World, who: Person | str) -> str:
     return user
 
 
-@pytest.mark.parametrize("who", PEOPLE)
-async def test_each_person_at_each_entry_point(world: World, tmp_path: Path, who: str) -> None:
-    person, column, with_teams = PEOPLE[who]
+@asynccontextmanager
+async def bot_with_a_request(world: World, folder: Path, who: str) -> AsyncIterator[tuple[Deal, Hand]]:
+    """A bot whose first quote waits for the CFO, with somebody in its channel and a copy of an org that knows the customer."""
+    person, _, with_teams = PEOPLE[who]
     user = joined(world, person)
     world.slack.directory.enterprise_id = "E0HOUSE"
-    more: dict[str, Any] = {"guest_reps": ("U0AGENCY",), "enterprise_id": "E0HOUSE"}
-    async with bot_in(world, tmp_path / "bot", **more) as deal:
+    org = world.salesforce._org
+    account = org.create(SCHEMA["account"], {"Name": CUSTOMER})
+    org.create(SCHEMA["contact"], {"FirstName": "Kim", "LastName": "Secret", "AccountId": account})
+    about = {"Name": "Secret renewal", "AccountId": account, "StageName": "Prospecting", "CloseDate": "2030-01-31"}
+    org.create(SCHEMA["opportunity"], about)
+    async with bot_in(world, folder, **SETTINGS) as deal:
+        await eventually(lambda: copied(deal), "the copy of the org")
         await deal.slash(f"new for {CUSTOMER}: 1000 pro; term 36m; discount 39%")
         await deal.settled()
         await deal.click("quote.submit", user="U0REP")
         await deal.settled()
-        hand, allowed = Hand(world, deal, user, with_teams), table()
+        hand = Hand(world, deal, user, with_teams)
         await hand.typed("help")  # Slack has said who it is
+        yield deal, hand
+
+
+async def copied(deal: Deal) -> bool:
+    return len(await deal.rows("SELECT 1 FROM crm_mirror_cursors WHERE whole_at IS NOT NULL")) == 3
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+async def test_each_person_at_each_entry_point(world: World, tmp_path: Path, who: str) -> None:
+    column = PEOPLE[who][1]
+    async with bot_with_a_request(world, tmp_path / "bot", who) as (deal, hand):
+        allowed, offered = table(), ""
         for row, request in requests(hand, NUMBER):
             answer = await request()
             judge(row, allowed[row][column], answer, own=False)
+            offered += answer if row == MENUS else ""
+        assert [name for name in (CUSTOMER, "Secret renewal", CONTACT) if (name in offered) != (column == "members")] == []
         if column == "everybody else":
-            await all_refused(deal, user)
+            await all_refused(deal, hand.user)
         elif column == "listed guests":
             made = (await deal.rows("SELECT quote_id FROM quotes WHERE requester = 'U0AGENCY'"))[0]["quote_id"]
             for row, request in requests(hand, made):
                 judge(row, allowed[row][column], await request(), own=True)
         states = await deal.rows("SELECT state FROM quotes WHERE quote_id LIKE '%-0001'")
         assert column == "members" or states == [{"state": "pending_approval"}]
+
+
+WITHOUT_THE_ROLE: Final = {  # of the CFO, and the code of the refusal
+    "a member": "missing_role",
+    "the requester": "own_request",
+    "an approver of too low a role": "missing_role",
+    "an operator": "missing_role",
+    "a member of another workspace of the organization": "missing_role",
+    "a listed guest": "not_a_member",
+}
+
+
+@pytest.mark.parametrize("who", WITHOUT_THE_ROLE)
+async def test_without_the_role_no_gesture_decides_and_each_is_audited(world: World, tmp_path: Path, who: str) -> None:
+    async with bot_with_a_request(world, tmp_path / "bot", who) as (deal, hand):
+        carried = value_text(ButtonValue(NUMBER, 1, NUMBER.replace("Q-", "A-") + "-v1-1"))
+        gestures = [
+            partial(hand.pressed, buttons.APPROVE, carried),
+            partial(hand.pressed_at_home, buttons.APPROVE, carried),
+            *(
+                partial(hand.submitted, callback, carried, modals.REASON, "INC-1 says no")
+                for callback in (modals.REJECT_CALLBACK, modals.CHANGES_CALLBACK, modals.APPROVE_CALLBACK)
+            ),
+        ]
+        for gesture in gestures:
+            await gesture()
+        events = await deal.rows("SELECT actor, after FROM audit_events WHERE event_type IN ('approval.refused', 'access.refused')")
+        codes = [json.loads(row["after"])["code"] for row in events if row["actor"] == hand.user]
+        assert codes == [WITHOUT_THE_ROLE[who]] * len(gestures)
+        assert await deal.rows("SELECT q.state, a.decided_by FROM quotes AS q JOIN approvals AS a USING (quote_id)") == [
+            {"state": "pending_approval", "decided_by": None}
+        ]
+
+
+async def test_listed_guest_cannot_tell_another_persons_quote_from_none(world: World, tmp_path: Path) -> None:
+    async with bot_with_a_request(world, tmp_path / "bot", "a listed guest") as (_, hand):
+        pairs = zip(requests(hand, NUMBER), requests(hand, UNKNOWN), strict=True)
+        for (row, about_another), (_, about_none) in pairs:
+            if table()[row]["listed guests"] == "own":
+                another, none = await about_another(), await about_none()
+                assert varying(another) == varying(none), row
+
+
+def varying(answer: str) -> str:
+    """Leave out of an answer what differs from one request to the next."""
+    return re.sub(r"Q-[0-9]{4}-[0-9]{4}|c-[0-9a-f]{8}|[0-9]{10}\.[0-9]{6}|\"block_id\": \"[^\"]*\"", "", answer)
+
+
+def test_every_row_of_the_page_is_driven() -> None:
+    unused: Any = None
+    assert {row for row, _ in requests(Hand(unused, unused, "U0REP"), NUMBER)} == set(table())
 
 
 def judge(row: str, cell: str, answer: str, *, own: bool) -> None:
@@ -281,4 +380,4 @@ async def all_refused(deal: Deal, user: str) -> None:
     assert user not in {row["actor"] for row in await deal.rows("SELECT actor FROM operations")}
     events = await deal.rows("SELECT actor, after FROM audit_events WHERE event_type = 'access.refused'")
     entries = [json.loads(row["after"])["entry"] for row in events if row["actor"] == user]
-    assert sorted(entries) == sorted({"command", "button", "form", "shortcut", "home", "mention", "direct_message"})
+    assert sorted(entries) == sorted(ENTRIES)

@@ -21,9 +21,11 @@ from ledger.keyring import load_keyring
 from ledger.keys import operation_key
 from ledger.manifests import BackupError
 from ledger.sqlite_tx import SqliteTx
-from ledger.verification import AUDIT_TABLES, verify_within
+from ledger.verification import verify_within
 from quotebot import history
 from quotebot.backups import make_backup, prove_backup
+from quotebot.doctor import records
+from quotebot.doctor.checks import Site
 from quotebot.opening import schema_and_statements
 from quotebot.settings import Settings
 from quotebot.store.columns import TABLES
@@ -41,7 +43,7 @@ CELLS: Final = [
     (name, column)
     for name, table in sorted(TABLES.items())
     for column in [*table.chained.split(), *table.derived.split()]
-    if name not in AUDIT_TABLES and name != "schema_migrations"
+    if name != "schema_migrations"  # tests/quotebot/cli/test_changed_schema.py
 ]
 UNIQUE: Final = {  # what a copied row has to have of its own, beside its key
     "quotes": {"created_by_operation": "'x'"},
@@ -66,6 +68,12 @@ def copy(origin: Path, tmp_path: Path) -> Path:
         shutil.copyfile(file, tmp_path / file.name)
         (tmp_path / file.name).chmod(0o600)
     return tmp_path / origin.name
+
+
+@pytest.fixture(scope="module")
+def kept(origin: Path) -> Backup:
+    """A backup of it."""
+    return make_backup(Settings(_env_file=None, data_dir=origin.parent), MORNING, folder=origin.parent / "kept")
 
 
 def found_in(path: Path) -> Finding | None:
@@ -98,7 +106,8 @@ def change_of(path: Path, table: str, column: str) -> str:
     """Return SQL that gives the column of one row another value of its type."""
     with closing(sqlite3.connect(path)) as connection:
         kinds = {row[1]: row[2] for row in connection.execute(f"PRAGMA table_info({table})")}
-    other = f"coalesce({column}, 0) + 1000" if kinds[column] == "INTEGER" else f"coalesce({column}, '') || 'x'"
+    others = {"INTEGER": f"coalesce({column}, 0) + 1000", "BLOB": "zeroblob(32)"}
+    other = others.get(kinds[column], f"coalesce({column}, '') || 'x'")
     keys = ", ".join(TABLES[table].keys)
     first = f"SELECT {keys} FROM {table} ORDER BY {keys} LIMIT 1"  # noqa: S608 -- names of the classification
     return f"UPDATE {table} SET {column} = {other} WHERE ({keys}) = ({first})"  # noqa: S608 -- as above
@@ -111,12 +120,44 @@ def test_a_ledger_nobody_edited_is_whole_and_has_a_row_in_every_bound_table(copy
     assert all(counts.values()), counts
 
 
-@pytest.mark.parametrize(("table", "column"), CELLS, ids=[f"{table}.{column}" for table, column in CELLS])
-def test_an_edited_cell_is_found_and_its_table_is_named(copy: Path, table: str, column: str) -> None:
-    edited(copy, change_of(copy, table, column))
+def spelled(path: Path, change: str) -> set[str]:
+    """Return the table and the key of the row that SQL changes, as they may be told."""
+    table, where = change.split()[1], change.partition(" WHERE ")[2]
+    with closing(sqlite3.connect(path)) as connection:
+        (keys,) = connection.execute(f"SELECT {', '.join(TABLES[table].keys)} FROM {table} WHERE {where}")  # noqa: S608 -- as above
+    whole = str(keys[0]) if len(keys) == 1 else json.dumps(keys, separators=(",", ":"))
+    return {f"{table} {whole}", f"{table} {keys[0]}", f"{table} {' v'.join(map(str, keys))}"}
+
+
+def refusals(copy: Path, kept: Backup, change: str) -> list[str]:
+    """Return what each verification says of one change: of the ledger, by doctor, and of a backup that is to be restored."""
+    settings = Settings(_env_file=None, data_dir=copy.parent)
+    backup = replace(kept, path=copy.with_name(kept.path.name))
+    shutil.copyfile(kept.path, backup.path)
+    edited(copy, change)
     found = found_in(copy)
-    assert found is not None
-    assert found.table == table, found
+    said = ["" if found is None else f"{found.table} {found.row}"]
+    seen = asyncio.run(records.audit(Site(settings)))
+    said.append(seen.words if seen.bad else "")
+    edited(backup.path, change)
+    content = backup.path.read_bytes()
+    forged = replace(backup.manifest, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    signed = forged.signed(load_keyring(copy.parent))  # by somebody who has the keys too
+    with pytest.raises(BackupError) as refused:
+        prove_backup(settings, Backup(backup.path, signed))
+    return [*said, str(refused.value)]
+
+
+@pytest.mark.parametrize(("table", "column"), CELLS, ids=[f"{table}.{column}" for table, column in CELLS])
+def test_an_edited_cell_is_refused_by_verify_doctor_and_restore_naming_the_row(
+    copy: Path, kept: Backup, table: str, column: str
+) -> None:
+    change = change_of(copy, table, column)
+    names = spelled(copy, change)
+    said = refusals(copy, kept, change)
+    if column in TABLES[table].keys:  # the row is gone, and there is one that nobody wrote
+        names.add(table)
+    assert [each for each in said if not any(name in each for name in names)] == [], names
 
 
 @pytest.mark.parametrize("table", BOUND)
@@ -165,6 +206,14 @@ def test_a_row_put_back_after_its_deletion_is_found(copy: Path) -> None:
     assert "deleted" in found.meaning
 
 
+def row_for(path: Path, table: str) -> str:
+    """Return SQL that puts a row into an empty table."""
+    with closing(sqlite3.connect(path)) as connection:
+        kinds = [row[2] for row in connection.execute(f"PRAGMA table_info({table})")]
+    values = {"INTEGER": "1", "BLOB": "zeroblob(32)"}
+    return f"INSERT INTO {table} VALUES ({', '.join(values.get(kind, repr('x')) for kind in kinds)})"  # noqa: S608 -- as above
+
+
 OPERATIONAL: Final = [(name, column) for name, table in sorted(TABLES.items()) for column in table.operational.split()]
 
 
@@ -175,8 +224,9 @@ def test_any_edited_cell_of_a_backup_is_refused_by_its_manifest(copy: Path) -> N
     for table, column in OPERATIONAL:
         backup.path.write_bytes(whole)
         edited(backup.path, change_of(backup.path, table, column))
-        if backup.path.read_bytes() == whole:  # the table is empty
-            continue
+        if backup.path.read_bytes() == whole:
+            edited(backup.path, row_for(backup.path, table))
+        assert backup.path.read_bytes() != whole
         with pytest.raises(BackupError, match="the checksum differs"):
             prove_backup(settings, backup)
         content = backup.path.read_bytes()

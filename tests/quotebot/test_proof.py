@@ -29,6 +29,7 @@ from quotebot.lifecycle_commands import CloneQuote
 from quotebot.proof import SCRIPT, BrokenChainError, export
 from quotebot.store import quotes as store
 from quotebot.store.columns import TABLES
+from tests.quotebot.history_parts import everything
 from tests.quotebot.parts import MATRIX, RULES, bench_at, create_command, request_for
 
 if TYPE_CHECKING:
@@ -345,6 +346,98 @@ def test_a_signed_bundle_that_contradicts_itself_is_refused(
     honest, public_pem = resealed(made[0])
     (tmp_path / "honest.zip").write_bytes(honest)
     SCRIPT_MODULE.verify_bundle(tmp_path / "honest.zip", public_pem)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A bundle whose quote has a row in every table but one; it was revised, sent and cancelled."""
+    folder = tmp_path_factory.mktemp("full")
+
+    async def make() -> bytes:
+        await everything(folder / "ledger.db")
+        async with bench_at(folder / "ledger.db") as bench:
+            bundle = await exported(bench, folder)
+        assert bundle is not None
+        return bundle
+
+    return asyncio.run(make())
+
+
+def other(value: Any) -> Any:
+    """Return another value of the same kind."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case list():
+            return [*value, "x"]
+        case dict():
+            return {name: other(each) for name, each in value.items()}
+        case _:
+            return f"{value or ''}x"
+
+
+def with_other(rows: list[Any], number: int, name: str) -> list[Any]:
+    return [*rows[:number], {**rows[number], name: other(rows[number][name])}, *rows[number + 1 :]]
+
+
+def test_every_edited_column_of_a_bundles_rows_is_refused_naming_the_row(full: bytes, tmp_path: Path) -> None:
+    rows = json.loads(members(full)["rows.json"])
+    assert {name: table.keys for name, table in TABLES.items() if table.of_chain} == SCRIPT_MODULE.KEYS
+    assert [name for name, found in rows.items() if not found] == ["quote_opportunities"]
+    for table, found in rows.items():
+        for number, row in enumerate(found):
+            for column in row:
+                edited = {**rows, table: with_other(found, number, column)}
+                why = refusal(*resealed(full, rows=lambda _, edited=edited: edited), tmp_path)
+                assert why.startswith((f"{table} {row[TABLES[table].keys[0]]}", f'{table} ["{row[TABLES[table].keys[0]]}"')) or (
+                    column in TABLES[table].keys and why.startswith(f"{table} ")
+                ), why
+
+
+def test_every_edited_field_of_a_bundles_quote_and_approvals_is_refused(full: bytes, tmp_path: Path) -> None:
+    quote, approvals = (json.loads(members(full)[f"{name}.json"]) for name in ("quote", "approvals"))
+    for name, value in quote.items():
+        assert "quote.json" in refusal(*resealed(full, quote=lambda found, n=name, v=value: {**found, n: other(v)}), tmp_path)
+        assert refusal(*resealed(full, quote=lambda found, n=name: {k: v for k, v in found.items() if k != n}), tmp_path)
+    assert "has the field note" in refusal(*resealed(full, quote=lambda found: {**found, "note": "paid"}), tmp_path)
+    for number, approval in enumerate(approvals):
+        for name in approval:
+            why = refusal(*resealed(full, approvals=lambda found, i=number, n=name: with_other(found, i, n)), tmp_path)
+            assert "approvals.json" in why
+
+
+@given(
+    content=st.recursive(
+        st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_any_json_in_a_signed_bundle_is_refused_and_never_a_crash(
+    content: Any, made: tuple[bytes, bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for name in ("quote", "pricing", "approvals", "rows", "chain"):
+        assert refusal(*resealed(made[0], **{name: lambda _: content}), tmp_path_factory.getbasetemp())
+
+
+def test_deeply_nested_json_in_a_signed_bundle_is_refused(made: tuple[bytes, bytes], tmp_path: Path) -> None:
+    content = members(made[0]) | {"chain.json": b"[" * 200_000}
+    about = {name: value for name, value in json.loads(content[MANIFEST]).items() if name != "files"}
+    signer = Signer(Ed25519PrivateKey.generate())
+    sealed = seal_bundle(signer, about, {n: b for n, b in content.items() if n not in (MANIFEST, SIGNATURE, "public_key.pem")})
+    assert "RecursionError" in refusal(sealed, signer.public_pem, tmp_path)
+
+
+async def test_the_bundle_of_a_clone_is_genuine(bench: Bench, tmp_path: Path) -> None:
+    await with_quote(bench, tmp_path)
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    await bench.ledger.reserve(request_for(CloneQuote(QUOTE, "C0SALES"), "r3", actor="U0OTHER"))
+    assert await executor.step()
+    bundle = await exported(bench, tmp_path, "Q-2026-0002")
+    assert bundle is not None
+    assert json.loads(members(bundle)["rows.json"])["inherited_makers"] != []
+    (tmp_path / "bundle.zip").write_bytes(bundle)
+    assert SCRIPT_MODULE.verify_bundle(tmp_path / "bundle.zip", load_signer(tmp_path).public_pem)["quote_id"] == "Q-2026-0002"
 
 
 def test_a_large_bundle_is_refused_before_it_is_unpacked(made: tuple[bytes, bytes], tmp_path: Path) -> None:

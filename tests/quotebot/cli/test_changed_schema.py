@@ -123,6 +123,29 @@ def test_an_older_ledger_is_compared_with_its_own_schema_before_it_is_migrated(
     assert not (path.parent / "backups").exists()
 
 
+MIGRATIONS: Final = {
+    "component": "UPDATE schema_migrations SET component = 'other' WHERE name = '0002_guards_sqlite.sql' AND component = 'ledger'",
+    "name": "UPDATE schema_migrations SET name = '0002_none.sql' WHERE name = '0002_guards_sqlite.sql'",
+    "sha256": "UPDATE schema_migrations SET sha256 = 'x' WHERE name = '0002_guards_sqlite.sql'",
+}
+
+
+@pytest.mark.parametrize("column", MIGRATIONS)
+def test_an_edited_record_of_a_migration_is_refused_by_every_command(command: Run, dead: Path, column: str) -> None:
+    reshaped(dead, MIGRATIONS[column])
+    for arguments in (
+        ("quote", "list"),
+        ("ledger", "verify"),
+        ("audit", "verify"),
+        ("backup",),
+        ("doctor", "--offline", "--only", "ledger.schema"),
+    ):
+        done = command(*arguments)
+        assert done.returncode in (3, 69), (arguments, done)
+        assert "Traceback" not in done.stderr
+        assert "0002_" in done.stdout + done.stderr or "is not one of Quotebot's" in done.stdout + done.stderr, (arguments, done)
+
+
 def test_a_migration_that_the_file_denies_is_no_way_around(command: Run, dead: Path) -> None:
     reshaped(dead, "DELETE FROM schema_migrations WHERE name = '0002_guards_sqlite.sql' AND component = 'ledger'")
     done = command("quote", "list")

@@ -120,6 +120,28 @@ def test_the_sandbox_does_not_continue_a_world_that_is_gone(quotebot: Run, tmp_p
     assert dead.exists()
 
 
+def listened_at(pid: int) -> set[str]:
+    """Return the addresses at which a process and its children listen, as Linux writes them: 0100007F:1F90."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    pids = [str(pid), *children]
+    held = set()
+    for fd in [fd for each in pids for fd in Path(f"/proc/{each}/fd").iterdir()]:
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            held.add(str(fd.readlink()))
+    rows = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]]
+    return {row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in held}
+
+
+async def test_nothing_listens_without_a_health_port_and_then_on_loopback_only(tmp_path: Path, unused_tcp_port: int) -> None:
+    async with World(tmp_path / "world").serve() as world:
+        async with bot_process(world, tmp_path) as (bot, _):
+            await bot.start()
+            assert listened_at(bot.pid) == set()
+        async with bot_process(world, tmp_path, QUOTEBOT_HEALTH_PORT=str(unused_tcp_port)) as (bot, _):
+            await bot.start()
+            assert listened_at(bot.pid) == {f"0100007F:{unused_tcp_port:04X}"}
+
+
 async def test_a_removed_lock_file_lets_no_second_bot_in(tmp_path: Path, checkout: Path) -> None:
     async with World(tmp_path / "world").serve() as world, bot_process(world, tmp_path) as (bot, deal):
         await bot.start()

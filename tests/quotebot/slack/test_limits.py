@@ -121,6 +121,17 @@ async def test_customer_without_a_visible_character_is_refused(deal: Deal, name:
     assert await deal.rows(OPERATIONS) == []
 
 
+@pytest.mark.parametrize("name", INVISIBLE, ids=ascii)
+def test_form_name_without_a_visible_character_is_refused(name: str) -> None:
+    for view, block_id in (
+        (forms.create_form("C0DEALS", RULESET), forms.ACCOUNT),
+        (forms.send_form(example_quote()), forms.RECIPIENT),
+    ):
+        state = {"values": {block_id: {block_id: {"type": "plain_text_input", "value": name}}}}
+        found = read_form(Form({**view, "root_view_id": "V1", "state": state}, RULESET, MORNING))
+        assert block_id in found  # type: ignore[operator] # a form that is filled in would be a command
+
+
 def test_invisible_characters_are_stripped_from_names() -> None:
     assert words.one_line("Ac\u00adm\u200be\U000e0041 \u2066Ltd\u2069") == "Acme Ltd"
 
