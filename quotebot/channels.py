@@ -61,13 +61,6 @@ class Channels:
         facts = await self._ask(channel, SHARING_FRESH_MS)
         return facts is not None and not facts.ext_shared
 
-    async def known_as_shared(self, channel: str) -> bool:
-        """Tell whether Slack says that a channel is shared with another organization. Raises AdapterError as `may_post` does."""
-        if channel in self._listed:
-            return False
-        facts = await self._ask(channel, SHARING_FRESH_MS)
-        return facts is not None and facts.ext_shared
-
     async def open_to(self, user: str, channels: Iterable[str], *, seconds: float) -> frozenset[str]:
         """Return those of the channels that are public in the workspace, or that the person is a member of.
 

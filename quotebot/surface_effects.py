@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 HOME: Final = "home"
 LETTER: Final = "letter"
+OPS_SHARED: Final = "Another organization may read ops_channel: no dead letter is shown there unless shared_channels lists it."
 
 
 def what_of(effect: Effect) -> str | None:
@@ -52,11 +53,9 @@ class SurfaceEffects:
         return await (self._publish_home(effect) if what_of(effect) == HOME else self._update_letter(effect))
 
     async def post(self, effect: Effect) -> Settlement:
-        """Post the card of a dead letter into the operators' channel, unless it is shared. Raises AdapterError."""
-        if await self.channels.known_as_shared(effect.payload["channel"]):
-            return Drop(
-                Trouble(Failure.VALIDATION.value, "Another organization shares ops_channel: no dead letter is shown there.")
-            )
+        """Post the card of a dead letter into the operators' channel, unless it may be shared. Raises AdapterError."""
+        if not await self.channels.may_post(effect.payload["channel"]):
+            return Drop(Trouble(Failure.VALIDATION.value, OPS_SHARED))
         if (later := self.pacer.put_off(effect.payload["channel"], effect.id)) is not None:
             return later
         card, _ = await self._letter(effect)
@@ -87,10 +86,8 @@ class SurfaceEffects:
     async def _update_letter(self, effect: Effect) -> Settlement:
         drawn, card = await self._letter(effect)
         assert card is not None  # noqa: S101 -- the effect waits for its posting
-        if await self.channels.known_as_shared(card.channel):
-            return Drop(
-                Trouble(Failure.VALIDATION.value, "Another organization shares ops_channel: no dead letter is shown there.")
-            )
+        if not await self.channels.may_post(card.channel):
+            return Drop(Trouble(Failure.VALIDATION.value, OPS_SHARED))
         assert card.ts is not None  # noqa: S101 -- likewise
         try:
             await self.slack.update(

@@ -8,19 +8,21 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 CHANGED_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 ROOT: Final = 0
+LINKS_MAX: Final = 40  # Linux follows no more
 
 
-def untrusted(path: Path) -> str | None:
+def untrusted(path: Path) -> str | None:  # noqa: PLR0911 -- one return per reason
     """Return why a settings file must not be used and what mends it, or None for one that may be used or does not exist.
 
-    Another user must be able neither to write the file nor to put another one in its place. For a link, the link, the file
-    and both folders count.
+    Another user must be able neither to write the file nor to put another one in its place. Each link on the way to the file counts
+    like the file, with its folder; every folder above must belong to this user or root, and others must not rename what is in it.
     """
-    for each in dict.fromkeys((path, path.resolve())):
+    for each in _links_and_file(path):
         try:
             itself = each.lstat()
         except OSError:  # no such file, or one that cannot be reached: reading it reports that
@@ -38,6 +40,32 @@ def untrusted(path: Path) -> str | None:
                 f"{each} cannot be trusted: {_open_to_others(folder, around)}. Nothing in it is used. "
                 f"If its content is right: chmod go-w {folder}"
             )
+        if (above := _replaceable(folder)) is not None:
+            return f"{each} cannot be trusted: {above}. Nothing in it is used. Move it below folders of yours"
+    return None
+
+
+def _links_and_file(path: Path) -> Iterator[Path]:
+    """Yield the path, and where each link leads, down to the file. A circle of links ends after as many as the system follows."""
+    for _ in range(LINKS_MAX):
+        yield path
+        if not path.is_symlink():
+            return
+        path = path.parent.resolve() / path.readlink()
+
+
+def _replaceable(folder: Path) -> str | None:
+    """Return the folder above that lets another user replace this one, and why; None if none does."""
+    named = folder.absolute()
+    for link in (named, *named.parents):
+        if link.is_symlink() and not _ours(link.lstat()):
+            return _belongs(link, link.lstat())
+    for above in dict.fromkeys((*named.parents, *folder.resolve().parents)):
+        found = above.stat()
+        if not _ours(found):
+            return _belongs(above, found)
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            return _open_to_others(above, found)
     return None
 
 

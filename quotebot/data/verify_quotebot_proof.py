@@ -39,8 +39,6 @@ UNREADABLE = (OSError, zipfile.BadZipFile, NotImplementedError, EOFError, ValueE
 MISSHAPEN = (KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RuntimeError)  # RuntimeError: also too deep
 KEYS = {  # the tables in rows.json, with their primary keys
     "quotes": ("quote_id",),
-    "quote_places": ("quote_id",),
-    "inherited_makers": ("quote_id", "maker"),
     "one_time_tokens": ("token",),
     "quote_versions": ("quote_id", "version"),
     "approvals": ("approval_id",),

@@ -6,7 +6,7 @@ import contextlib
 import json
 import sqlite3
 import time
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ledger import keys
 from ledger.connections import open_read_only
@@ -34,7 +34,8 @@ async def requested(deal: Deal) -> None:
 async def put_in(deal: Deal, actor: str) -> str:
     """Write an approval by `actor` into the queue, as somebody with a shell does; returns its key once the bot is done with it."""
     (request,) = await deal.rows("SELECT approval_id FROM approvals")
-    payload = keys.canonical_json(DecideApproval(request["approval_id"], "approve").canonical()).decode()
+    decision = DecideApproval(request["approval_id"], "approve")
+    payload = keys.canonical_json(cast("Any", decision.canonical())).decode()
     identity: dict[str, Any] = {
         "source": "slack_interactive",
         "source_request_id": "T0QUOTE:forged",

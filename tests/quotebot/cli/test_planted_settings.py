@@ -164,6 +164,32 @@ def test_a_file_in_a_folder_that_others_may_write_is_refused_unless_that_is_stic
     assert quotebot("config", "show", environment=named).returncode == 0
 
 
+def test_a_file_below_a_folder_that_others_may_rename_is_refused(quotebot: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "open" / "own"
+    folder.mkdir(parents=True)
+    (folder / "quotebot.toml").write_text("quote_valid_days = 3\n")
+    named = {"QUOTEBOT_CONFIG": str(folder / "quotebot.toml")}
+    assert quotebot("config", "show", environment=named).returncode == 0
+    folder.parent.chmod(0o777)
+    done = quotebot("config", "show", environment=named)
+    assert (done.returncode, f"{folder.parent} can be changed by other users" in done.stderr) == (78, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
+def test_a_file_behind_a_link_of_another_user_is_refused_at_any_hop(tmp_path: Path) -> None:
+    target, theirs, link, folder = (tmp_path / name for name in ("target", "theirs", "link", "folder"))
+    target.write_text("")
+    theirs.symlink_to(target)
+    link.symlink_to(theirs)
+    folder.symlink_to(tmp_path)
+    assert untrusted(link) is None
+    assert untrusted(folder / "target") is None
+    os.chown(theirs, NOBODY, NOBODY, follow_symlinks=False)
+    assert f"{theirs} belongs to" in (untrusted(link) or "")
+    os.chown(folder, NOBODY, NOBODY, follow_symlinks=False)
+    assert f"{folder} belongs to" in (untrusted(folder / "target") or "")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_file_or_a_link_of_another_user_is_refused_by_name(quotebot: Run, tmp_path: Path) -> None:
     path = tmp_path / ".env"

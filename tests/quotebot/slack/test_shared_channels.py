@@ -198,13 +198,43 @@ async def test_direct_card_whose_answer_is_lost_is_posted_once(deal: Deal, effec
     assert await deal.rows("SELECT channel FROM quote_places") == [{"channel": "D0REP"}]
 
 
+async def announced(deal: Deal) -> str:
+    """Wait until the card of a dead letter was posted or was not, and return the state of that effect."""
+    found: list[str] = []
+
+    async def settled() -> bool:
+        sql = "SELECT state FROM effects WHERE class = 'slack.post' AND json_extract(payload, '$.what') = 'letter'"
+        found[:] = [row["state"] for row in await deal.rows(sql) if row["state"] not in ("pending", "in_flight")]
+        return bool(found)
+
+    await eventually(settled, "the dead letter is announced")
+    return found[0]
+
+
 async def test_letters_are_not_shown_in_a_shared_operators_channel(world: World, tmp_path: Path) -> None:
     async with bot_in(world, tmp_path / "bot", ops_channel=SHARED) as deal:
         await deal.arm("salesforce", "refused", code="FIELD_CUSTOM_VALIDATION_EXCEPTION", times=50)
         await deal.approved_deal()
         await deal.settled()
-        assert await deal.rows("SELECT 1 FROM dead_letters") != []
+        assert await announced(deal) == "superseded"
         assert await seen_in(deal, SHARED) == "[]"
+
+
+async def test_without_the_scope_letters_are_shown_in_a_listed_channel_alone(tmp_path: Path) -> None:
+    for listed in ((), ("C0OPS",)):
+        place = tmp_path / str(len(listed))
+        async with (
+            World(place / "world", scopes=SCOPES).serve() as world,
+            bot_in(world, place / "bot", ops_channel="C0OPS", shared_channels=listed) as deal,
+        ):
+            await deal.arm("salesforce", "refused", code="FIELD_CUSTOM_VALIDATION_EXCEPTION", times=50)
+            await deal.slash(SECRET)
+            await deal.settled()
+            await click(deal, "D0REP", buttons.SUBMIT, "U0REP")
+            await decide_at_home(deal, "U0MANAGER")
+            await deal.settled()
+            assert await announced(deal) == ("delivered" if listed else "superseded")
+            assert (await seen_in(deal, "C0OPS") == "[]") is not bool(listed)
 
 
 async def test_without_im_write_a_lost_answer_is_a_dead_letter_and_no_second_card(tmp_path: Path) -> None:
