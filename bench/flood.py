@@ -117,7 +117,7 @@ class Trial:
             for mention in (False, True):
                 asked = self._slack.message(f"{GUEST}{guest}", text, mention=mention)
                 await self._slack.send(BOT, asked)
-                await self._slack.acknowledged(asked)
+                await self._slack.acknowledged(BOT, asked)
         await self._bot.quiet()
 
     async def _measure(self, pid: int, stage: str, kind: str) -> None:
@@ -127,7 +127,7 @@ class Trial:
             await self._slack.evenly(BOT, lambda _: self._slack.command(flooder, next(self._channels)), 1, 0.0)
             await self._bot.quiet()
         began, cpu, stolen = time.perf_counter(), cpu_seconds(pid), stolen_seconds()
-        tasks: list[asyncio.Task[list[tuple[Asked, Shot]]]] = []
+        tasks: list[asyncio.Task[list[Shot]]] = []
         if kind == "flood" and stage == "commands":
             count = round(FLOOD_COMMANDS * self._seconds / SECONDS)
             tasks.append(asyncio.create_task(self._commands(flooder, channel, count)))
@@ -137,8 +137,8 @@ class Trial:
         count = round(PER_SECOND * self._seconds)
         ask = lambda _: self._slack.command(next(self._others), next(self._channels))  # noqa: E731 -- one line, used once
         others = await self._slack.evenly(BOT, ask, count, self._seconds)
-        flood = [pair for task in tasks for pair in await task]
-        found.flood_seconds += max((shot.sent_at for _, shot in flood), default=began) - began
+        flood = [shot for task in tasks for shot in await task]
+        found.flood_seconds += max((shot.sent_at for shot in flood), default=began) - began
         near = [] if neighbours is None else await neighbours
         found.seconds += time.perf_counter() - began
         found.cpu_seconds += cpu_seconds(pid) - cpu
@@ -148,24 +148,25 @@ class Trial:
         if not await self._bot.quiet():
             self.problems.append(f"{stage}, {kind}: it did not come to rest")
         found.flood += len(flood)
-        found.flood_refused += sum(_is_refused(shot) for _, shot in flood)
-        found.unacked += sum(shot.acked_at is None for _, shot in flood)
-        commands = [*others, *near, *(flood if stage == "commands" else ())]
-        self.problems += self._untrue([shot for _, shot in commands])
+        found.flood_refused += sum(_is_refused(shot) for shot in flood)
+        found.unacked += sum(shot.acked_at is None for shot in flood)
+        commands = [shot for _, shot in (*others, *near)]
+        self.problems += self._untrue([*commands, *(flood if stage == "commands" else ())])
         p99 = percentile(found.rounds[-1], 99) * 1000
         print(f"... {stage} {kind}: {len(flood):,} of the flood, others' p99 {p99:.2f} ms", file=sys.stderr, flush=True)
 
-    async def _commands(self, flooder: str, channel: str, count: int) -> list[tuple[Asked, Shot]]:
-        return await self._slack.evenly(BOT, lambda _: self._slack.command(flooder, channel), count, self._seconds)
+    async def _commands(self, flooder: str, channel: str, count: int) -> list[Shot]:
+        sent = await self._slack.evenly(BOT, lambda _: self._slack.command(flooder, channel), count, self._seconds)
+        return [shot for _, shot in sent]
 
-    async def _messages(self, guest: str, text: str) -> list[tuple[Asked, Shot]]:
+    async def _messages(self, guest: str, text: str) -> list[Shot]:
         """Send messages, directly and as a mention in turn, each when the last one is acknowledged."""
-        sent: list[tuple[Asked, Shot]] = []
+        sent: list[Shot] = []
         until = time.perf_counter() + self._seconds
         while time.perf_counter() < until:
             asked = self._slack.message(guest, text, mention=len(sent) % 2 == 1)
-            sent.append((asked, await self._slack.send(BOT, asked)))
-            await self._slack.acknowledged(asked)
+            sent.append(await self._slack.send(BOT, asked))
+            await self._slack.acknowledged(BOT, asked)
         return sent
 
     async def _neighbours(self, channel: str) -> list[tuple[Asked, Shot]]:
@@ -176,7 +177,7 @@ class Trial:
             asked = self._slack.command(next(self._others), channel)
             sent.append((asked, await self._slack.send(BOT, asked)))
         for asked, _ in sent:
-            await self._slack.acknowledged(asked)
+            await self._slack.acknowledged(BOT, asked)
         return sent
 
     async def _cards(self, found: Measured, near: Sequence[tuple[Asked, Shot]]) -> None:
