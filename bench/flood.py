@@ -182,8 +182,9 @@ class Trial:
 
     async def _cards(self, found: Measured, near: Sequence[tuple[Asked, Shot]]) -> None:
         """Wait for the cards of the commands in the channel of the flood."""
-        until = time.perf_counter() + CARD_GIVE_UP_SECONDS
-        while any(asked.number not in self._slack.cards for asked, _ in near) and time.perf_counter() < until:
+        for _ in range(round(CARD_GIVE_UP_SECONDS / LOOK_SECONDS)):
+            if all(asked.number in self._slack.cards for asked, _ in near):
+                break
             await asyncio.sleep(LOOK_SECONDS)
         for asked, shot in near:
             posted_at = self._slack.cards.get(asked.number)

@@ -8,6 +8,7 @@ import itertools
 import json
 import time
 from dataclasses import dataclass, field
+from socket import SO_SNDBUF, SOL_SOCKET
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import WSMsgType, web
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 TEAM: Final = "T0BENCH"
 PATIENCE_SECONDS: Final = 3.0  # Slack's; a later acknowledgement counts as late
 GIVE_UP_SECONDS: Final = 12.0
+SEND_BUFFER_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -130,6 +132,8 @@ class Slack:
     async def _link(self, request: web.Request) -> web.WebSocketResponse:
         app, socket = self._app(request.match_info["name"]), web.WebSocketResponse(compress=False)
         await socket.prepare(request)
+        assert request.transport is not None  # noqa: S101 -- just connected
+        request.transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES)  # a large envelope at once
         await socket.send_str(json.dumps({"type": "hello", "num_connections": 1, "connection_info": {"app_id": "A0BENCH"}}))
         app.sockets.append(socket)
         try:
