@@ -122,6 +122,7 @@ def surface_of(
             observe=front.observer.observe_reserve,
             arrivals=arrivals,
             commands_per_minute=settings.commands_per_minute,
+            reserving=front.precedence.reserving,
         ),
         ledger=front.ledger,
         slack=slack,
