@@ -92,6 +92,7 @@ def receiver_of(
             draw=draw,
             count=settings.socket_connections,
             opened=front.observer.count_connection,
+            contended=lambda: front.precedence.busy,
         )
 
     return SocketReceiver(
