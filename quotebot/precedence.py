@@ -26,7 +26,7 @@ LOOK_SECONDS: Final = 0.0025  # how often who gives way looks whether it still h
 LET_BY_SECONDS: Final = 0.0005  # as long as who waits at the gate needs to be awake...
 LET_BY_TIMES: Final = 6  # ...and until an acknowledgement that met nobody has left
 BREATH_SECONDS: Final = 0.020  # between two writes of the workers in a flood: who waited for one is worked off before the next
-FLOOD: Final = 10  # so many arrivals...
+FLOOD: Final = 10  # so many reservations...
 FLOOD_SECONDS: Final = 0.1  # ...in this time are one
 FLOOD_MOMENTS: Final = 10  # for so many moments the workers give way to it, then they take one
 LATELY_SECONDS: Final = 0.25  # who was asked so lately will probably be asked again
@@ -37,7 +37,7 @@ QUIET: Final = 64
 # The board's numbers. Times are of the clock that all processes of a machine share, in seconds.
 _ON_THE_WAY: Final = 0  # how many envelopes
 _LAST_AT: Final = 1  # when the last was answered
-_TENTH_AT: Final = 2  # when the tenth before the next one arrived: lately, in a flood
+_TENTH_AT: Final = 2  # when the tenth before the next reservation was asked for: lately, in a flood
 _BYTES: Final = 3 * 8
 _NEVER: Final = float("-inf")
 
@@ -54,7 +54,10 @@ def _blank(memory: mmap.mmap | bytearray) -> Board:
 
 
 class Precedence:
-    """Who is on the way to an acknowledgement. `begin` and `end` are of the socket, `turn` is of the workers."""
+    """Who is on the way to an acknowledgement. `begin`, `reserving` and `end` are of the socket, `turn` is of the workers.
+
+    Only what asks for a write of the ledger counts towards a flood: a refusal competes with no worker, however many there are.
+    """
 
     def __init__(self, clock: Clock, board: Board | None = None) -> None:
         """`board` is one of the process in front, or to be read there; without one it is of this process alone."""
@@ -102,6 +105,9 @@ class Precedence:
     def begin(self) -> None:
         """Note that an envelope arrived."""
         self._board[_ON_THE_WAY] += 1
+
+    def reserving(self) -> None:
+        """Note that one is about to be recorded."""
         self._arrivals.append(self._clock.monotonic())
         if len(self._arrivals) == FLOOD:
             self._board[_TENTH_AT] = self._arrivals[0]

@@ -92,6 +92,7 @@ def receiver_of(
             draw=draw,
             count=settings.socket_connections,
             opened=front.observer.count_connection,
+            contended=lambda: front.precedence.busy,
         )
 
     return SocketReceiver(
@@ -122,6 +123,7 @@ def surface_of(
             observe=front.observer.observe_reserve,
             arrivals=arrivals,
             commands_per_minute=settings.commands_per_minute,
+            reserving=front.precedence.reserving,
         ),
         ledger=front.ledger,
         slack=slack,

@@ -108,7 +108,7 @@ class Bot:
         self.ledger = folder / name / "ledger.db"
 
     def running(self, **environment: str) -> AbstractAsyncContextManager[int]:
-        """Return the block in which it runs."""
+        """Return the block in which it runs. `environment` takes precedence over the settings of the bench."""
         settings = {
             "SLACK_API_URL": f"{self._slack.url}/api/",
             "SLACK_BOT_TOKEN": "xoxb-bench",
@@ -117,7 +117,7 @@ class Bot:
             "QUOTEBOT_COMMANDS_PER_MINUTE": "100000",  # one person stands for everybody
         }
         log = self._folder / f"{self.name}.log"
-        return child(self._slack, self.name, ["-m", "quotebot", "run"], log, **settings, **environment)
+        return child(self._slack, self.name, ["-m", "quotebot", "run"], log, **{**settings, **environment})
 
     async def quiet(self) -> bool:
         """Wait until everything it acknowledged is done; false when that took too long."""

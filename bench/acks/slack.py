@@ -8,6 +8,7 @@ import itertools
 import json
 import time
 from dataclasses import dataclass, field
+from socket import SO_SNDBUF, SOL_SOCKET
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import WSMsgType, web
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 TEAM: Final = "T0BENCH"
 PATIENCE_SECONDS: Final = 3.0  # Slack's; a later acknowledgement counts as late
 GIVE_UP_SECONDS: Final = 12.0
+SEND_BUFFER_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -130,6 +132,8 @@ class Slack:
     async def _link(self, request: web.Request) -> web.WebSocketResponse:
         app, socket = self._app(request.match_info["name"]), web.WebSocketResponse(compress=False)
         await socket.prepare(request)
+        assert request.transport is not None  # noqa: S101 -- just connected
+        request.transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES)  # a large envelope at once
         await socket.send_str(json.dumps({"type": "hello", "num_connections": 1, "connection_info": {"app_id": "A0BENCH"}}))
         app.sockets.append(socket)
         try:
@@ -157,19 +161,21 @@ class Slack:
     async def _call(self, request: web.Request) -> web.Response:
         method = request.match_info["method"]
         self.calls[method] = self.calls.get(method, 0) + 1
-        await request.read()
+        body = await (request.json() if request.content_type == "application/json" else request.post())
         if method == "apps.connections.open":
             name = request.headers["Authorization"].removeprefix("Bearer xapp-")
             return web.json_response({"ok": True, "url": f"{self.url.replace('http', 'ws', 1)}/link/{name}"})
-        return web.json_response({"ok": True, **self._answer(method)})
+        return web.json_response({"ok": True, **self._answer(method, str(body.get("channel", "C0DEALS")))})
 
-    def _answer(self, method: str) -> dict[str, Any]:
+    def _answer(self, method: str, channel_id: str) -> dict[str, Any]:
         stamp = f"1795297972.{next(self._stamps):06}"
         person = {"id": "U0REP", "team_id": TEAM, "name": "rep"}
+        channel = {"id": channel_id, "name": "deals", "is_channel": True, "is_private": False, "is_ext_shared": False}
         answers: dict[str, dict[str, Any]] = {
             "auth.test": {"team_id": TEAM, "user_id": "U0BOT", "bot_id": "B0BOT", "user": "bot", "team": "bench", "url": self.url},
             "users.info": {"user": person},
+            "conversations.info": {"channel": channel},
             "files.getUploadURLExternal": {"file_id": f"F{stamp}", "upload_url": f"{self.url}/upload/{stamp}"},
             "files.completeUploadExternal": {"files": [{"id": f"F{stamp}"}]},
         }
-        return answers.get(method, {"channel": "C0DEALS", "ts": stamp, "message_ts": stamp})
+        return answers.get(method, {"channel": channel_id, "ts": stamp, "message_ts": stamp})

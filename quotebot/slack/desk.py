@@ -52,17 +52,20 @@ class FrontDesk:
         observe: Callable[[float], object] = lambda _: None,
         arrivals: Mapping[str, float] = MappingProxyType({}),
         commands_per_minute: int | None = None,
+        reserving: Callable[[], object] = lambda: None,
     ) -> None:
         """`team_id` is the bot's own workspace.
 
         `observe` is told how many seconds each reservation took; `arrivals` says when envelopes arrived (monotonic seconds).
-        `commands_per_minute` is the budget of each person; None: there is no limit.
+        `commands_per_minute` is the budget of each person; None: there is no limit. `reserving` is called before each reservation,
+        and not for a command that is refused.
         """
         self._ledger = ledger
         self._team_id = team_id
         self._budget = ack_budget_seconds
         self._observe = observe
         self._arrivals = arrivals
+        self._reserving = reserving
         self._budgets = None if commands_per_minute is None else Budgets(ledger.clock, commands_per_minute)
 
     async def receive(self, command: Command, *, envelope_id: str | None) -> Answer:
@@ -90,6 +93,7 @@ class FrontDesk:
         if refused is not None:
             return refused
         deadline = self._arrivals.get(envelope_id or "", began) + self._budget
+        self._reserving()
         try:
             reservation = await self._ledger.reserve(request, deadline=deadline)
         except NotRecorded:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -46,6 +47,10 @@ CLOSE_SECONDS: Final = 1.0  # a half-open connection does not answer its closing
 SEND_SECONDS: Final = 3.0  # afterwards Slack no longer waits for an acknowledgement
 FRAME_BYTES_MAX: Final = 1024 * 1024  # a larger one is not parsed
 LEVELS_MAX: Final = 100  # a frame that is nested deeper is not read
+LARGE_CHARACTERS: Final = 16 * 1024  # commands and clicks need less; parsing a larger frame delays acknowledgements
+HELD_MAX: Final = 16  # large frames held back at once; beyond them the next is read at once
+HELD_SECONDS: Final = 0.025  # the longest delay of each
+POLL_SECONDS: Final = 0.0025  # poll interval while a large frame yields
 WIRE_BYTES_MAX: Final = 16 * 1024 * 1024  # a larger one is not even received: the connection is closed
 
 REFUSED_TOKEN: Final = frozenset({"invalid_auth", "not_authed", "not_allowed_token_type", "account_inactive", "token_revoked"})
@@ -125,8 +130,12 @@ class Links:
         draw: Callable[[float, float], float],
         count: int = 1,
         opened: Callable[[], object] = lambda: None,
+        contended: Callable[[], bool] | None = None,
     ) -> None:
-        """`client` needs a session of its own: the connections share it."""
+        """`client` needs a session of its own: the connections share it.
+
+        While `contended()` is true, large frames are held back for a short time; without it they are read at once.
+        """
         self._client = client
         self._app_token = app_token
         self._inbox = inbox
@@ -134,6 +143,9 @@ class Links:
         self._draw = draw
         self._count = count
         self._opened = opened
+        self._contended = contended
+        self._held: deque[tuple[Link, str]] = deque()
+        self._holding: asyncio.Task[None] | None = None
         self._links: dict[Link, asyncio.Task[None]] = {}  # with what reads it, the oldest first
         self._changed = asyncio.Condition()
         self._ever_open = False
@@ -172,7 +184,9 @@ class Links:
             raise ConnectionError("there is no connection to Slack") from None
 
     async def close(self) -> None:
-        """Close every connection; `run` has been cancelled before."""
+        """Close every connection; `run` has been cancelled before. What is held back is not acknowledged: it comes again."""
+        if self._holding is not None:
+            self._holding.cancel()
         readers = list(self._links.values())
         for reader in readers:
             reader.cancel()
@@ -285,6 +299,28 @@ class Links:
         return frame.type in (WSMsgType.PING, WSMsgType.PONG, WSMsgType.BINARY)
 
     def _take_text(self, link: Link, text: str) -> bool:
+        """Read a frame, or hold a large one back; false when it was the last."""
+        if self._contended is None or len(text) <= LARGE_CHARACTERS or len(self._held) >= HELD_MAX:
+            return self._read_text(link, text)
+        self._held.append((link, text))
+        if self._holding is None or self._holding.done():
+            self._holding = asyncio.create_task(self._read_held(self._contended))
+        return True
+
+    async def _read_held(self, contended: Callable[[], bool]) -> None:
+        """Read the large frames one by one, each when no envelope is on its way to its acknowledgement.
+
+        Parsing one keeps the loop, and the thread that writes the ledger, waiting for about as long as a commit takes.
+        """
+        while self._held:
+            for _ in range(round(HELD_SECONDS / POLL_SECONDS)):
+                if not contended():
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+            self._read_text(*self._held.popleft())
+            await asyncio.sleep(0)
+
+    def _read_text(self, link: Link, text: str) -> bool:
         size = len(text) if text.isascii() else len(text.encode())
         if size > FRAME_BYTES_MAX:
             link.greeted.set()
@@ -322,7 +358,19 @@ class Links:
 
 def _is_too_deep(text: str, message: object) -> bool:
     """Tell whether a frame is nested deeper than anything Slack sends; few frames have brackets enough to be looked at."""
-    return text.count("[") + text.count("{") > LEVELS_MAX and is_deeper(message, LEVELS_MAX)
+    return _has_more_brackets(text, LEVELS_MAX) and is_deeper(message, LEVELS_MAX)
+
+
+def _has_more_brackets(text: str, count: int) -> bool:
+    """Tell whether more than `count` brackets are opened in a text. To find one is much quicker than to count all."""
+    for bracket in "[{":
+        found = text.find(bracket)
+        while found >= 0:
+            if not count:
+                return True
+            count -= 1
+            found = text.find(bracket, found + 1)
+    return False
 
 
 async def _ping(socket: ClientWebSocketResponse) -> None:

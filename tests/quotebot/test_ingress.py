@@ -196,6 +196,7 @@ async def test_workers_see_on_the_board_who_is_on_the_way_in_a_process_forked_af
         socket_side = Precedence(clock, board)
         for _ in range(FLOOD):
             socket_side.begin()
+            socket_side.reserving()
         os._exit(0)
     await asyncio.to_thread(os.waitpid, pid, 0)
     assert (quiet, workers.busy, workers.flooded) == ((False, False), True, True)
@@ -231,7 +232,7 @@ def test_in_a_flood_the_writer_takes_a_breath_between_two_of_its_writes() -> Non
     workers, socket_side = Precedence(clock), Precedence(clock, board)
     workers.follow(board)
     for _ in range(FLOOD):
-        socket_side.begin()
+        socket_side.reserving()
     assert workers.flooded
     workers.let_by()
     began = time.perf_counter()

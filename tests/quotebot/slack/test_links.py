@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 import pytest
@@ -12,11 +13,14 @@ from slack_sdk.web.async_client import AsyncWebClient
 from quotebot.core import Ports
 from quotebot.sandbox.slack.directory import APP_TOKEN
 from quotebot.sandbox.world import World
-from quotebot.slack.links import Link, Links
+from quotebot.slack.links import HELD_MAX, HELD_SECONDS, LARGE_CHARACTERS, LEVELS_MAX, POLL_SECONDS, Link, Links, _is_too_deep
 from tests.rig import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from ledger.clock import Clock
 
 
 class Nobody:
@@ -51,3 +55,77 @@ async def test_what_is_sent_over_a_connection_that_breaks_that_very_moment_leave
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await links.close()
+
+
+class Noting(Nobody):
+    """Notes the envelopes in the order in which they are taken."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+
+    def take(self, envelope: dict[str, Any], link: Link) -> None:
+        del link
+        self.taken.append(envelope["envelope_id"])
+
+
+def reading(contended: Callable[[], bool] | None) -> tuple[Noting, Callable[[str, int], bool]]:
+    """Return what was taken, and a function that reads a frame of an envelope with so many characters of text."""
+    inbox = Noting()
+    links = Links(AsyncWebClient(), "", inbox, clock=cast("Clock", None), draw=lambda low, _: low, contended=contended)
+    link = Link(cast("aiohttp.ClientWebSocketResponse", None), asyncio.get_running_loop().create_future())
+
+    def read(envelope_id: str, characters: int) -> bool:
+        return links._take_text(link, json.dumps({"envelope_id": envelope_id, "text": "x" * characters}))
+
+    return inbox, read
+
+
+async def test_large_frame_waits_while_an_acknowledgement_is_under_way() -> None:
+    busy = True
+    inbox, read = reading(lambda: busy)
+    assert read("large", LARGE_CHARACTERS)
+    assert read("small", 10)
+    assert inbox.taken == ["small"]
+    busy = False
+    await eventually(lambda: inbox.taken == ["small", "large"], "the large frame to be read")
+
+
+async def test_large_frame_is_read_in_the_end_under_endless_contention() -> None:
+    polls = list[None]()
+
+    def contended() -> bool:
+        polls.append(None)
+        return True
+
+    inbox, read = reading(contended)
+    read("large", LARGE_CHARACTERS)
+    await eventually(lambda: inbox.taken == ["large"], "the large frame to be read")
+    assert len(polls) == round(HELD_SECONDS / POLL_SECONDS)
+
+
+async def test_beyond_so_many_held_frames_the_next_is_read_at_once() -> None:
+    inbox, read = reading(lambda: True)
+    for number in range(HELD_MAX + 1):
+        read(f"E{number}", LARGE_CHARACTERS)
+    assert inbox.taken == [f"E{HELD_MAX}"]
+    await eventually(lambda: len(inbox.taken) == HELD_MAX + 1, "all frames to be read")
+
+
+async def test_large_frame_does_not_wait_when_nothing_is_under_way() -> None:
+    inbox, read = reading(None)
+    read("large", LARGE_CHARACTERS)
+    assert inbox.taken == ["large"]
+
+
+@pytest.mark.parametrize("brackets", ["[]", "{}"])
+def test_only_nesting_beyond_the_limit_is_too_deep(brackets: str) -> None:
+    def nested(levels: int) -> str:
+        one = "[" if brackets == "[]" else '{"a":'
+        return one * levels + "1" + brackets[1] * levels
+
+    wide = json.dumps([[]] * (2 * LEVELS_MAX))
+    assert [_is_too_deep(text, json.loads(text)) for text in (nested(LEVELS_MAX), nested(LEVELS_MAX + 2), wide)] == [
+        False,
+        True,
+        False,
+    ]

@@ -58,11 +58,18 @@ class Wire:
 class Desk:
     """The real way from an envelope to the ledger, and no worker behind it."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, commands_per_minute: int | None = None) -> None:
         self.wire, self.precedence, arrivals = Wire(), Precedence(bench.clock), dict[str, float]()
         client = AsyncWebClient(token="xoxb-none", retry_handlers=[])
         surface = Surface(
-            desk=FrontDesk(bench.ledger, team_id="T0HOME", ack_budget_seconds=BUDGET_SECONDS, arrivals=arrivals),
+            desk=FrontDesk(
+                bench.ledger,
+                team_id="T0HOME",
+                ack_budget_seconds=BUDGET_SECONDS,
+                arrivals=arrivals,
+                commands_per_minute=commands_per_minute,
+                reserving=self.precedence.reserving,
+            ),
             ledger=bench.ledger,
             slack=SlackApi(client, response_url_hosts=frozenset()),
             rules=RULES,
@@ -182,6 +189,7 @@ async def test_in_a_flood_workers_rest_until_it_is_over_or_some_moments_have_pas
     precedence = Precedence(clock)
     for _ in range(FLOOD):
         precedence.begin()
+        precedence.reserving()
         precedence.end()
     assert precedence.flooded
     assert await precedence.turn() == BUSY  # it takes one, for nothing that is owed is stopped
@@ -190,6 +198,24 @@ async def test_in_a_flood_workers_rest_until_it_is_over_or_some_moments_have_pas
     assert not waiting.done()
     clock.advance(round(FLOOD_SECONDS * 1000) + 1)
     assert await waiting == LATELY
+
+
+async def test_commands_that_are_recorded_count_towards_a_flood(bench: Bench, desk: Desk) -> None:
+    for number in range(FLOOD):
+        desk.type(number)
+    await _all_answered(desk, FLOOD)
+    assert desk.precedence.flooded
+    await bench.ledger.noted()
+
+
+async def test_refused_commands_do_not_make_the_workers_rest(bench: Bench) -> None:
+    desk = Desk(bench, commands_per_minute=5)
+    for number in range(5 + 3 * FLOOD):
+        desk.type(number)
+    await _all_answered(desk, 5 + 3 * FLOOD)
+    assert [text.startswith("You gave more than") for text in desk.wire.texts()].count(True) == 3 * FLOOD
+    assert not desk.precedence.flooded
+    await bench.ledger.noted()
 
 
 async def _all_answered(desk: Desk, count: int) -> None:
