@@ -112,7 +112,7 @@ SELECT requester, channel FROM quotes WHERE quote_id = :quote_id;
 
 -- name: list_quotes
 -- The newest first. `states` is " priced sent ", empty for every state; `account` a piece of the customer's name, or empty. `seen` is
--- a JSON list of channels, or NULL for all: of others only the quotes of these, beside the `viewer`'s own.
+-- " C1 C2 ", channels, or NULL for all: of others only the quotes of these, beside the `viewer`'s own.
 SELECT q.quote_id, q.version, q.state, q.account, q.requester, q.requester_name, q.team_id, q.channel, q.created_at, q.valid_until,
   json_extract(v.pricing, '$.net_total') AS net_total, json_extract(v.pricing, '$.currency') AS currency
 FROM quotes AS q JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
@@ -120,7 +120,7 @@ WHERE q.team_id = :team_id
   AND (:owner IS NULL OR q.requester = :owner)
   AND (:states = '' OR instr(:states, ' ' || q.state || ' ') > 0)
   AND (:account = '' OR instr(lower(q.account), lower(:account)) > 0)
-  AND (:seen IS NULL OR q.requester = :viewer OR q.channel IN (SELECT value FROM json_each(:seen)))
+  AND (:seen IS NULL OR q.requester = :viewer OR instr(:seen, ' ' || q.channel || ' ') > 0)
 ORDER BY q.created_at DESC, q.quote_id DESC
 LIMIT :limit OFFSET :offset;
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
@@ -114,7 +113,7 @@ def list_quotes(tx: Tx, chosen: Filter, *, page: int = 1, rows: int = PAGE_ROWS)
         states=f" {' '.join(sorted(chosen.states))} " if chosen.states else "",
         account=chosen.account or "",
         viewer=chosen.viewer,
-        seen=None if chosen.seen is None else json.dumps(sorted(chosen.seen)),
+        seen=None if chosen.seen is None else f" {' '.join(sorted(chosen.seen))} ",
         limit=rows + 1,
         offset=(page - 1) * rows,
     )

@@ -68,6 +68,10 @@ async def moved_on(bench: Bench) -> None:
         assert before is not None
         after = replace(before, version=2, state=QuoteState.PRICED, approval=None, revised_by="U0OTHER", revised_at=MORNING)
         versions.save(tx, before, after, MORNING)
+        facts = {"state": "priced", "version": 2, "net_total": str(after.pricing.net_total)}
+        bench.ledger.audit.append(
+            tx, MORNING, "quote.revised", actor="U0OTHER", actor_type="user", aggregate_id="Q-2026-0001", after=facts
+        )
 
     await bench.ledger.database.write("test", work)
 
