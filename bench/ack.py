@@ -30,7 +30,7 @@ from bench.acks.slack import Slack  # noqa: E402 -- after the path
 from bench.acks.verdicts import SLOW_FLUSH_MS, Row, figures, judge, together  # noqa: E402 -- after the path
 from bench.lifecycle.machine import describe, disk_folder, in_memory, stolen_seconds  # noqa: E402 -- after the path
 from bench.lifecycle.report import machine  # noqa: E402 -- after the path
-from quotebot import words  # noqa: E402 -- after the path
+from quotebot.views import messages  # noqa: E402 -- after the path
 
 APPS: Final = ("raw", "bolt", "bolt-pbr", BOT)
 STAGES: Final = ("rates", "burst", "pdfs", "slow-flush", "flood")
@@ -117,8 +117,8 @@ class Trial:
             shots = await self._slack.volley(slow.name, [COMMAND] * round(SLOW_RATE * (0.3 if self._quick else SECONDS)), SLOW_RATE)
             stolen = stolen_seconds() - stolen
             quiet = await slow.quiet()
-            problems = slow.problems(shots, words.nothing_recorded()) + ([] if quiet else ["it did not come to rest"])
-            row = figures(shots, words.nothing_recorded(), cpu_seconds(pid) - began, problems, stolen)
+            problems = slow.problems(shots, messages.nothing_recorded()) + ([] if quiet else ["it did not come to rest"])
+            row = figures(shots, messages.nothing_recorded(), cpu_seconds(pid) - began, problems, stolen)
         self.table.setdefault("slow flush", {})[BOT] = [row]
         _progress("slow flush", BOT, row)
 
@@ -131,8 +131,8 @@ class Trial:
         if name == BOT:
             if settle and not await self.bot.quiet():
                 problems.append("it did not come to rest")
-            problems += self.bot.problems(shots, words.nothing_recorded())
-        row = figures(shots, words.nothing_recorded(), cpu_seconds(self._pids[name]) - began, problems, stolen)
+            problems += self.bot.problems(shots, messages.nothing_recorded())
+        row = figures(shots, messages.nothing_recorded(), cpu_seconds(self._pids[name]) - began, problems, stolen)
         self.table.setdefault(stage, {}).setdefault(name, []).append(row)
         _progress(stage, name, row)
         return row

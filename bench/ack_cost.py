@@ -31,24 +31,24 @@ from slack_bolt.authorization import AuthorizeResult  # noqa: E402 -- after the 
 from slack_sdk.socket_mode.request import SocketModeRequest  # noqa: E402 -- after the path
 from slack_sdk.web.async_client import AsyncWebClient  # noqa: E402 -- after the path
 
-from adapters.slack import Identity  # noqa: E402 -- after the path
+from adapters.slack.api import Identity  # noqa: E402 -- after the path
 from bench.lifecycle.machine import disk_folder, stolen_seconds  # noqa: E402 -- after the path
 from bench.lifecycle.measure import percentile  # noqa: E402 -- after the path
-from ledger.audit import Audit  # noqa: E402 -- after the path
-from ledger.batch import BatchRunner  # noqa: E402 -- after the path
+from ledger.audit.events import Audit  # noqa: E402 -- after the path
 from ledger.ledger import Ledger  # noqa: E402 -- after the path
-from ledger.sqlite_tx import SqliteTx  # noqa: E402 -- after the path
+from ledger.sqlite.batch import BatchRunner  # noqa: E402 -- after the path
+from ledger.sqlite.transaction import SqliteTx  # noqa: E402 -- after the path
 from quotebot import store  # noqa: E402 -- after the path
-from quotebot.core import Ports  # noqa: E402 -- after the path
-from quotebot.opening import load_rules, open_audit, open_database  # noqa: E402 -- after the path
-from quotebot.outside import build_performer, connect_outside  # noqa: E402 -- after the path
-from quotebot.precedence import Precedence, shared_board  # noqa: E402 -- after the path
-from quotebot.reception import Front, receiver_of  # noqa: E402 -- after the path
+from quotebot.ack_priority import Precedence, shared_board  # noqa: E402 -- after the path
+from quotebot.app.clients import build_performer, connect_outside  # noqa: E402 -- after the path
+from quotebot.app.installation import load_rules, open_audit, open_database  # noqa: E402 -- after the path
+from quotebot.app.slack_surface import Front, receiver_of  # noqa: E402 -- after the path
+from quotebot.app.workers import Ports  # noqa: E402 -- after the path
+from quotebot.observability.logs import configure_logs  # noqa: E402 -- after the path
 from quotebot.settings import Settings  # noqa: E402 -- after the path
 from quotebot.slack import verbs  # noqa: E402 -- after the path
-from quotebot.slack.links import Link  # noqa: E402 -- after the path
-from quotebot.slack.socket import SocketReceiver  # noqa: E402 -- after the path
-from quotebot.telemetry import configure_logs  # noqa: E402 -- after the path
+from quotebot.slack.connections import Link  # noqa: E402 -- after the path
+from quotebot.slack.receiver import SocketReceiver  # noqa: E402 -- after the path
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -39,7 +39,7 @@ from bench.acks.verdicts import NO_VERDICT  # noqa: E402 -- after the path
 from bench.lifecycle.machine import describe, disk_folder, in_memory, stolen_seconds  # noqa: E402 -- after the path
 from bench.lifecycle.measure import percentile  # noqa: E402 -- after the path
 from bench.lifecycle.report import machine  # noqa: E402 -- after the path
-from quotebot import words  # noqa: E402 -- after the path
+from quotebot.views import messages  # noqa: E402 -- after the path
 
 STAGES: Final = ("commands", "blanks", "marks")
 TEXTS: Final = {"blanks": BLANKS, "marks": MARKS}
@@ -55,7 +55,7 @@ LOOK_SECONDS: Final = 0.05
 RATIO_MAX: Final = 2.0
 CARD_SECONDS_MAX: Final = 5.0
 USAGE: Final = 64
-OVER_BUDGET: Final = words.over_budget(60, 1).split(".")[0]
+OVER_BUDGET: Final = messages.over_budget(60, 1).split(".")[0]
 
 Row = dict[str, Any]
 
@@ -195,7 +195,7 @@ class Trial:
 
     def _untrue(self, shots: Sequence[Shot]) -> list[str]:
         """Say which acknowledgements were untrue; a refusal for the budget is one that says that nothing was recorded."""
-        refused = words.nothing_recorded()
+        refused = messages.nothing_recorded()
         told = [Shot(shot.request_id, shot.sent_at, shot.acked_at, refused if _is_refused(shot) else shot.text) for shot in shots]
         return self._bot.problems(told, refused)
 

@@ -26,8 +26,8 @@ if __name__ == "__main__":  # beside this script a file named ledger.py stands i
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from adapters.failures import AdapterError
-from adapters.pdf import PdfRenderer
-from adapters.salesforce import Salesforce, SalesforceLine, SalesforceQuote
+from adapters.pdf.renderer import PdfRenderer
+from adapters.salesforce.api import Salesforce, SalesforceLine, SalesforceQuote
 from quotebot.sandbox.salesforce.tls import make_server_context
 from tests.adapters.test_pdf import DOCUMENT
 

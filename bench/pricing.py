@@ -19,8 +19,8 @@ from typing import Any
 if __name__ == "__main__":  # beside this script a file named ledger.py stands in for the package
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, canonical, price
-from quotebot.domain.rulesets import Ruleset, parse_ruleset
+from quotebot.domain.catalogue.rulesets import Ruleset, parse_ruleset
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, canonical, price
 
 ROUNDS = 25
 QUICK_ROUNDS = 5

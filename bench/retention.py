@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Health, Tx
     from ledger.ledger import Ledger
-    from ledger.sqlite import SqliteDatabase
+    from ledger.sqlite.engine import SqliteDatabase
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # beside this script a file named ledger.py stands in for the package
 
@@ -38,8 +38,8 @@ from bench.lifecycle.report import machine  # noqa: E402 -- after the path
 from ledger import measures  # noqa: E402 -- after the path
 from ledger.clock import SystemClock  # noqa: E402 -- after the path
 from ledger.ledger import Ledger as RealLedger  # noqa: E402 -- after the path
+from ledger.operator.trace import Choice, find_operations, list_operations, trace  # noqa: E402 -- after the path
 from ledger.retention import DAY_MS, Purged, purge  # noqa: E402 -- after the path
-from ledger.tracing import Choice, find_operations, list_operations, trace  # noqa: E402 -- after the path
 
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ import signal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from faults.plan import PLAN_VARIABLE, KillPlan
-from quotebot.app import Ports, run_bot
-from quotebot.opening import open_database
+from quotebot.app.bot import Ports, run_bot
+from quotebot.app.installation import open_database
+from quotebot.observability.logs import configure_logs
 from quotebot.settings import load_settings
-from quotebot.slack.envelopes import send_ack
-from quotebot.telemetry import configure_logs
+from quotebot.slack.bolt import send_ack
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

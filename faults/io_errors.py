@@ -37,8 +37,8 @@ from faults.power_workload import FILE_NAME, MORNING_MS, Diary, TickingClock, au
 from faults.progress import bar
 from faults.report import Report, keep, keep_in, merged, read_all
 from faults.sqlite_vfs import BUSY, FULL, IOERR_FSYNC, IOERR_READ, IOERR_WRITE, OK, Call, Unobservable, WatchedFolder
-from ledger.ballast import BALLAST_BYTES
 from ledger.database import DatabaseError
+from ledger.sqlite.ballast import BALLAST_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,10 +17,11 @@ import structlog
 
 from faults.lab.processes import BrokenError, in_a_fork
 from faults.model import BLOCKS, empty_ledger, run_block
-from ledger import audit, recovery, settlement
+from ledger import recovery, settlement
+from ledger.audit import events
 from ledger.claims import Suspects
 from ledger.gates import Gate, Gates
-from ledger.sqlite import SqliteDatabase
+from ledger.sqlite.engine import SqliteDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,19 +94,19 @@ def half_open_by_itself() -> None:
 
 def claim_not_audited() -> None:
     """One change in the ledger leaves no event."""
-    honest = audit.Audit.of_effect
+    honest = events.Audit.of_effect
 
     def of_effect(self: Any, tx: Any, at: int, event_type: str, effect: Effect, **details: Any) -> None:
         if event_type != "effect.claimed":
             honest(self, tx, at, event_type, effect, **details)
 
-    put(audit.Audit, "of_effect", of_effect)
+    put(events.Audit, "of_effect", of_effect)
 
 
 def every_head_sealed_as_one_chain() -> None:
     """The end of a chain is sealed under another chain's name."""
-    honest = audit._sealed  # noqa: SLF001 -- a planted bug
-    put(audit, "_sealed", lambda key_id, key, name, head: {**honest(key_id, key, "system", head), "aggregate_id": name})
+    honest = events._sealed  # noqa: SLF001 -- a planted bug
+    put(events, "_sealed", lambda key_id, key, name, head: {**honest(key_id, key, "system", head), "aggregate_id": name})
 
 
 def settlement_not_weighed() -> None:

@@ -22,12 +22,12 @@ from faults.model_gates import Gate
 from faults.model_ledger import SEMANTICS, Fx, Model, Op, Owed, Verdict
 from faults.wakeups import asleep_for_good
 from ledger import keys
-from ledger.audit import Audit
-from ledger.cancelling import cancel_effect, cancel_operation
-from ledger.chain import Keyring
-from ledger.dead_letters import DeadLetters
+from ledger.audit.chain import Keyring
+from ledger.audit.events import Audit
+from ledger.audit.verification import verify
 from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
-from ledger.migrations import Migration
+from ledger.operator.actions import cancel_effect, cancel_operation
+from ledger.operator.dead_letters import DeadLetters
 from ledger.records import (
     Bury,
     DeadNotice,
@@ -48,8 +48,8 @@ from ledger.records import (
 )
 from ledger.recovery import begin_epoch, give_back, take_back
 from ledger.retention import purge
+from ledger.sqlite.migrations import Migration
 from ledger.statements import load_statements
-from ledger.verification import verify
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence

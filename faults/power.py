@@ -43,14 +43,14 @@ from faults.progress import bar
 from faults.report import Report, keep, keep_in, merged, read_all
 from faults.sqlite_vfs import Unobservable, WatchedFolder
 from ledger.database import DatabaseError
-from ledger.sqlite_file import PRAGMAS
+from ledger.sqlite.file import PRAGMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from faults.power_images import Event, Image
     from faults.power_workload import Fact, Work
-    from ledger.audit import Audit
+    from ledger.audit.events import Audit
 
 SUITE: Final = "power"
 PROCESSES: Final = (1, 1)  # rounds of work of each process of a recording

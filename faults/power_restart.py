@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from faults.power_workload import FILE_NAME, Diary, TickingClock, Work
 from faults.wakeups import asleep_for_good
-from ledger.verification import verify
-from quotebot.opening import open_database
+from ledger.audit.verification import verify
+from quotebot.app.installation import open_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from faults.power_workload import Fact
-    from ledger.audit import Audit
+    from ledger.audit.events import Audit
 
 LATER_MS: Final = 3_600_000  # how long the machine was off
 

@@ -18,24 +18,25 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from adapters.policies import POLICIES, Matrix
 from ledger import recovery
-from ledger.audit import Audit
+from ledger.audit.events import Audit
+from ledger.audit.keyring import load_keyring
 from ledger.claims import POISON_CLAIMS
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
-from ledger.dead_letters import DeadLetters
-from ledger.keyring import load_keyring
 from ledger.ledger import Ledger
+from ledger.operator.dead_letters import DeadLetters
 from ledger.records import Bury, Delivered, Doubt, EffectIntent, Hold, Request, Retry, Trouble
 from quotebot import effects
-from quotebot.commands import CreateQuote, DecideApproval, SubmitQuote
-from quotebot.deciding import burial_answer
-from quotebot.domain.policy_file import parse_policy
-from quotebot.domain.pricing import LineRequest, PriceRequest
-from quotebot.domain.quotes import QuoteState
-from quotebot.domain.rulesets import parse_ruleset_toml
-from quotebot.execution import Executor
-from quotebot.follow_ups import follow_ups
-from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
-from quotebot.opening import open_database
+from quotebot.app.installation import open_database
+from quotebot.commands.registry import CreateQuote, DecideApproval, SubmitQuote
+from quotebot.dispatch.follow_ups import follow_ups
+from quotebot.domain.approvals.policy_file import parse_policy
+from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.rules import Rules
+from quotebot.execution.executor import Executor
+from quotebot.execution.transaction import burial_answer
+from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Database, Tx
     from ledger.records import Effect, FollowUps, Operation, Settlement
-    from quotebot.commands import Payload
+    from quotebot.commands.registry import Payload
 
 T = TypeVar("T")
 
@@ -135,7 +136,7 @@ class Work:
         self, database: Database, front: Database, clock: TickingClock, audit: Audit, diary: Diary, rng: random.Random
     ) -> None:
         self.ledger = Ledger(database, clock, audit, pin=store.head_version)
-        self.front = Ledger(front, clock, audit, pin=store.head_version)  # it reserves: see quotebot/ingress.py
+        self.front = Ledger(front, clock, audit, pin=store.head_version)  # it reserves: see quotebot/app/front/process.py
         self._clock = clock
         self._diary = diary
         self._rng = rng

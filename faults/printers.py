@@ -15,15 +15,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-import adapters.pdf
-import adapters.pdf_worker
+import adapters.pdf.renderer
+import adapters.pdf.worker
 from faults.zygote import FOLDER_VARIABLE, Order, Spawned, shared_zygote, was_left
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WARM: Final = "faults.printers:get_warm"
-_as_production: Final = adapters.pdf.start_worker
+_as_production: Final = adapters.pdf.renderer.start_worker
 
 
 class Printer:
@@ -58,7 +58,7 @@ class Printer:
 
 
 async def start_worker(memory_bytes: int, timeout_seconds: float, environment: Mapping[str, str]) -> Any:
-    """Start the child: as adapters.pdf.start_worker."""
+    """Start the child: as adapters.pdf.renderer.start_worker."""
     if not was_left(WARM):
         return await _as_production(memory_bytes, timeout_seconds, environment)
     async with AsyncExitStack() as stack:
@@ -77,7 +77,7 @@ async def start_worker(memory_bytes: int, timeout_seconds: float, environment: M
 
 def get_warm() -> None:
     """Load what the child loads before its first document, but for the fonts: they come with threads."""
-    adapters.pdf_worker.load_libraries()
+    adapters.pdf.worker.load_libraries()
 
 
 def main() -> None:
@@ -87,5 +87,5 @@ def main() -> None:
         end.connect(place)
         os.dup2(end.fileno(), 0)
         os.dup2(end.fileno(), 1)
-    sys.argv = ["adapters.pdf_worker", memory_bytes, timeout_seconds]
-    adapters.pdf_worker.main()
+    sys.argv = ["adapters.pdf.worker", memory_bytes, timeout_seconds]
+    adapters.pdf.worker.main()

@@ -19,7 +19,7 @@ import aiohttp
 
 from faults.plan import PLAN_VARIABLE, KillPlan
 from faults.zygote import QUOTEBOT, Order, Spawned, shared_zygote
-from quotebot.app import Ports, run_bot
+from quotebot.app.bot import Ports, run_bot
 from quotebot.settings import Settings
 
 if TYPE_CHECKING:

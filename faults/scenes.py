@@ -17,8 +17,8 @@ from faults.lab.steps import newest_delivery
 from ledger import recovery
 from ledger.ledger import Ledger
 from ledger.records import Retry, Trouble
-from quotebot.cli import letters
-from quotebot.opening import dead_letters, open_audit, open_database
+from quotebot.app.installation import dead_letters, open_audit, open_database
+from quotebot.cli import dead_letter_tables
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ async def discarded_command(office: Office) -> None:
     ledger = office.bot.core.ledger
     found = dead_letters(ledger)
     for letter in await found.list():
-        await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=letters.follow(ledger))
+        await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=dead_letter_tables.follow(ledger))
     await office.rest()
 
 

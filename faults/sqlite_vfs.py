@@ -2,7 +2,7 @@
 
 It is put, by ctypes, under the very SQLite that Python's sqlite3 module is linked to. So the production build of SQLite runs over
 it, with production's threads, pragmas, locks and statements; there is no second SQLite, and production does not know. What the
-ledger itself asks of its WAL (ledger/wal.py) is seen, and may fail, in the same way.
+ledger itself asks of its WAL (ledger/sqlite/wal.py) is seen, and may fail, in the same way.
 
 The calls are SQLite's own (sqlite3_vfs and sqlite3_io_methods, https://www.sqlite.org/c3ref/io_methods.html). The WAL index is
 shared memory: it is rebuilt after a power cut, so nothing is lost by not seeing it.
@@ -23,8 +23,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from ledger import sqlite_file
-from ledger.wal import Wal
+from ledger.sqlite import file as sqlite_file
+from ledger.sqlite.wal import Wal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -38,7 +38,7 @@ from faults.lab.steps import (
     Writes,
 )
 from quotebot.sandbox.salesforce.ids import record_id
-from quotebot.slack.crm_menus import block_of
+from quotebot.views.crm_fields import block_of
 
 Steps = Callable[[], Sequence[Step]]
 DAYS_20: Final = 20 * 86_400.0  # a quote that nobody touched is stale, and valid for ten days more

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from ledger import recovery
 from ledger.ledger import Ledger
-from ledger.locks import WriteGate
-from quotebot.opening import open_ledger
+from ledger.sqlite.locks import WriteGate
+from quotebot.app.installation import open_ledger
 from quotebot.settings import load_settings
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from faults.planted import outside
 from faults.planted.catalogue import Bug
 from faults.planted.hunts import Windows
 from faults.planted.tools import put, sql
-from quotebot.performer import QuotePerformer
+from quotebot.dispatch.performer import QuotePerformer
 {plant}
 bugs.BUGS = (Bug('planted', 'for this test', plant, Windows('create', most=2)),)
 bugs.BENIGN = ()

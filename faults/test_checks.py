@@ -18,9 +18,9 @@ from faults import checks
 from faults.checking import claims, identity
 from faults.checks import House, Outside, Told
 from faults.rig import GOLDEN, bot_in
-from quotebot import words
-from quotebot.commands import REGISTRY
+from quotebot.commands.registry import REGISTRY
 from quotebot.sandbox.world import World
+from quotebot.views import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -452,9 +452,9 @@ def test_an_acknowledgement_without_a_command_is_named(deed: Deed) -> None:
     [
         Told("T0QUOTE:lost", "quote.create", "U0REP", acked=False, at_ms=1),
         Told("T0QUOTE:lost", "", "U0REP", acked=True, at_ms=1, text="Here is what you can type"),
-        Told("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=words.nothing_recorded()),
-        Told("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=words.maybe_recorded()),
-        Told("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=words.command_too_large(65_536)),
+        Told("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.nothing_recorded()),
+        Told("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.maybe_recorded()),
+        Told("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.command_too_large(65_536)),
     ],
     ids=["unanswered", "nothing-asked", "refused", "unknown", "too-large"],
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from faults import checks
 from faults.rig import FIRST_QUOTE, Deal, bot_in, eventually
-from quotebot.app import Ports
+from quotebot.app.bot import Ports
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -87,4 +87,4 @@ async def test_what_does_not_hold_is_named_and_its_files_are_kept(tmp_path: Path
 
 def test_a_scenario_that_no_longer_fits_the_product_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="amend the scenario"):
-        amended(tmp_path, "quotebot/words.py", "words that nobody wrote", "")
+        amended(tmp_path, "quotebot/views/messages.py", "words that nobody wrote", "")

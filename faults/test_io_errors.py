@@ -13,9 +13,9 @@ from faults.power_images import Wrote
 from faults.power_workload import FILE_NAME, TickingClock, audit_of, run_to_end
 from faults.report import keep
 from faults.sqlite_vfs import Unobservable, WatchedFolder, library
-from ledger.ballast import BALLAST_BYTES
 from ledger.database import DatabaseError
-from quotebot.opening import open_database, schema_and_statements
+from ledger.sqlite.ballast import BALLAST_BYTES
+from quotebot.app.installation import open_database, schema_and_statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-import adapters.pdf
-from adapters.pdf import PdfRenderer
-from adapters.quote_document import DocumentLine, QuoteDocument
+import adapters.pdf.renderer
+from adapters.pdf.document import DocumentLine, QuoteDocument
+from adapters.pdf.renderer import PdfRenderer
 from faults import printers
 from faults.rig import eventually
 from faults.scenarios.pdf import processes
@@ -64,7 +64,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_forked_renderer_prints_the_bytes_of_the_shipped_one_and_ends_with_its_bot(monkeypatch: pytest.MonkeyPatch) -> None:
     shipped, forked = PdfRenderer(), PdfRenderer()
     expected = await shipped.render(DOCUMENT)
-    monkeypatch.setattr(adapters.pdf, "start_worker", printers.start_worker)
+    monkeypatch.setattr(adapters.pdf.renderer, "start_worker", printers.start_worker)
     found = await forked.render(DOCUMENT)
     pids = [renderer.child_pid for renderer in (shipped, forked)]
     forks = [is_a_fork(pid) for pid in pids]

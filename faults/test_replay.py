@@ -15,10 +15,10 @@ from faults import checks
 from faults.rig import Deal, bot_in, eventually, read_ledger
 from ledger import recovery
 from ledger.ledger import Ledger
-from ledger.locks import WriteGate
 from ledger.records import Bury, EffectIntent, Outcome, Request, Trouble
+from ledger.sqlite.locks import WriteGate
+from quotebot.app.installation import open_ledger
 from quotebot.cli import terminal
-from quotebot.opening import open_ledger
 from quotebot.settings import Settings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from faults import sometimes
 from faults.checks import NOBODY, Outside, Told, outside_of
 from faults.rig import bot_in
-from quotebot.opening import open_ledger
+from quotebot.app.installation import open_ledger
 from quotebot.sandbox.world import World
 from quotebot.settings import Settings
 

@@ -23,7 +23,7 @@ from faults.programs import run
 from faults.stories import STORIES
 from faults.windows import windows_of
 from quotebot import effects
-from quotebot.commands import REGISTRY
+from quotebot.commands.registry import REGISTRY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,19 +38,19 @@ SHARDS: Final = 5
 # Writes of the product that no story passes, and where they are tried instead.
 NOT_IN_A_STORY: Final = {
     "access": "one audit row about a refused person, best effort: tests/quotebot/test_access_matrix.py; it owes nothing",
-    "audit.export": "one row, when an operator exports a proof: tests/quotebot/test_proof.py",
-    "audit.rotate_key": "tests/ledger/test_audit.py",
-    "bury_operation": "a bug of ours, twice: tests/quotebot/test_execution.py, faults/model_machine.py",
+    "audit.export": "one row, when an operator exports a proof: tests/quotebot/jobs/test_proof.py",
+    "audit.rotate_key": "tests/ledger/audit/test_events.py",
+    "bury_operation": "a bug of ours, twice: tests/quotebot/execution/test_executor.py, faults/model_machine.py",
     "clock.confirm": "one audit row, when an operator confirms the clock: tests/quotebot/cli/test_clock.py",
-    "drop": "an envelope over 1 MiB: tests/quotebot/slack/test_socket.py; it owes nothing",
-    "forget_steps": "an upload that Slack has lost: tests/quotebot/test_dispatch_doubt.py, the simulated days",
+    "drop": "an envelope over 1 MiB: tests/quotebot/slack/test_receiver.py; it owes nothing",
+    "forget_steps": "an upload that Slack has lost: tests/quotebot/dispatch/test_uncertain.py, the simulated days",
     "history.bind": "the first start with the ledger of an older build: tests/test_golden_ledgers.py dies at every statement of it",
     "history.bound_from": "its last row, likewise",
     "late_result": "a second process took the row over: faults/storm_stranger.py, faults/model_machine.py",
     "ledger.migrated": "one audit row after a migration: tests/test_golden_ledgers.py dies at every statement of it",
     "payload_shown": "one audit row, when an operator looks at a payload",
-    "retry_operation": "a bug of ours, once: tests/quotebot/test_execution.py, faults/model_machine.py",
-    "shelve_operation": "a command of a newer build: tests/quotebot/test_execution.py; nothing changes but its due time",
+    "retry_operation": "a bug of ours, once: tests/quotebot/execution/test_executor.py, faults/model_machine.py",
+    "shelve_operation": "a command of a newer build: tests/quotebot/execution/test_executor.py; nothing changes but its due time",
 }
 
 

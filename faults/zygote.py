@@ -44,11 +44,11 @@ WARM: Final = (
     "quotebot.__main__",
     "quotebot.cli.root",
     "quotebot.cli.signals",
-    "quotebot.app",
-    "quotebot.ingress",
+    "quotebot.app.bot",
+    "quotebot.app.front.process",
     "slack_sdk.web.async_client",
-    "adapters.slack",
-    "adapters.salesforce",
+    "adapters.slack.api",
+    "adapters.salesforce.api",
     "simple_salesforce",
     "slack_bolt.listener_matcher.async_builtins",
     "prometheus_client",
@@ -368,11 +368,12 @@ def _call(function: str) -> None:
 
 def import_bots() -> None:
     """Import what every start of a bot imports, and read the one large file of Babel's that it reads."""
-    for module in WARM:
+    commands = import_module("quotebot.cli.root").COMMANDS
+    for module in (*WARM, *dict.fromkeys(path.partition(":")[0] for path in commands)):
         import_module(module)
     import_module("babel.core").get_global("all_currencies")
     printers = import_module("faults.printers")
-    import_module("adapters.pdf").start_worker = printers.start_worker  # type: ignore[attr-defined] # of the forks alone
+    import_module("adapters.pdf.renderer").start_worker = printers.start_worker  # type: ignore[attr-defined] # of the forks alone
 
 
 def _get_warm(function: str) -> None:

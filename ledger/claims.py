@@ -18,7 +18,7 @@ from ledger.records import Effect, Operation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ledger.audit import Audit
+    from ledger.audit.events import Audit
     from ledger.database import Row, Tx
     from ledger.gates import GateKeeper, Gates
 

@@ -37,7 +37,7 @@ from ledger.reservation import Sighted, note_duplicate, reserve
 from ledger.settlement import QUOTEBOT
 
 if TYPE_CHECKING:
-    from ledger.audit import Audit
+    from ledger.audit.events import Audit
     from ledger.clock import Clock
     from ledger.database import Database, Row, Tx
     from ledger.gates import Breaker

@@ -16,7 +16,7 @@ from ledger.records import Effect
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.audit import Audit
+    from ledger.audit.events import Audit
     from ledger.database import Row, Tx
     from ledger.records import EffectIntent
 

@@ -12,7 +12,7 @@ from ledger.records import Operation, Request, Reservation, Sighting
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ledger.audit import Audit
+    from ledger.audit.events import Audit
     from ledger.database import Row, Tx
 
 

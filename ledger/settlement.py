@@ -13,7 +13,7 @@ from ledger.records import Bury, Delivered, Doubt, Drop, Hold, Retry, Settlement
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ledger.audit import Audit
+    from ledger.audit.events import Audit
     from ledger.database import Row, Tx
     from ledger.gates import GateKeeper
     from ledger.records import Effect

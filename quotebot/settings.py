@@ -7,10 +7,11 @@ The sources and their order are those of settings_sources.py; the descriptions a
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -26,7 +27,6 @@ from pydantic_settings import (
 )
 
 from adapters.policies import OverridesError, RetryOverride, read_overrides
-from quotebot.colours import readable_colour
 from quotebot.settings_sources import Reading, SettingsFileError, key, layered, nearest, unknown_keys, variable
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _known_zone(name: str) -> str:
 
 def _usable_mapping(path: Path) -> Path:
     """Refuse a mapping that cannot be read, or that names what there is not."""
-    from adapters.salesforce_mapping import MappingFileError, read_mapping  # noqa: PLC0415 -- only who has one pays for it
+    from adapters.salesforce.mapping import MappingFileError, read_mapping  # noqa: PLC0415 -- only who has one pays for it
 
     try:
         read_mapping(path.read_text("utf-8"))
@@ -143,6 +143,31 @@ def is_loopback(host: str) -> bool:
 
 
 SafeUrl = Annotated[AnyHttpUrl, AfterValidator(_safe_address)]
+
+
+CONTRAST_MIN: Final = 3.0  # WCAG 2.2, 1.4.3: large text
+_COLOUR: Final = re.compile(r"#[0-9a-fA-F]{6}")
+
+
+def contrast_on_white(colour: str) -> float:
+    """Return the WCAG contrast ratio of "#rrggbb" on white: 21 for black, 1 for white."""
+    red, green, blue = (_linear(int(colour[at : at + 2], 16) / 255) for at in (1, 3, 5))
+    return 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
+
+
+def readable_colour(text: str) -> str:
+    """Return the colour. Raises ValueError, in words, when it is none or too light for headings on white."""
+    if not _COLOUR.fullmatch(text):
+        raise ValueError("a colour is written like #1f4e79")
+    contrast = contrast_on_white(text)
+    if contrast < CONTRAST_MIN:
+        raise ValueError(f"too light to be read on white: contrast {contrast:.1f}, at least {CONTRAST_MIN:.0f} is needed")
+    return text
+
+
+def _linear(channel: float) -> float:
+    """Return the light of one sRGB channel, both from 0 to 1."""
+    return float(channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4)  # noqa: PLR2004 -- the standard's
 
 
 class Settings(BaseSettings):

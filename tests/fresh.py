@@ -15,11 +15,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ledger.migrations import migrate
-from ledger.sqlite_file import APPLICATION_ID
+from ledger.sqlite.file import APPLICATION_ID
+from ledger.sqlite.migrations import migrate
 
 if TYPE_CHECKING:
-    from ledger.migrations import Migration
+    from ledger.sqlite.migrations import Migration
 
 _DRAWN: Final = re.compile(rb"ledger_id[0-9a-f]{8}")  # each ledger draws a name for itself
 

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from quotebot import __version__
-from quotebot.app import Ports
+from quotebot.app.bot import Ports
 from quotebot.sandbox.world import World
 from tests.rig import bot_in
 

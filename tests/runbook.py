@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 import aiohttp
 import structlog
 
-from quotebot.app import Ports, run_bot
+from quotebot.app.bot import Ports, run_bot
 from quotebot.cli import root, terminal
 from quotebot.sandbox.slack.listing import SCOPES
 from quotebot.sandbox.world import World

@@ -81,7 +81,7 @@ def test_imports_go_in_the_directions_of_the_contracts(checkout: Path) -> None:
 
 
 def test_only_the_sqlite_module_of_the_ledger_imports_aiosqlite(checkout: Path) -> None:
-    assert importers(checkout, "aiosqlite") <= {"ledger/sqlite.py"}
+    assert importers(checkout, "aiosqlite") <= {"ledger/sqlite/engine.py"}
 
 
 def test_in_the_product_only_the_slack_package_imports_slack_bolt(checkout: Path) -> None:

@@ -19,16 +19,16 @@ from bench.acks.slack import PATIENCE_SECONDS, Shot, Slack
 from bench.acks.verdicts import NO_VERDICT, OURS, figures, judge, together
 from bench.lifecycle import machine
 from bench.lifecycle.machine import stolen_seconds
-from quotebot import words
-from quotebot.opening import open_ledger
+from quotebot.app.installation import open_ledger
 from quotebot.settings import Settings
+from quotebot.views import messages
 from tests.quotebot.parts import create_command, request_for
 from tests.rig import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-REFUSED = words.nothing_recorded()
+REFUSED = messages.nothing_recorded()
 
 
 @pytest.fixture

@@ -18,25 +18,30 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from adapters import llm, salesforce_errors, slack
 from adapters.failures import AdapterError
-from adapters.salesforce_query import soql_beginning, soql_containing, soql_text
-from ledger.manifests import BackupError, read_manifest
-from quotebot import telemetry, words
+from adapters.llm import api as llm
+from adapters.salesforce import errors
+from adapters.salesforce.query import soql_beginning, soql_containing, soql_text
+from adapters.slack import api as slack
+from ledger.operator.manifests import BackupError, read_manifest
 from quotebot.cli.catalog_yaml import YamlError, read_yaml
-from quotebot.domain.policy_file import PolicyError, parse_policy
-from quotebot.domain.rulesets import RulesetError, parse_ruleset_json, parse_ruleset_toml
-from quotebot.domain.sheets import read_sheet
-from quotebot.slack import forms, free_text, grammar, intake, mentions, modals, offers, thread_text, values, verbs
-from quotebot.slack.crm_menus import _sought, read_choice, remembered
-from quotebot.slack.filled import Form, read_form
-from quotebot.slack.letters import parse_letter_value
-from quotebot.slack.links import Link, Links
-from quotebot.slack.list_card import parse_question
-from quotebot.slack.owing import parse_owed_value
-from quotebot.slack.socket import envelope_id_of
+from quotebot.domain.approvals.policy_file import PolicyError, parse_policy
+from quotebot.domain.catalogue.rulesets import RulesetError, parse_ruleset_json, parse_ruleset_toml
+from quotebot.domain.catalogue.sheets import read_sheet
+from quotebot.observability import logs
+from quotebot.slack import free_text, grammar, listeners_mentions, payloads, thread_text, verbs
+from quotebot.slack.connections import Link, Links
+from quotebot.slack.crm_menus import _sought
+from quotebot.slack.form_drafts import draft_of_message
+from quotebot.slack.form_input import Form, read_form
+from quotebot.slack.receiver import envelope_id_of
+from quotebot.views import button_values, confirmations, forms, messages, modals
+from quotebot.views.card import parse_owed_value
+from quotebot.views.crm_fields import read_choice, remembered
+from quotebot.views.dead_letter_card import parse_letter_value
+from quotebot.views.list_card import parse_question
 from tests.quotebot.parts import RULES
-from tests.quotebot.slack.quote_examples import MORNING, RULESET, example_quote
+from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +63,7 @@ def slash(text: str) -> object:
 
 
 def message(text: str) -> object:
-    plain = mentions._MENTIONS.sub(" ", text, count=1).strip()
+    plain = listeners_mentions._MENTIONS.sub(" ", text, count=1).strip()
     asked = verbs.parse(plain, "C0DEALS", CATALOGUE, grammar.MESSAGE_CHARACTERS_MAX)
     found = free_text.read(plain, CATALOGUE)
     return asked, None if found is None else free_text.asked_back(found)
@@ -69,7 +74,7 @@ def thread(text: str) -> object:
 
 
 def shortcut(text: str) -> object:
-    draft = forms.draft_of_message(text[: grammar.MESSAGE_CHARACTERS_MAX])
+    draft = draft_of_message(text[: grammar.MESSAGE_CHARACTERS_MAX])
     return len(json.dumps(forms.create_form("C0DEALS", RULESET, draft))) < ANSWER_CHARACTERS_MAX
 
 
@@ -93,10 +98,16 @@ def form(text: str) -> object:
 
 
 def button(text: str) -> object:
-    readers = (values.parse_button_value, values.parse_menu_value, parse_question, parse_letter_value, parse_owed_value)
-    others = (offers.parse_token, offers.parse_typed, thread_text.parse_applied, remembered, read_choice)
+    readers = (
+        button_values.parse_button_value,
+        button_values.parse_menu_value,
+        parse_question,
+        parse_letter_value,
+        parse_owed_value,
+    )
+    others = (confirmations.parse_token, confirmations.parse_typed, thread_text.parse_applied, remembered, read_choice)
     body = {"actions": [{"action_id": "quote.submit", "value": text, "selected_option": {"value": text}}]}
-    return [read(text) for read in (*readers, *others)], intake.button(body), intake.menu(body)
+    return [read(text) for read in (*readers, *others)], payloads.button(body), payloads.menu(body)
 
 
 class Inbox:
@@ -152,7 +163,7 @@ def answers(text: str) -> object:
             said.append(len(read()) if isinstance(read(), str) else None)  # type: ignore[arg-type]
         except AdapterError as error:
             said.append(str(error))
-    refusal = salesforce_errors.Refusal.read(400, [{"errorCode": text, "message": text}])
+    refusal = errors.Refusal.read(400, [{"errorCode": text, "message": text}])
     return said, len(refusal.code), refusal.failure()
 
 
@@ -172,7 +183,7 @@ def manifest(text: str) -> object:
 
 
 def log_line(text: str) -> object:
-    return len(telemetry.redact(text)) <= 11 * len(text) + 11, words.one_line(text) is not None
+    return len(logs.redact(text)) <= 11 * len(text) + 11, messages.one_line(text) is not None
 
 
 ENTRIES: Final[dict[str, tuple[Callable[[str], object], int]]] = {

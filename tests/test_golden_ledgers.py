@@ -13,23 +13,24 @@ import pytest
 
 from faults.lab.database import InlineDatabase, engine
 from faults.lab.traps import Switch
-from ledger.audit import Audit
-from ledger.backup import backups_in
+from ledger.audit.events import Audit
+from ledger.audit.keyring import load_keyring
+from ledger.audit.verification import verify
 from ledger.clock import SystemClock
 from ledger.database import DatabaseError
-from ledger.keyring import load_keyring
-from ledger.sqlite import SqliteDatabase
-from ledger.verification import verify
-from quotebot import __version__, history
+from ledger.operator.backup import backups_in
+from ledger.sqlite.engine import SqliteDatabase
+from quotebot import __version__
+from quotebot.app.installation import open_database, schema_and_statements
 from quotebot.cli import root
 from quotebot.handlers.quotes import DOMAIN_EVENTS
-from quotebot.opening import open_database, schema_and_statements
+from quotebot.store import history
 from tests.quotebot.parts import tampered
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from ledger.verification import VerificationReport
+    from ledger.audit.verification import VerificationReport
 
 LEDGERS: Final = Path(__file__).parent / "data" / "ledgers"
 VERSIONS: Final = sorted(path.stem for path in LEDGERS.glob("*.sqlite"))

@@ -14,16 +14,16 @@ import pytest
 
 from adapters.artefacts import Artefacts
 from adapters.failures import AdapterError
-from adapters.pdf_worker import Renderer
-from adapters.salesforce_graph import checked_key
-from quotebot import words
-from quotebot.domain.sheets import cell_of_text, read_sheet, text_of, write_sheet
-from quotebot.slack.cards import status_card
+from adapters.pdf.worker import Renderer
+from adapters.salesforce.graph import checked_key
+from quotebot.domain.catalogue.sheets import cell_of_text, read_sheet, text_of, write_sheet
+from quotebot.views import messages
+from quotebot.views.card import status_card
 from tests.adapters.test_pdf import DOCUMENT
-from tests.quotebot.slack.quote_examples import example_approval, example_quote
+from tests.quotebot.views.quote_examples import example_approval, example_quote
 
 if TYPE_CHECKING:
-    from quotebot.domain.sheets import SheetProblem
+    from quotebot.domain.catalogue.sheets import SheetProblem
 
 HOSTILE: Final[dict[str, list[str]]] = json.loads((Path(__file__).parent / "data" / "hostile.json").read_text("utf-8"))
 RUN_BY_SPREADSHEETS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -65,7 +65,7 @@ def test_there_are_twenty_of_each() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE["mrkdwn"], ids=ascii)
 def test_text_becomes_no_mention_no_link_and_no_line_of_the_bots_own(text: str) -> None:
-    escaped = words.escape(words.one_line(text))
+    escaped = messages.escape(messages.one_line(text))
     assert not {"<", ">", "\n", "\u202e", "\u2028", "\x00"} & set(escaped)
     card = status_card(example_quote(account=text, approval=example_approval(reasons=(text,))), ())
     told = json.dumps(card.blocks, ensure_ascii=False) + card.text

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adapters.failures import Failure
-from adapters.quote_document import DocumentLine, QuoteDocument
-from adapters.salesforce_errors import BY_CODE as SALESFORCE_CODES
-from adapters.salesforce_errors import Refusal
-from adapters.slack_errors import ERRORS as SLACK_CODES
-from adapters.slack_errors import refusal
+from adapters.pdf.document import DocumentLine, QuoteDocument
+from adapters.salesforce.errors import BY_CODE as SALESFORCE_CODES
+from adapters.salesforce.errors import Refusal
+from adapters.slack.errors import ERRORS as SLACK_CODES
+from adapters.slack.errors import refusal
 from ledger.ledger import Ledger
 from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS
 from ledger.records import Sighting
 from ledger.recovery import begin_epoch, take_back
-from quotebot.domain.lifecycle import ARROWS as QUOTE_ARROWS
-from quotebot.domain.quotes import QuoteState, parse_quote_id
+from quotebot.domain.quotes.lifecycle import ARROWS as QUOTE_ARROWS
+from quotebot.domain.quotes.quote import QuoteState, parse_quote_id
 from quotebot.sandbox.world import World
 from tests.ledger.parts import AUDIT, Desk, ManualClock, applied, intent, open_database, open_shell, restart, sure
 from tests.quotebot.parts import gate_held
@@ -156,7 +156,7 @@ def test_m08_there_is_one_table_per_machine_and_a_cancelled_quote_stays_cancelle
     assert sorted(tables) == [
         ("ledger/machine.py", "EFFECT_ARROWS"),
         ("ledger/machine.py", "OPERATION_ARROWS"),
-        ("quotebot/domain/lifecycle.py", "ARROWS"),
+        ("quotebot/domain/quotes/lifecycle.py", "ARROWS"),
     ]
     assert OPERATION_ARROWS
     assert EFFECT_ARROWS
@@ -178,7 +178,7 @@ async def test_m09_every_surface_names_a_quote_alike(deal: Deal) -> None:
         assert {parse_quote_id(number) for number in re.findall(r"[Qq]-?20\d\d-?\d*", surface)} == {"Q-2026-0001"}, surface
 
 
-# Salesforce answers two different limits with this one code, and tells them apart in the text only (adapters/salesforce_errors.py).
+# Salesforce answers two different limits with this one code, and tells them apart in the text only (adapters/salesforce/errors.py).
 TOLD_APART_BY_TEXT = "REQUEST_LIMIT_EXCEEDED"
 
 
@@ -212,16 +212,18 @@ def test_m12_the_matrix_is_the_only_place_of_its_numbers(checkout: Path) -> None
         "test_every_cell_of_the_matrix",
         "test_the_budget_is_spent_after_exactly_the_first_try_and_the_retries",
     )
-    proven_by(checkout, "tests/quotebot/test_dispatch.py", "test_retries_wait_as_the_matrix_says_and_end_in_a_dead_letter")
+    proven_by(
+        checkout, "tests/quotebot/dispatch/test_dispatcher.py", "test_retries_wait_as_the_matrix_says_and_end_in_a_dead_letter"
+    )
 
 
 def test_m13_every_commit_is_synced(checkout: Path) -> None:
-    proven_by(checkout, "tests/ledger/test_sqlite_file.py", "test_the_writer_runs_in_wal_mode_with_every_commit_synced")
+    proven_by(checkout, "tests/ledger/sqlite/test_file.py", "test_the_writer_runs_in_wal_mode_with_every_commit_synced")
 
 
 def test_m14_html_is_never_a_pdf(checkout: Path) -> None:
     from adapters.failures import AdapterError  # noqa: PLC0415 -- beside the private door it guards
-    from adapters.pdf import _rendered  # noqa: PLC0415 -- the one door through which every render comes
+    from adapters.pdf.renderer import _rendered  # noqa: PLC0415 -- the one door through which every render comes
 
     with pytest.raises(AdapterError) as refused:
         _rendered({"pages": 1}, b"<!doctype html><html><body>Quote</body></html>")
@@ -232,12 +234,14 @@ def test_m14_html_is_never_a_pdf(checkout: Path) -> None:
 def test_m15_no_competitor_can_reach_the_customers_document(checkout: Path) -> None:
     fields = [field.name for kind in (QuoteDocument, DocumentLine) for field in dataclasses.fields(kind)]
     templates = [
-        path.read_text("utf-8") for path in (checkout / "adapters/templates").rglob("*") if path.suffix in {".html", ".css"}
+        path.read_text("utf-8") for path in (checkout / "adapters/pdf/templates").rglob("*") if path.suffix in {".html", ".css"}
     ]
     assert templates
     for word, text in product(("competitor", "cost", "margin"), (" ".join(fields), *templates)):
         assert not re.search(rf"\b{word}\b(?!:)(?!-)", text), word  # `margin:` and `margin-top` are CSS
-    proven_by(checkout, "tests/quotebot/test_documents.py", "test_what_the_customer_reads_holds_no_cost_no_margin_and_no_slack_id")
+    proven_by(
+        checkout, "tests/quotebot/views/test_document.py", "test_what_the_customer_reads_holds_no_cost_no_margin_and_no_slack_id"
+    )
 
 
 def test_m16_idempotency_is_judged_by_what_the_outside_saw(checkout: Path) -> None:
@@ -292,7 +296,7 @@ def test_m20_nothing_that_could_fail_comes_between_an_ack_and_its_leaving(checko
     ]
     assert sum(map(_is_ack, ast.walk(tree))) > 0
     assert followed == []
-    proven_by(checkout, "tests/quotebot/slack/test_socket.py", "test_after_a_lost_ack_the_redelivery_is_answered_from_the_ledger")
+    proven_by(checkout, "tests/quotebot/slack/test_receiver.py", "test_after_a_lost_ack_the_redelivery_is_answered_from_the_ledger")
 
 
 def _blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from adapters.pdf import PdfRenderer
+from adapters.pdf.renderer import PdfRenderer
 from quotebot.cli import exits, root
 from quotebot.settings import Settings, load_settings
 from quotebot.settings_sources import variable

@@ -5,13 +5,13 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from ledger.audit import Audit
-from ledger.keyring import load_keyring
+from ledger.audit.events import Audit
+from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
-from ledger.migrations import Migration
 from ledger.records import AuditEvent, EffectIntent, Outcome, Request
 from ledger.recovery import begin_epoch
-from ledger.sqlite import SqliteDatabase
+from ledger.sqlite.engine import SqliteDatabase
+from ledger.sqlite.migrations import Migration
 from ledger.statements import load_statements
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ class Stopwatch:
 async def restart(path: Path, finished: int) -> None:
     """Recover, execute what is due, attempt the first effect; then measure single claims and repeated deliveries."""
     watch = Stopwatch()
-    importlib.import_module("quotebot.app")  # the real bot pays for its imports too
+    importlib.import_module("quotebot.app.bot")  # the real bot pays for its imports too
     watch.lap("imports")
     ledger, database = await open_ledger(path, SystemClock())
     try:

@@ -17,28 +17,28 @@ from slack_bolt.listener import async_listener
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from adapters.artefacts import Artefacts
-from adapters.pdf import RenderedPdf
-from adapters.salesforce import Salesforce
-from adapters.slack import SlackApi
-from adapters.slack_client import BoundedWebClient
+from adapters.pdf.renderer import RenderedPdf
+from adapters.salesforce.api import Salesforce
+from adapters.slack.api import SlackApi
+from adapters.slack.client import BoundedWebClient
 from faults.lab.database import InlineDatabase, engine
 from faults.lab.files import TrappedFiles
 from faults.lab.model import model_over
 from faults.lab.wire import InPlace, Wire
-from quotebot.app import front_of
-from quotebot.core import Core, Ports, start_core
-from quotebot.opening import open_database
-from quotebot.outside import Outside
-from quotebot.performer import Adapters
-from quotebot.reception import identify, surface_of
-from quotebot.slack.envelopes import Envelopes, bolt_app
+from quotebot.app.bot import front_of
+from quotebot.app.clients import Outside
+from quotebot.app.installation import open_database
+from quotebot.app.slack_surface import identify, surface_of
+from quotebot.app.workers import Core, Ports, start_core
+from quotebot.dispatch.performer import Adapters
+from quotebot.slack.bolt import Envelopes, bolt_app
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Awaitable, Callable, Coroutine, Iterator
     from types import CodeType
 
-    from adapters.quote_document import QuoteDocument
+    from adapters.pdf.document import QuoteDocument
     from faults.lab.loop import LabClock
     from faults.lab.traps import Trap
     from faults.lab.wire import FarEnd

@@ -1,7 +1,7 @@
 """The production database without its threads: batches run on the loop's own thread, statement by statement past a trap.
 
 Queueing, group commit, savepoints, deadlines and the error policy are SqliteDatabase's and BatchRunner's own. Open one with
-`quotebot.opening.open_database(path, audit, clock, bot=True, engine=InlineDatabase)` or `InlineDatabase.open(...)`.
+`quotebot.app.installation.open_database(path, audit, clock, bot=True, engine=InlineDatabase)` or `InlineDatabase.open(...)`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import sqlite3
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from faults.lab.traps import OpenTrap, Trap
-from ledger.sqlite import SqliteDatabase
-from ledger.sqlite_file import CACHED_STATEMENTS
+from ledger.sqlite.engine import SqliteDatabase
+from ledger.sqlite.file import CACHED_STATEMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ledger.sqlite_tx import SqliteTx
+    from ledger.sqlite.transaction import SqliteTx
 
 T = TypeVar("T")
 

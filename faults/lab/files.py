@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.files import Files
-from ledger.disk import Disk
+from ledger.sqlite.disk import Disk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from faults.lab.setting import ram
-from ledger.sqlite_file import CACHED_STATEMENTS
+from ledger.sqlite.file import CACHED_STATEMENTS
 
 # Of a SQLite file's first page (sqlite.org/fileformat.html): whether it has a WAL, and the counter by which a connection sees that
 # what it has kept of the file is of no use any more, twice.

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from faults.lab.traps import UnreachableError
-from quotebot.outside import connect_model
+from quotebot.app.clients import connect_model
 from quotebot.sandbox.wire import Cut, Received
 
 if TYPE_CHECKING:
     import contextlib
 
     from faults.lab.wire import Wire
-    from quotebot.model_effects import Model
+    from quotebot.dispatch.llm import Model
     from quotebot.settings import Settings
 
 

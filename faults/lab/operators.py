@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from faults.lab.database import engine
 from faults.lab.files import TrappedDisk
-from ledger.backup import backups_in
-from ledger.dead_letters import Filters
-from quotebot import restoring
-from quotebot.backups import folder_of, make_backup
-from quotebot.cli import letters, ops, quote_work
-from quotebot.crm_commands import CRM_AGGREGATE, ReconcileCrm
-from quotebot.domain.ruleset_sheets import edited, read_rows, to_sheets
-from quotebot.domain.rulesets import parse_ruleset
-from quotebot.forgetting import forget
-from quotebot.lifecycle_commands import CancelQuote
-from quotebot.opening import dead_letters, load_rules, open_ledger
-from quotebot.ruleset_changes import Import, RulesetChanges, Who
+from ledger.operator.backup import backups_in
+from ledger.operator.dead_letters import Filters
+from quotebot.app import restore as restoring
+from quotebot.app.backups import folder_of, make_backup
+from quotebot.app.installation import dead_letters, load_rules, open_ledger
+from quotebot.cli import dead_letter_tables, ops, quote_work
+from quotebot.commands.crm import CRM_AGGREGATE, ReconcileCrm
+from quotebot.commands.lifecycle import CancelQuote
+from quotebot.domain.catalogue.ruleset_sheets import edited, read_rows, to_sheets
+from quotebot.domain.catalogue.rulesets import parse_ruleset
+from quotebot.jobs.retention import forget
+from quotebot.jobs.rulesets import Import, RulesetChanges, Who
 from quotebot.sandbox.slack.directory import TEAM_ID
 from quotebot.store import crm as crm_store
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from faults.lab.loop import LabClock
     from faults.lab.traps import Trap
     from ledger.ledger import Ledger
-    from quotebot.domain.rulesets import Ruleset
+    from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.settings import Settings
 
 REASON: Final = "the other side is well again"
@@ -48,7 +48,7 @@ async def replay(settings: Settings, clock: LabClock, trap: Trap) -> None:
     async with terminal(settings, clock, trap) as ledger:
         found = dead_letters(ledger)
         for letter in await found.list():
-            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=letters.follow(ledger))
+            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=dead_letter_tables.follow(ledger))
 
 
 async def replay_uncertain(settings: Settings, clock: LabClock, trap: Trap) -> None:
@@ -56,7 +56,7 @@ async def replay_uncertain(settings: Settings, clock: LabClock, trap: Trap) -> N
     async with terminal(settings, clock, trap) as ledger:
         found = dead_letters(ledger)
         for letter in await found.list(Filters(status="uncertain")):
-            follow = letters.follow(ledger)
+            follow = dead_letter_tables.follow(ledger)
             await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=follow, look_now=True)
 
 
@@ -65,7 +65,7 @@ async def discard(settings: Settings, clock: LabClock, trap: Trap) -> None:
     async with terminal(settings, clock, trap) as ledger:
         found = dead_letters(ledger)
         for letter in await found.list():
-            await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=letters.follow(ledger))
+            await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=dead_letter_tables.follow(ledger))
 
 
 async def resolve_send_again(settings: Settings, clock: LabClock, trap: Trap) -> None:
@@ -168,7 +168,7 @@ async def _resolve(settings: Settings, clock: LabClock, trap: Trap, *, delivered
                 delivered=delivered,
                 actor=ACTOR,
                 reason=REASON,
-                follow=letters.follow(ledger),
+                follow=dead_letter_tables.follow(ledger),
                 external_ref="1800000000.000100" if delivered else None,
             )
 

@@ -14,13 +14,13 @@ from faults.checking.evidence import Outside
 from faults.checks import house_of, violations
 from faults.lab.glass import looking_at, read_only
 from faults.sometimes import reached
-from ledger.keyring import load_keyring
-from ledger.sqlite_tx import SqliteTx
-from ledger.verification import verify_within
-from quotebot import history
-from quotebot.opening import schema_and_statements
+from ledger.audit.keyring import load_keyring
+from ledger.audit.verification import verify_within
+from ledger.sqlite.transaction import SqliteTx
+from quotebot.app.installation import schema_and_statements
 from quotebot.sandbox.slack.directory import APPROVERS, BOT_USER_ID
-from quotebot.slack.intake import is_direct
+from quotebot.slack.payloads import is_direct
+from quotebot.store import history
 
 EVENTS_MAX: Final = 1 << 40
 Scrub = Callable[[str], str]

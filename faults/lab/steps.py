@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from faults.lab.processes import DiedError
 from quotebot.sandbox.slack.directory import BOT_USER_ID, PARTNER_TEAM_ID
-from quotebot.slack.crm_menus import FOUND
+from quotebot.views.crm_fields import FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -273,7 +273,7 @@ class Configures:
 
 @dataclass(slots=True)
 class Weather:
-    """The outside turns bad (see quotebot.sandbox.weather), or well again without an effect."""
+    """The outside turns bad (see quotebot.sandbox.faults), or well again without an effect."""
 
     target: str = ""
     effect: str = ""

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from faults.checking.evidence import Told
-from quotebot.slack import intake
+from quotebot.slack import payloads
 
 _TYPED: Final = {
     "new": "quote.create",
@@ -55,7 +55,7 @@ def told(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> To
     elif body["type"] == "view_submission":
         return _told_form(body, payload, at_ms)
     else:
-        gesture = intake.gesture(body)
+        gesture = payloads.gesture(body)
         request_id, actor = gesture.request_id, gesture.user
         asked = _clicked(body["actions"][0])
     said = None if payload is None else str(payload.get("text") or "")
@@ -70,7 +70,7 @@ def _clicked(action: dict[str, Any]) -> str:
 
 
 def _told_form(body: dict[str, Any], payload: dict[str, Any] | None, at_ms: int) -> Told:
-    request_id, _ = intake.submission(body)
+    request_id, _ = payloads.submission(body)
     wrong = payload is not None and payload.get("response_action") == "errors"
     kind = "" if wrong else _FILLED[body["view"]["callback_id"]]
     return Told(request_id, kind, body["user"]["id"], payload is not None, at_ms)

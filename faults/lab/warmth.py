@@ -12,7 +12,7 @@ from typing import Any
 
 import simple_salesforce.api  # noqa: F401 -- the adapter imports it when it is needed, which would be in every fork
 
-import adapters.llm  # noqa: F401 -- the same, of the stories in which a model is asked
+import adapters.llm.api  # noqa: F401 -- the same, of the stories in which a model is asked
 from faults.lab.bot import Conditions, LabBot
 from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.setting import lab_settings, ram

@@ -19,7 +19,7 @@ from aiohttp.client_reqrep import ConnectionKey
 from multidict import CIMultiDict
 from requests.adapters import BaseAdapter
 
-from adapters.salesforce_transport import leaving
+from adapters.salesforce.transport import leaving
 from faults.lab.traps import UnreachableError
 from quotebot.sandbox.wire import Answer, Cut, Received
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from adapters.policies import Policy
 from faults.lab import bot
 from faults.planted.tools import of, put
-from quotebot import precedence
-from quotebot.performer import QuotePerformer
+from quotebot import ack_priority
+from quotebot.dispatch.performer import QuotePerformer
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -45,5 +45,5 @@ def a_token_that_is_kept() -> None:
 
 def one_command_at_a_time() -> None:
     """Commands do not share commits."""
-    put(precedence, "LATELY", 1)
-    put(precedence, "QUIET", 1)
+    put(ack_priority, "LATELY", 1)
+    put(ack_priority, "QUIET", 1)

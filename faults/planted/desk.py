@@ -12,8 +12,8 @@ from faults.planted.tools import both, of, put, sql
 from ledger.ledger import Ledger
 from ledger.records import Operation, Reservation, Sighting
 from ledger.reservation import Sighted
-from quotebot.slack.desk import FrontDesk
-from quotebot.slack.envelopes import Envelopes
+from quotebot.slack.bolt import Envelopes
+from quotebot.slack.reserve import FrontDesk
 
 
 def ack_before_reserve() -> None:

@@ -7,22 +7,22 @@ from typing import Any
 
 from adapters.artefacts import Artefacts
 from faults.planted.tools import of, put
-from ledger import sqlite_file
-from ledger.batch import BatchRunner
 from ledger.database import NotRecorded
-from ledger.flushing import Flushing
-from ledger.members import Ran, tell
+from ledger.sqlite import file
+from ledger.sqlite.batch import BatchRunner
+from ledger.sqlite.flushing import Flushing
+from ledger.sqlite.members import Ran, tell
 
 
 def synchronous_normal() -> None:
     """A COMMIT returns before its bytes are on the disk."""
-    honest = of(sqlite_file, "_prepare")
+    honest = of(file, "_prepare")
 
     def prepare(connection: Any, opening: Any) -> None:
         honest(connection, opening)
         connection.execute("PRAGMA synchronous = 1")
 
-    put(sqlite_file, "_prepare", prepare)
+    put(file, "_prepare", prepare)
 
 
 def told_before_the_flush() -> None:
@@ -49,7 +49,7 @@ def failed_flush_taken_for_a_good_one() -> None:
 
 def builds_upon_what_is_in_memory_alone() -> None:
     """A start takes the WAL as it is read, though a flush may have failed to write it."""
-    put(sqlite_file, "_settle_wal", lambda _opening: None)
+    put(file, "_settle_wal", lambda _opening: None)
 
 
 def commit_error_taken_for_success() -> None:

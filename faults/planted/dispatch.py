@@ -14,9 +14,10 @@ from ledger import settlement
 from ledger.ledger import Ledger
 from ledger.outbox import Cause, owe
 from ledger.records import Bury, Delivered, Doubt, Effect, Retry, Trouble
-from quotebot import effects, performer
-from quotebot.dispatch import Dispatcher
-from quotebot.performer import QuotePerformer
+from quotebot import effects
+from quotebot.dispatch import performer
+from quotebot.dispatch.dispatcher import Dispatcher
+from quotebot.dispatch.performer import QuotePerformer
 
 if TYPE_CHECKING:
     from adapters.failures import AdapterError, Failure

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from faults.planted.tools import both, of, put, sql
-from quotebot import deciding
-from quotebot.domain import approvals, money
+from quotebot.domain import money
 from quotebot.domain.access import Viewer
-from quotebot.domain.slots import Slot
+from quotebot.domain.approvals import decisions
+from quotebot.domain.approvals.slots import Slot
+from quotebot.domain.rules import Rules
+from quotebot.execution import transaction
 from quotebot.handlers import lifecycle
-from quotebot.handlers.quotes import Rules
 from quotebot.slack import gate
 from quotebot.store import quotes as store
 from quotebot.store import versions
@@ -23,18 +24,18 @@ def authority_not_checked() -> None:
 
 def guests_approve() -> None:
     """What Slack says of a person is not looked at."""
-    put(approvals, "_not_a_member", lambda _quote, _person: None)
-    for module in (deciding, gate):
+    put(decisions, "_not_a_member", lambda _quote, _person: None)
+    for module in (transaction, gate):
         put(module, "admit", lambda user, team_id, _kind, _guest_reps: Viewer(user, team_id))
 
 
 def own_request_approved() -> None:
     """Who asked may decide."""
-    put(approvals, "_own_request", lambda _approval, _quote, _actor: None)
+    put(decisions, "_own_request", lambda _approval, _quote, _actor: None)
 
 
 def _decides_again() -> None:
-    put(approvals, "_decided", lambda _approval, _quote: None)
+    put(decisions, "_decided", lambda _approval, _quote: None)
     put(Slot, "is_open", property(lambda _slot: True))
     put(store, "require", lambda _before, _after: None)
 
@@ -47,8 +48,8 @@ second_decision_stands = both(
 
 def expiry_not_looked_at() -> None:
     """A quote may be approved long after it has expired."""
-    put(approvals, "_expired", lambda _quote, _received_at: None)
-    put(approvals, "_request_expired", lambda _approval, _quote, _received_at: None)
+    put(decisions, "_expired", lambda _quote, _received_at: None)
+    put(decisions, "_request_expired", lambda _approval, _quote, _received_at: None)
 
 
 def superseded_still_asked() -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from faults.planted.tools import of, put
 from quotebot.handlers import lifecycle
-from quotebot.handlers.quotes import foreign
+from quotebot.handlers.decision import foreign
 from quotebot.store import versions
 
 if TYPE_CHECKING:
     from ledger.database import Tx
-    from quotebot.domain.quotes import Quote
+    from quotebot.domain.quotes.quote import Quote
 
 
 def last_day_not_looked_at() -> None:

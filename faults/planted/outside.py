@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from adapters.failures import AdapterError
-from adapters.salesforce import Salesforce
-from adapters.slack import SlackApi
+from adapters.salesforce.api import Salesforce
+from adapters.slack.api import SlackApi
 from faults.planted.tools import of, put
 from ledger import keys
-from quotebot import performer
-from quotebot.document_effects import DocumentEffects
-from quotebot.performer import QuotePerformer
+from quotebot.dispatch import performer
+from quotebot.dispatch.pdf import DocumentEffects
+from quotebot.dispatch.performer import QuotePerformer
 
 
 def key_per_attempt() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from faults.lab.steps import MANAGER, REP, Clicks, Gesture, Operates, Settles, Starts, Step, Stops, Types, Waits, Weather
 from faults.lab.wire import Wire
 from faults.stories import NEW, QUOTE, Story
-from quotebot import commands
-from quotebot.commands import CreateQuote
+from quotebot.commands import registry
+from quotebot.commands.registry import CreateQuote
 
 if TYPE_CHECKING:
     from faults.lab.cell import Cell
@@ -63,7 +63,7 @@ class Deploys:
 
         CreateQuote.canonical = canonical  # type: ignore[method-assign] # what a deploy does, in this process alone
         CreateQuote.schema = DEPLOYED
-        commands.UPCASTERS = {**commands.UPCASTERS, ("quote.create", DEPLOYED - 1): lambda stored: {**stored, "v": DEPLOYED}}  # type: ignore[misc] # as above
+        registry.UPCASTERS = {**registry.UPCASTERS, ("quote.create", DEPLOYED - 1): lambda stored: {**stored, "v": DEPLOYED}}  # type: ignore[misc] # as above
 
     def again(self, cell: Cell) -> None:
         """It was."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-from quotebot import opening
+from quotebot.app import installation
 
 Plant = Callable[[], None]
 
@@ -28,14 +28,14 @@ def sql(name: str, *changes: tuple[str, str]) -> Plant:
     """Return a bug that replaces texts, each there exactly once, in the statement of that name."""
 
     def plant() -> None:
-        statements = of(opening, "_statements")()
+        statements = of(installation, "_statements")()
         text = statements[name]
         for old, new in changes:
             if text.count(old) != 1:
                 raise LookupError(f"{old!r} is in {name} {text.count(old)} times, not once: the planted bug has to follow")
             text = text.replace(old, new)
         altered = MappingProxyType({**statements, name: text})
-        put(opening, "_statements", lambda: altered)
+        put(installation, "_statements", lambda: altered)
 
     return plant
 

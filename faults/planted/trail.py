@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from faults.planted.tools import of, put, sql
-from ledger import audit, chain, replay, resolution
-from ledger.audit import Audit
+from ledger.audit import chain
+from ledger.audit import events as audit
+from ledger.audit.events import Audit
 from ledger.ledger import Ledger
+from ledger.operator import actions, replay
 
 
 def delivery_not_audited() -> None:
@@ -62,7 +64,7 @@ def chain_begins_anew() -> None:
 
 def history_dropped() -> None:
     """A replay forgets what went before."""
-    for module in (replay, resolution):
+    for module in (replay, actions):
         put(module, "closed_cycle", lambda _row, _build, _actor, _now: "[]")
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from faults.scenarios.stage import Stage
 
 PROCESSES: Final = Path("/proc")
-RENDERER: Final = "adapters.pdf_worker"
-TEMPLATE: Final = "adapters/templates/detailed.html"
+RENDERER: Final = "adapters.pdf.worker"
+TEMPLATE: Final = "adapters/pdf/templates/detailed.html"
 
 
 def renderer_of(bot: int) -> int | None:

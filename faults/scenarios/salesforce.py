@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RETRIES: Final = 2
 CALL_SECONDS: Final = 2
-MAPPING: Final = "adapters/salesforce.toml"
+MAPPING: Final = "adapters/salesforce/salesforce.toml"
 # What an installation may set itself: few retries, and soon, so that a drill does not take a minute.
 IMPATIENT: Final = json.dumps(
     {

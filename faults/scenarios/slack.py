@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from faults import checks
 from faults.rig import FIRST_QUOTE
 from faults.scenarios.stage import Scenario
-from ledger.locks import WriteGate
+from ledger.sqlite.locks import WriteGate
 from quotebot.sandbox.slack.directory import BOT_USER_ID
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from faults import checks
 from faults.rig import FIRST_QUOTE, GOLDEN, eventually
 from faults.scenarios.stage import Scenario
-from quotebot.extraction_words import WITHOUT_MODEL
+from quotebot.views.extraction_messages import WITHOUT_MODEL
 
 if TYPE_CHECKING:
     from faults.rig import Json

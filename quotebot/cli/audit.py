@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,17 +13,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from adapters.artefacts import Artefacts
+from adapters.failures import AdapterError
+from ledger.audit.anchors import LOG_NAME, read_lines
+from ledger.audit.chain import EVENT_COLUMNS
+from ledger.audit.keyring import KeyMissing, key_files, load_keyring, require_keys, rotate
+from ledger.audit.proof import load_signer
+from ledger.audit.verification import verify as verify_all
+from ledger.database import DatabaseError
+from ledger.keys import sha256
+from ledger.sqlite.connections import ReadOnlyFile, open_read_only
+from ledger.sqlite.migrations import pending
+from ledger.sqlite.schema_comparison import SchemaChangedError, require_schema
+from quotebot.app.installation import schema_and_statements
 from quotebot.cli import exits, opened, tables, terminal
+from quotebot.domain.quotes.quote import parse_quote_id
+from quotebot.jobs import proof
+from quotebot.settings import ConfigurationError, load_settings
+from quotebot.store import history
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ledger.anchors import Anchor
-    from ledger.chain import Keyring
-    from ledger.connections import ReadOnlyFile
+    from ledger.audit.anchors import Anchor
+    from ledger.audit.chain import Keyring
+    from ledger.audit.verification import VerificationReport
     from ledger.database import Database
     from ledger.ledger import Ledger
-    from ledger.verification import VerificationReport
     from quotebot.settings import Settings
 
 app = App(name="audit", help="Prove that the audit is whole, read it, and hand proof of a quote to somebody else.")
@@ -52,8 +69,6 @@ async def verify(
     json_output
         Print JSON.
     """
-    from ledger.schema_comparison import SchemaChangedError  # noqa: PLC0415 -- see root.py
-
     try:
         return await _verify(anchors, every_anchor=every_anchor, json_output=json_output)
     except SchemaChangedError as error:
@@ -66,9 +81,6 @@ async def verify(
 
 
 async def _verify(anchors: tuple[Path, ...], *, every_anchor: bool, json_output: bool) -> int:
-    from ledger.anchors import LOG_NAME  # noqa: PLC0415 -- see root.py
-    from ledger.verification import verify as verify_all  # noqa: PLC0415 -- see root.py
-    from quotebot import history  # noqa: PLC0415 -- see root.py
 
     async with _to_verify() as (database, keyring, settings):
         beside = settings.data_dir / LOG_NAME
@@ -107,8 +119,6 @@ async def show(quote: str, *, limit: int = 100, json_output: Json = False) -> in
     json_output
         Print JSON.
     """
-    from ledger.chain import EVENT_COLUMNS  # noqa: PLC0415 -- see root.py
-
     if limit < 1:
         exits.complain(f"--limit is {limit}; it is at least 1.")
         return exits.USAGE
@@ -153,13 +163,6 @@ async def export(quote: str, *, out: Path | None = None, json_output: Json = Fal
     json_output
         Print JSON.
     """
-    import asyncio  # noqa: PLC0415 -- see root.py
-
-    from ledger.keys import sha256  # noqa: PLC0415 -- see root.py
-    from ledger.proof import load_signer  # noqa: PLC0415 -- see root.py
-    from quotebot import proof  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.quotes import parse_quote_id  # noqa: PLC0415 -- see root.py
-
     quote_id = parse_quote_id(quote)
     if quote_id is None:
         exits.complain(f"{quote!r} is no quote: write Q-2026-0042. Nothing was exported.")
@@ -201,8 +204,6 @@ async def export(quote: str, *, out: Path | None = None, json_output: Json = Fal
 @app.command(name="public-key")
 def public_key() -> int:
     """Print the public key that proof bundles are verified with."""
-    from ledger.proof import load_signer  # noqa: PLC0415 -- see root.py
-
     opened.existing_ledger()  # refuses a folder without a ledger: a key made there would fit no bundle
     print(load_signer(_settings().data_dir).public_pem.decode(), end="")
     return exits.OK
@@ -219,8 +220,6 @@ async def rotate_key(*, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    from ledger.keyring import key_files, rotate  # noqa: PLC0415 -- see root.py
-
     async with _existing() as (ledger, settings):
         before = ledger.audit.keyring.current_id
         ledger.audit.keyring = rotate(settings.data_dir)
@@ -250,13 +249,6 @@ async def rotate_key(*, json_output: Json = False) -> int:
 @contextlib.asynccontextmanager
 async def _to_verify() -> AsyncIterator[tuple[Database | ReadOnlyFile, Keyring, Settings]]:
     """Open the ledger as `_existing` does; in a folder that cannot be written, only to read it."""
-    from ledger.connections import ReadOnlyFile, open_read_only  # noqa: PLC0415 -- see root.py
-    from ledger.database import DatabaseError  # noqa: PLC0415 -- see root.py
-    from ledger.keyring import load_keyring, require_keys  # noqa: PLC0415 -- see root.py
-    from ledger.migrations import pending  # noqa: PLC0415 -- see root.py
-    from ledger.schema_comparison import require_schema  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import schema_and_statements  # noqa: PLC0415 -- see root.py
-
     settings = _settings()
     if not settings.ledger_path.exists() or os.access(settings.data_dir, os.W_OK):
         async with _existing() as (ledger, settings):
@@ -277,9 +269,6 @@ async def _to_verify() -> AsyncIterator[tuple[Database | ReadOnlyFile, Keyring, 
 @contextlib.asynccontextmanager
 async def _existing() -> AsyncIterator[tuple[Ledger, Settings]]:
     """Open the ledger with all its keys. Raises ConfigurationError where a key is missing: verifying must never make one."""
-    from ledger.keyring import KeyMissing, require_keys  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
-
     opening = opened.existing_ledger()
     settings = _settings()
     try:
@@ -299,26 +288,21 @@ def _shown(after: str | None) -> str:
 
 
 def _settings() -> Settings:
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
     return load_settings()
 
 
 def _chain_id(quote: str) -> str:
-    from quotebot.domain.quotes import parse_quote_id  # noqa: PLC0415 -- see root.py
 
     return parse_quote_id(quote) or quote
 
 
 def _read_anchors(path: Path) -> list[Anchor]:
-    from ledger.anchors import read_lines  # noqa: PLC0415 -- see root.py
 
     return read_lines(path.read_text("utf-8"))
 
 
 def _stored_pdf(data_dir: Path, sha256: str) -> bytes | None:
-    from adapters.artefacts import Artefacts  # noqa: PLC0415 -- see root.py
-    from adapters.failures import AdapterError  # noqa: PLC0415 -- see root.py
 
     try:
         return Artefacts(data_dir / "artefacts").get(sha256)

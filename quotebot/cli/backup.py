@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import sys
@@ -10,13 +11,21 @@ from pathlib import Path  # noqa: TC003 -- cyclopts reads it
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import Progress as Bar
 
+from ledger.clock import SystemClock
+from ledger.operator.manifests import UNAUTHENTICATED
+from quotebot.app import restore as restoring
+from quotebot.app.backups import authentic_backup, make_backup
+from quotebot.app.first_start import require_ledger
 from quotebot.cli import exits, terminal
+from quotebot.settings import ConfigurationError, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ledger.backup import Backup, Progress
+    from ledger.operator.backup import Backup, Progress
     from quotebot.settings import Settings
 
 
@@ -37,9 +46,6 @@ def backup(
     json_output
         Print JSON.
     """
-    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
-    from quotebot.backups import make_backup  # noqa: PLC0415 -- see root.py
-
     settings = existing_site()
     with following() as progress:
         made = make_backup(settings, SystemClock().now_ms(), folder=to, progress=progress)
@@ -74,13 +80,6 @@ async def restore(
     json_output
         Print JSON.
     """
-    import asyncio  # noqa: PLC0415 -- see root.py
-
-    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
-    from quotebot import restoring  # noqa: PLC0415 -- see root.py
-    from quotebot.backups import authentic_backup  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     settings = load_settings()
     chosen = authentic_backup(settings, file, unauthenticated=unauthenticated)
     warn_of_old(chosen)
@@ -110,8 +109,6 @@ async def restore(
 
 def warn_of_old(made: Backup) -> None:
     """Say of a backup of 0.1.0 what cannot be known of it."""
-    from ledger.manifests import UNAUTHENTICATED  # noqa: PLC0415 -- see root.py
-
     if made.manifest.schema == UNAUTHENTICATED:
         exits.complain(
             f"{made.path.name} is not authenticated: Quotebot 0.1.0 did not sign manifests. Its schema, audit and history are "
@@ -129,9 +126,6 @@ def _agreed() -> bool:
 
 def existing_site() -> Settings:
     """Return the settings of an installation that has a ledger. Raises ConfigurationError."""
-    from quotebot.beginning import require_ledger  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
-
     settings = load_settings()
     require_ledger(settings)
     if not settings.ledger_path.exists():
@@ -155,9 +149,6 @@ def words(made: Backup) -> str:
 @contextlib.contextmanager
 def following() -> Iterator[Progress]:
     """Show how far it is on a terminal, and nothing elsewhere."""
-    from rich.console import Console  # noqa: PLC0415 -- see root.py
-    from rich.progress import Progress as Bar  # noqa: PLC0415 -- see root.py
-
     with Bar(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("", total=None)
 

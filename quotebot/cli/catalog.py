@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import catalog_files, catalog_print, catalog_reads, exits, letters, opened, terminal
+from quotebot.app.installation import load_rules
+from quotebot.cli import catalog_files, catalog_print, catalog_reads, dead_letter_tables, exits, opened, terminal
+from quotebot.cli.quote_work import REQUEST_ID
+from quotebot.domain.catalogue.lint import lint
+from quotebot.domain.catalogue.lint import lint as doubts
+from quotebot.domain.catalogue.ruleset_diff import ruleset_changes
+from quotebot.jobs.rulesets import Import, RulesetChanges, Who
+from quotebot.settings import load_settings
+from quotebot.store import rulesets as store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from quotebot.domain.rulesets import Ruleset
-    from quotebot.ruleset_changes import Answer, RulesetChanges, Who
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.jobs.rulesets import Answer
 
 app = App(name="catalog", help="What is sold and for how much: import, compare, check and activate versions of the ruleset.")
 app.command(catalog_reads.list_versions, name="list")
@@ -70,10 +79,6 @@ async def import_files(
     json_output
         Print JSON.
     """
-    from quotebot.domain.lint import lint  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.ruleset_diff import ruleset_changes  # noqa: PLC0415 -- see root.py
-    from quotebot.ruleset_changes import Import  # noqa: PLC0415 -- see root.py
-
     try:
         who = _who(actor, request_id, quiet=dry_run)
         given = catalog_files.sources(files)
@@ -116,9 +121,6 @@ async def activate(version: str, *, actor: As = None, request_id: str | None = N
     json_output
         Print JSON.
     """
-    from quotebot.domain.lint import lint as doubts  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.ruleset_diff import ruleset_changes  # noqa: PLC0415 -- see root.py
-
     try:
         who = _who(actor, request_id)
     except ValueError as error:
@@ -159,8 +161,6 @@ async def discard(version: str, *, actor: As = None, request_id: str | None = No
 @contextlib.asynccontextmanager
 async def _changing(*, dry_run: bool = False) -> AsyncIterator[tuple[Ledger, RulesetChanges]]:
     """Open the ledger for a change; one that no bot has started on yet gets its first version."""
-    from quotebot.ruleset_changes import RulesetChanges  # noqa: PLC0415 -- see root.py
-
     async with opened.existing_ledger() as ledger:
         changes = RulesetChanges(ledger)
         if not dry_run:
@@ -169,15 +169,12 @@ async def _changing(*, dry_run: bool = False) -> AsyncIterator[tuple[Ledger, Rul
 
 
 def _builtin() -> Ruleset:
-    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
     return load_rules(load_settings()).ruleset
 
 
 async def _active(ledger: Ledger) -> tuple[int | None, Ruleset]:
     """Return the version that prices now, and what it says; no version before the first start of a bot."""
-    from quotebot.store import rulesets as store  # noqa: PLC0415 -- see root.py
 
     def look(tx: Tx) -> tuple[int | None, Ruleset]:
         row = store.active(tx)
@@ -188,8 +185,6 @@ async def _active(ledger: Ledger) -> tuple[int | None, Ruleset]:
 
 async def _known(ledger: Ledger, name: str) -> dict[str, str]:
     """Return the hashes of the newest versions of this name, by what their documents call them."""
-    from quotebot.store import rulesets as store  # noqa: PLC0415 -- see root.py
-
     rows = await ledger.database.read(store.newest)
     begin = f"{name} "
     kept = [row for row in rows if row.label.startswith(begin) and row.state != "discarded"]
@@ -198,11 +193,6 @@ async def _known(ledger: Ledger, name: str) -> dict[str, str]:
 
 def _who(actor: str | None, request_id: str | None, *, quiet: bool = False) -> Who:
     """Check who asks and under which id; a fresh id is printed before anything is done. Raises ValueError."""
-    import uuid  # noqa: PLC0415 -- see root.py
-
-    from quotebot.cli.quote_work import REQUEST_ID  # noqa: PLC0415 -- see root.py
-    from quotebot.ruleset_changes import Who  # noqa: PLC0415 -- see root.py
-
     checked = terminal.operator(actor)
     if request_id is not None and not REQUEST_ID.fullmatch(request_id):
         raise ValueError("--request-id is 1 to 100 printable characters without spaces")
@@ -215,7 +205,9 @@ def _who(actor: str | None, request_id: str | None, *, quiet: bool = False) -> W
 
 def _dry(told: Mapping[str, object], ruleset: Ruleset, *, json_output: bool) -> int:
     if json_output:
-        letters.print_json({"schema_version": 1, "dry_run": True, "outcome": "not imported", "name": ruleset.label, **told})
+        dead_letter_tables.print_json(
+            {"schema_version": 1, "dry_run": True, "outcome": "not imported", "name": ruleset.label, **told}
+        )
     else:
         exits.complain(f"It would be imported as {ruleset.label}. Nothing was written.")
     return exits.OK
@@ -224,7 +216,7 @@ def _dry(told: Mapping[str, object], ruleset: Ruleset, *, json_output: bool) -> 
 def _report(answer: Answer, who: Who, told: Mapping[str, object], *, json_output: bool) -> int:
     done = answer.outcome in ("applied", "unchanged")
     if json_output:
-        letters.print_json({"schema_version": 1, "request_id": who.request_id, **asdict(answer), **told})
+        dead_letter_tables.print_json({"schema_version": 1, "request_id": who.request_id, **asdict(answer), **told})
     elif done:
         print(answer.text)
     else:

@@ -7,13 +7,18 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ledger import keys
 from quotebot.cli.catalog_yaml import YamlError, read_yaml
+from quotebot.domain.catalogue import ruleset_sheets
+from quotebot.domain.catalogue.ruleset_sheets import COLUMNS, table_of
+from quotebot.domain.catalogue.rulesets import RulesetError, parse_ruleset, parse_ruleset_json, parse_ruleset_toml, renamed
+from quotebot.domain.catalogue.sheets import BYTES_MAX, SheetProblem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from quotebot.domain.rulesets import Ruleset
-    from quotebot.domain.sheets import SheetProblem, SheetRow
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.catalogue.sheets import SheetRow
 
 YAML: Final = (".yaml", ".yml")
 DOCUMENTS: Final = (".toml", ".json", *YAML)
@@ -57,7 +62,6 @@ def read(
     found = _sheets(given, base, as_version, known)
     if as_version is not None or isinstance(found, list):
         return found
-    from quotebot.domain.rulesets import renamed  # noqa: PLC0415 -- see root.py
 
     for name, known_hash in ((base.version, base.hash), *islice(known.items(), LOOKED_AT)):
         same = renamed(found, name)
@@ -68,8 +72,6 @@ def read(
 
 def fingerprint(given: Sequence[Source], as_version: str | None) -> str:
     """Return what identifies the files as they were read, 64 hex digits."""
-    from ledger import keys  # noqa: PLC0415 -- see root.py
-
     return keys.digest([as_version, *([source.table, keys.sha256(source.data)] for source in given)])
 
 
@@ -89,7 +91,6 @@ def write_folder(folder: Path, texts: dict[str, str]) -> list[Path]:
 
 
 def _named(name: str) -> tuple[Path, str | None]:
-    from quotebot.domain.ruleset_sheets import COLUMNS, table_of  # noqa: PLC0415 -- see root.py
 
     before, sign, after = name.partition("=")
     if sign and before in COLUMNS:
@@ -105,7 +106,6 @@ def _named(name: str) -> tuple[Path, str | None]:
 
 
 def _bytes(path: Path) -> bytes:
-    from quotebot.domain.sheets import BYTES_MAX  # noqa: PLC0415 -- see root.py
 
     try:
         with path.open("rb") as file:
@@ -120,8 +120,6 @@ def _bytes(path: Path) -> bytes:
 def _sheets(
     given: Sequence[Source], base: Ruleset, as_version: str | None, known: Mapping[str, str]
 ) -> Ruleset | list[SheetProblem]:
-    from quotebot.domain import ruleset_sheets  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.rulesets import RulesetError, parse_ruleset  # noqa: PLC0415 -- see root.py
 
     problems: list[SheetProblem] = []
     tables: dict[str, list[SheetRow]] = {}
@@ -141,8 +139,6 @@ def _sheets(
 
 
 def _document(source: Source, as_version: str | None) -> Ruleset | list[SheetProblem]:
-    from quotebot.domain.rulesets import RulesetError, renamed  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.sheets import SheetProblem  # noqa: PLC0415 -- see root.py
 
     lines: dict[tuple[str | int, ...], int] = {}
     try:
@@ -162,8 +158,6 @@ def _document(source: Source, as_version: str | None) -> Ruleset | list[SheetPro
 
 def _parsed(source: Source, lines: dict[tuple[str | int, ...], int]) -> Ruleset:
     """Read a document by its kind; YAML also gives the lines of its parts. Raises UnicodeDecodeError, YamlError or RulesetError."""
-    from quotebot.domain.rulesets import parse_ruleset, parse_ruleset_json, parse_ruleset_toml  # noqa: PLC0415 -- see root.py
-
     text, suffix = source.data.decode("utf-8-sig"), source.path.suffix.casefold()
     if suffix not in YAML:
         return (parse_ruleset_json if suffix == ".json" else parse_ruleset_toml)(text)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.cli import exits, letters, tables
+from quotebot.cli import dead_letter_tables, exits, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quotebot.domain.ruleset_diff import Change
-    from quotebot.domain.rulesets import Ruleset
-    from quotebot.domain.sheets import SheetProblem
+    from quotebot.domain.catalogue.ruleset_diff import Change
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.catalogue.sheets import SheetProblem
     from quotebot.store.rulesets import RulesetVersion
 
 PROBLEMS_SHOWN: Final = 100
@@ -26,7 +26,7 @@ def print_problems(problems: Sequence[SheetProblem], *, json_output: bool) -> in
     shown = problems[:PROBLEMS_SHOWN]
     if json_output:
         listed = [asdict(problem) for problem in shown]
-        letters.print_json({"schema_version": 1, "outcome": "bad", "problems": listed, "problem_count": len(problems)})
+        dead_letter_tables.print_json({"schema_version": 1, "outcome": "bad", "problems": listed, "problem_count": len(problems)})
     else:
         for problem in shown:
             exits.complain(str(problem))
@@ -68,7 +68,7 @@ def print_versions(versions: Sequence[RulesetVersion]) -> None:
                 each.label,
                 f"{each.products:,}",
                 f"{each.books:,}",
-                letters.time_words(each.imported_at),
+                dead_letter_tables.time_words(each.imported_at),
                 each.imported_by,
                 each.hash[:HASH_CHARACTERS],
                 each.note or each.origin,
@@ -103,7 +103,7 @@ def print_facts(version: RulesetVersion) -> None:
     """Print what is known of one version."""
     for name, value in facts(version).items():
         if value is not None:
-            print(f"{name:14} {letters.for_people(name, value)}")
+            print(f"{name:14} {dead_letter_tables.for_people(name, value)}")
 
 
 def facts(version: RulesetVersion) -> dict[str, Any]:

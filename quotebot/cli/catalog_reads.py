@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from quotebot.cli import catalog_files, catalog_print, exits, letters, opened
+from quotebot.cli import catalog_files, catalog_print, dead_letter_tables, exits, opened
+from quotebot.domain.catalogue.lint import lint as warnings_of
+from quotebot.domain.catalogue.ruleset_diff import ruleset_changes
+from quotebot.domain.catalogue.ruleset_sheets import EXPORTED, to_sheets
+from quotebot.domain.catalogue.rulesets import RulesetError, canonical_ruleset
+from quotebot.store import rulesets as store
 
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from quotebot.domain.rulesets import Ruleset
-    from quotebot.domain.sheets import SheetProblem
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.catalogue.sheets import SheetProblem
     from quotebot.store.rulesets import RulesetVersion
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
@@ -33,8 +38,6 @@ async def list_versions(version: str | None = None, *, json_output: Json = False
     json_output
         Print JSON.
     """
-    from quotebot.store import rulesets as store  # noqa: PLC0415 -- see root.py
-
     if version is not None:
         async with opened.existing_ledger() as ledger:
             found = await find(ledger, version)
@@ -44,14 +47,14 @@ async def list_versions(version: str | None = None, *, json_output: Json = False
         if json_output:
             products = [product.document() for _, product in sorted(ruleset.catalogue.products.items())]
             sold = [{name: value for name, value in product.items() if name != "cost"} for product in products]
-            letters.print_json({"schema_version": 1, "version": row.version, "products": sold})
+            dead_letter_tables.print_json({"schema_version": 1, "version": row.version, "products": sold})
         else:
             catalog_print.print_products(ruleset)
         return exits.OK
     async with opened.existing_ledger() as ledger:
         rows = await ledger.database.read(store.newest)
     if json_output:
-        letters.print_json({"schema_version": 1, "versions": [catalog_print.facts(row) for row in rows]})
+        dead_letter_tables.print_json({"schema_version": 1, "versions": [catalog_print.facts(row) for row in rows]})
     elif rows:
         catalog_print.print_versions(rows)
     else:
@@ -69,17 +72,17 @@ async def show(version: str = "active", *, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    from quotebot.domain.lint import lint  # noqa: PLC0415 -- see root.py
-
     async with opened.existing_ledger() as ledger:
         found = await find(ledger, version)
     if isinstance(found, int):
         return found
     row, ruleset = found
-    warnings = lint(ruleset)
+    warnings = warnings_of(ruleset)
     if json_output:
         holds = {"constraints": len(ruleset.constraints), "taxes": len(ruleset.taxes), "rates": len(ruleset.rates)}
-        letters.print_json({"schema_version": 1, "ruleset": {**catalog_print.facts(row), **holds}, "warnings": list(warnings)})
+        dead_letter_tables.print_json(
+            {"schema_version": 1, "ruleset": {**catalog_print.facts(row), **holds}, "warnings": list(warnings)}
+        )
         return exits.OK
     catalog_print.print_facts(row)
     catalog_print.print_warnings(warnings)
@@ -98,8 +101,6 @@ async def diff(before: str, after: str = "active", *, json_output: Json = False)
     json_output
         Print JSON.
     """
-    from quotebot.domain.ruleset_diff import ruleset_changes  # noqa: PLC0415 -- see root.py
-
     async with opened.existing_ledger() as ledger:
         old, new = await find(ledger, before), await find(ledger, after)
     if isinstance(old, int) or isinstance(new, int):
@@ -107,7 +108,7 @@ async def diff(before: str, after: str = "active", *, json_output: Json = False)
     changes = ruleset_changes(old[1], new[1])
     if json_output:
         named = {"before": old[0].version, "after": new[0].version}
-        letters.print_json({"schema_version": 1, **named, "changes": [asdict(change) for change in changes]})
+        dead_letter_tables.print_json({"schema_version": 1, **named, "changes": [asdict(change) for change in changes]})
     else:
         catalog_print.print_changes(changes)
     return exits.OK
@@ -125,16 +126,14 @@ async def lint(*what: str, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    from quotebot.domain.lint import lint as doubts  # noqa: PLC0415 -- see root.py
-
     ruleset = await _named(what)
     if isinstance(ruleset, int):
         return ruleset
     if isinstance(ruleset, list):
         return catalog_print.print_problems(ruleset, json_output=json_output)
-    warnings = doubts(ruleset)
+    warnings = warnings_of(ruleset)
     if json_output:
-        letters.print_json({"schema_version": 1, "name": ruleset.label, "problems": [], "warnings": list(warnings)})
+        dead_letter_tables.print_json({"schema_version": 1, "name": ruleset.label, "problems": [], "warnings": list(warnings)})
         return exits.OK
     catalog_print.print_warnings(warnings)
     print(f"{ruleset.label}: no errors, {len(warnings)} {'warning' if len(warnings) == 1 else 'warnings'}.")
@@ -161,9 +160,6 @@ async def export(
     json_output
         The document as JSON, as without any option.
     """
-    from quotebot.domain.ruleset_sheets import EXPORTED, to_sheets  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.rulesets import canonical_ruleset  # noqa: PLC0415 -- see root.py
-
     if table is not None and table not in EXPORTED:
         return usage(f"There is no table {table!r}: there are {', '.join(EXPORTED)}. Nothing was exported.")
     if (table is not None) + (out is not None) + json_output > 1:
@@ -192,9 +188,6 @@ async def export(
 
 async def find(ledger: Ledger, named: str) -> tuple[RulesetVersion, Ruleset] | int:
     """Return a version that was named by number, or "active"; an exit status when there is none."""
-    from quotebot.domain.rulesets import RulesetError  # noqa: PLC0415 -- see root.py
-    from quotebot.store import rulesets as store  # noqa: PLC0415 -- see root.py
-
     number = VERSION.fullmatch(named.strip().casefold())
 
     def look(tx: Tx) -> tuple[RulesetVersion, Ruleset] | None:

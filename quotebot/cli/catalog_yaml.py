@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.domain.documents import LEVELS_MAX
+import yaml
+
+from quotebot.domain.catalogue.documents import LEVELS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,8 +29,6 @@ class YamlError(ValueError):
 
 def read_yaml(text: str) -> tuple[object, dict[Path, int]]:
     """Return the document and the line of each part of it. Raises YamlError."""
-    import yaml  # noqa: PLC0415 -- see root.py
-
     lines: dict[Path, int] = {}
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:

@@ -13,6 +13,10 @@ from cyclopts import App, Parameter
 from quotebot.cli import exits
 from quotebot.cli.children import our_name
 from quotebot.cli.tables import print_table
+from quotebot.settings import ConfigurationError, load_settings
+from quotebot.settings_reference import first_file, shown
+from quotebot.settings_reference import reference as page
+from quotebot.settings_sources import FILE_NAME, ignored_files
 
 app = App(name="config", help="See what is configured.")
 
@@ -47,10 +51,6 @@ def show(
     json_output
         Print JSON.
     """
-    from quotebot.configuration import shown  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-    from quotebot.settings_sources import ignored_files  # noqa: PLC0415 -- see root.py
-
     given = assignments(set_)
     found, ignored = shown(load_settings(given), given), ignored_files()
     if json_output:
@@ -67,8 +67,6 @@ def show(
 @app.command
 def reference() -> int:
     """Print the page of all settings, docs/configuration.md."""
-    from quotebot.configuration import reference as page  # noqa: PLC0415 -- see root.py
-
     print(page(), end="")
     return exits.OK
 
@@ -83,9 +81,6 @@ def init(folder: Path = Path()) -> int:
     folder
         Where to write it; made if need be.
     """
-    from quotebot.configuration import first_file  # noqa: PLC0415 -- see root.py
-    from quotebot.settings_sources import FILE_NAME  # noqa: PLC0415 -- see root.py
-
     path = folder / FILE_NAME
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -101,8 +96,6 @@ def init(folder: Path = Path()) -> int:
 
 def assignments(given: tuple[str, ...]) -> dict[str, str]:
     """Return what `--set NAME=VALUE` says. Raises ConfigurationError for what is no assignment."""
-    from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
-
     wrong = [text for text in given if "=" not in text]
     if wrong:
         raise ConfigurationError(f"--set takes NAME=VALUE, not {wrong[0]}. Nothing was done.")

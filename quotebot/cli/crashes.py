@@ -20,14 +20,14 @@ def install() -> None:
     if len(sys.argv) > 1 and not QUICK.intersection(sys.argv[1:]):
         import logging  # noqa: PLC0415 -- see root.py
 
-        from quotebot.telemetry import configure_logs  # noqa: PLC0415 -- see root.py
+        from quotebot.observability.logs import configure_logs  # noqa: PLC0415 -- see root.py
 
         configure_logs(json_lines=False, level=logging.WARNING, secrets=_known_secrets)
 
 
 def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an error that no command expected."""
-    from quotebot.telemetry import redact  # noqa: PLC0415 -- see root.py
+    from quotebot.observability.logs import redact  # noqa: PLC0415 -- see root.py
 
     text = "".join(traceback.format_exception(kind, error, trace))
     print(printable(redact(text, _known_secrets())), end="", file=sys.stderr)

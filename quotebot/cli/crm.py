@@ -8,15 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from quotebot.cli import crm_mirror, exits, letters, opened
+from adapters.failures import AdapterError, Failure
+from quotebot.app.clients import crm_mapping
+from quotebot.cli import crm_mirror, dead_letter_tables, exits, opened, quote_work
 from quotebot.cli.config import assignments
+from quotebot.cli.doctor.others import crm_findings
 from quotebot.cli.tables import print_table
+from quotebot.commands.crm import CRM_AGGREGATE, ReconcileCrm
+from quotebot.settings import load_settings
+from quotebot.store import crm as store
+from quotebot.store import quotes
 
 if TYPE_CHECKING:
-    from adapters.salesforce_describe import Finding
-    from adapters.salesforce_mapping import CrmMapping
+    from adapters.salesforce.describe import Finding
+    from adapters.salesforce.mapping import CrmMapping
     from ledger.database import Tx
-    from quotebot.domain.crm_conflicts import Conflict
+    from quotebot.domain.quotes.crm_fields import Conflict
 
 app = App(name="crm", help="See whether Salesforce takes what is written to it.")
 
@@ -43,10 +50,6 @@ async def check(
     json_output
         Print JSON.
     """
-    from adapters.failures import AdapterError, Failure  # noqa: PLC0415 -- see root.py
-    from quotebot.doctor.others import crm_findings  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     try:
         found = await crm_findings(load_settings(assignments(set_)))
     except AdapterError as error:
@@ -84,8 +87,6 @@ async def list_(
     json_output
         Print JSON.
     """
-    from quotebot.store import crm as store  # noqa: PLC0415 -- see root.py
-
     async with opened.existing_ledger() as ledger:
         found = await ledger.database.read(lambda tx: store.listed(tx, max(1, limit), everything=everything))
     if json_output:
@@ -102,7 +103,7 @@ async def list_(
                     each.difference.field,
                     each.difference.ours,
                     each.difference.theirs,
-                    letters.time_words(each.found_at),
+                    dead_letter_tables.time_words(each.found_at),
                     each.state if each.decided_by is None else f"{each.state}, by {each.decided_by}",
                 )
                 for each in found
@@ -141,9 +142,6 @@ async def apply(
     json_output
         Print JSON.
     """
-    from quotebot.cli import quote_work  # noqa: PLC0415 -- see root.py
-    from quotebot.crm_commands import CRM_AGGREGATE, ReconcileCrm  # noqa: PLC0415 -- see root.py
-
     try:
         asked = quote_work.options(user, request_id, json_output=json_output)
     except quote_work.UsageError as error:
@@ -161,9 +159,6 @@ async def apply(
 
 def _conflict(tx: Tx, conflict_id: int) -> tuple[Conflict | None, str]:
     """Return a difference and the workspace of its quote."""
-    from quotebot.store import crm as store  # noqa: PLC0415 -- see root.py
-    from quotebot.store import quotes  # noqa: PLC0415 -- see root.py
-
     found = store.find(tx, conflict_id)
     quote = None if found is None else quotes.load(tx, found.difference.quote_id)
     return found, "" if quote is None else quote.team_id
@@ -178,9 +173,6 @@ def fields(*, json_output: Annotated[bool, Parameter(name="--json", negative="")
     json_output
         Print JSON.
     """
-    from quotebot.outside import crm_mapping  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     rows = _rows(crm_mapping(load_settings()))
     if json_output:
         written = [dict(zip(("object", "field", "holds", "written"), row, strict=True)) for row in rows]

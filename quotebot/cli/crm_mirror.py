@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from quotebot.cli import exits, letters, opened
+from quotebot.cli import dead_letter_tables, exits, opened, quote_work
 from quotebot.cli.tables import print_table
+from quotebot.commands.crm import CRM_AGGREGATE, SyncCrm
+from quotebot.dispatch.crm_mirror import is_stale
+from quotebot.settings import load_settings
+from quotebot.store import crm_mirror as store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,10 +30,6 @@ async def status(*, json_output: Annotated[bool, Parameter(name="--json", negati
     json_output
         Print JSON.
     """
-    from quotebot.crm_mirroring import is_stale  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-    from quotebot.store import crm_mirror as store  # noqa: PLC0415 -- see root.py
-
     settings = load_settings()
     async with opened.existing_ledger() as ledger:
         found = {each.kind: each for each in await ledger.database.read(store.standings)}
@@ -63,10 +63,6 @@ async def sync(
     json_output
         Print JSON.
     """
-    from quotebot.cli import quote_work  # noqa: PLC0415 -- see root.py
-    from quotebot.crm_commands import CRM_AGGREGATE, SyncCrm  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     try:
         asked = quote_work.options(user, request_id, json_output=json_output)
     except quote_work.UsageError as error:
@@ -89,7 +85,7 @@ def _row(kind: str, standing: Standing | None, now: int, stale: Sequence[str]) -
     state = "being read" if reading else "stale" if kind in stale else "follows"
     if whole_at is None:
         return kind, records, "never", "", state
-    return kind, records, letters.time_words(whole_at), letters.age_words(now - whole_at), state
+    return kind, records, dead_letter_tables.time_words(whole_at), dead_letter_tables.age_words(now - whole_at), state
 
 
 def _told(kind: str, standing: Standing | None, *, wanted: bool, stale: bool) -> dict[str, Any]:

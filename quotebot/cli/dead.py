@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, letters, opened, rulings, terminal
-from quotebot.cli.replay import replay
+from ledger.operator.dead_letters import Filters
+from quotebot.app.installation import dead_letters
+from quotebot.cli import dead_letter_tables, exits, opened, rulings, terminal
 
 if TYPE_CHECKING:
-    from ledger.dead_letters import Status
+    from ledger.operator.dead_letters import Status
     from ledger.records import Effect
 
-__all__ = ["app", "replay"]
 
 app = App(name="dead", help="Look at what was given up (dead letters), and decide about it.")
 
@@ -58,11 +58,8 @@ async def list_letters(
     json_output
         Print JSON.
     """
-    from ledger.dead_letters import Filters  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import dead_letters  # noqa: PLC0415 -- see root.py
-
     try:
-        since_ms, quote_id = letters.duration_ms(since), letters.checked_quote(quote)
+        since_ms, quote_id = dead_letter_tables.duration_ms(since), dead_letter_tables.checked_quote(quote)
     except ValueError as error:
         exits.complain(f"{error}.")
         return exits.USAGE
@@ -79,12 +76,12 @@ async def list_letters(
         found = await dead_letters(ledger).list(filters, limit=limit + 1, newest=not oldest)
     shown, more = found[:limit], len(found) > limit
     if json_output:
-        printed = [letters.public(letter, show_payload=False) for letter in shown]
-        letters.print_json({"schema_version": 1, "dead_letters": printed, "more": more})
+        printed = [dead_letter_tables.public(letter, show_payload=False) for letter in shown]
+        dead_letter_tables.print_json({"schema_version": 1, "dead_letters": printed, "more": more})
     elif shown:
-        letters.print_table(shown, now)
+        dead_letter_tables.print_table(shown, now)
     else:
-        exits.complain(f"No dead letters.{letters.no_such_class(effect_class)}")
+        exits.complain(f"No dead letters.{dead_letter_tables.no_such_class(effect_class)}")
     if more and not json_output:
         exits.complain(f"There are more than these {limit}: see them with a larger --limit.")
     return exits.OK
@@ -108,10 +105,8 @@ async def show(
     json_output
         Print JSON.
     """
-    from quotebot.opening import dead_letters  # noqa: PLC0415 -- see root.py
-
     try:
-        letters.checked_references((reference,))
+        dead_letter_tables.checked_references((reference,))
     except ValueError as error:
         exits.complain(f"{error}.")
         return exits.USAGE
@@ -122,12 +117,12 @@ async def show(
     if letter is None:
         exits.complain(f"There is no dead letter {reference}.")
         return exits.NOTHING_MATCHED
-    public = letters.public(letter, show_payload=show_payload)
+    public = dead_letter_tables.public(letter, show_payload=show_payload)
     if json_output:
-        letters.print_json({"schema_version": 1, "dead_letter": public})
+        dead_letter_tables.print_json({"schema_version": 1, "dead_letter": public})
         return exits.OK
     for name, value in public.items():
-        print(f"{name:20} {letters.for_people(name, value)}")
+        print(f"{name:20} {dead_letter_tables.for_people(name, value)}")
     exits.complain(f"\nTo try it again: quotebot replay {letter.reference}")
     return exits.OK
 
@@ -153,17 +148,15 @@ async def discard(
     json_output
         Print JSON.
     """
-    from quotebot.opening import dead_letters  # noqa: PLC0415 -- see root.py
-
     try:
-        letters.checked_references((reference,))
+        dead_letter_tables.checked_references((reference,))
         who = terminal.operator(actor)
         why = rulings.reason_of(reason)
     except ValueError as error:
         exits.complain(f"{error}. Nothing was discarded.")
         return exits.USAGE
     async with opened.existing_ledger() as ledger:
-        ruling = await dead_letters(ledger).discard(reference, actor=who, reason=why, follow=letters.follow(ledger))
+        ruling = await dead_letters(ledger).discard(reference, actor=who, reason=why, follow=dead_letter_tables.follow(ledger))
     return rulings.report(ruling, json_output=json_output)
 
 
@@ -197,10 +190,8 @@ async def resolve(
     json_output
         Print JSON.
     """
-    from quotebot.opening import dead_letters  # noqa: PLC0415 -- see root.py
-
     try:
-        letters.checked_references((reference,))
+        dead_letter_tables.checked_references((reference,))
         who = terminal.operator(actor)
         why = rulings.reason_of(reason)
         _check_choice(ref, delivered=delivered, send_again=send_again)
@@ -213,7 +204,7 @@ async def resolve(
             delivered=delivered,
             actor=who,
             reason=why,
-            follow=letters.follow(ledger),
+            follow=dead_letter_tables.follow(ledger),
             external_ref=None if ref is None else _as_timestamp(ref),
             objection=_objection,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from typing import Annotated, Final
@@ -9,6 +10,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from quotebot.cli.children import with_our_code
+from quotebot.cli.signals import stop_on_signals
 
 PLAYER: Final = "faults.drill"
 KILLED: Final = 128  # and the signal's number, as shells say it
@@ -26,10 +28,6 @@ async def drill(*names: str, json_output: Annotated[bool, Parameter(name="--json
     json_output
         Print JSON.
     """
-    import asyncio  # noqa: PLC0415 -- see root.py
-
-    from quotebot.cli.signals import stop_on_signals  # noqa: PLC0415 -- see root.py
-
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", PLAYER, *names, *(["--json"] if json_output else []), env=with_our_code()
     )

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Console
+from rich.progress import Progress
+
+from ledger.operator.dead_letters import Replay
+from ledger.sqlite.locks import instance_holder
+from quotebot.settings import load_settings
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.dead_letters import DeadLetters, ReplayResult
     from ledger.ledger import Ledger
+    from ledger.operator.dead_letters import DeadLetters, ReplayResult
 
 WAIT_SECONDS: Final = 600.0  # after the last one is due
 WAIT_POLL_SECONDS: Final = 0.2
@@ -20,13 +28,6 @@ EPOCHS: Final = 100  # processes looked back at: those of the command line take 
 
 async def settled(found: DeadLetters, results: Sequence[ReplayResult], spread_seconds: float) -> list[ReplayResult]:
     """Follow what was queued until it is settled, for ten minutes after the last is due: the bot does the work."""
-    import asyncio  # noqa: PLC0415 -- see root.py
-
-    from rich.console import Console  # noqa: PLC0415 -- see root.py
-    from rich.progress import Progress  # noqa: PLC0415 -- see root.py
-
-    from ledger.dead_letters import Replay  # noqa: PLC0415 -- see root.py
-
     now = list(results)
     waiting = [number for number, result in enumerate(now) if result.outcome in (Replay.QUEUED, Replay.UNDER_WAY)]
     give_up_at = asyncio.get_running_loop().time() + WAIT_SECONDS + spread_seconds
@@ -47,9 +48,6 @@ async def settled(found: DeadLetters, results: Sequence[ReplayResult], spread_se
 
 async def bot_runs(ledger: Ledger) -> bool:
     """Tell whether the process that took the bot's lock last still lives. To try the lock could turn a starting bot away."""
-    from ledger.locks import instance_holder  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     pid = instance_holder(load_settings().ledger_path)
     rows = await ledger.database.read(lambda tx: tx.all("last_epochs", limit=EPOCHS))
     if pid is None or not any(row["pid"] == pid and row["ended_at"] is None for row in rows):

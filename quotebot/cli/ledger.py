@@ -9,8 +9,23 @@ from pathlib import Path  # noqa: TC003 -- cyclopts reads it
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from ledger.audit.keyring import load_keyring, require_keys
+from ledger.operator.backup import NotWholeError, prove
+from ledger.operator.manifests import NotAuthenticError
+from quotebot.app.backups import authentic_backup, prove_backup
+from quotebot.app.installation import proof_by
 from quotebot.cli import backup, exits, opened, terminal
+from quotebot.jobs.retention import (
+    Keeping,
+    forget,
+    let_go,
+    too_old,
+)
+from quotebot.observability.clock_guard import read_suspension
+from quotebot.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,14 +54,6 @@ async def prune(
     json_output
         Print JSON.
     """
-    from rich.console import Console  # noqa: PLC0415 -- see root.py
-    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415 -- see root.py
-
-    from quotebot.clock_guard import read_suspension  # noqa: PLC0415 -- see root.py
-    from quotebot.forgetting import forget  # noqa: PLC0415 -- see root.py
-    from quotebot.keeping import Keeping, let_go, too_old  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     keeping = Keeping.of(load_settings())
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     async with opened.existing_ledger() as ledger:
@@ -94,9 +101,6 @@ def verify(
     """
     if file is not None:
         return _verify_backup(file, unauthenticated=unauthenticated, json_output=json_output)
-    from ledger.backup import NotWholeError, prove  # noqa: PLC0415 -- see root.py
-    from ledger.keyring import load_keyring, require_keys  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import proof_by  # noqa: PLC0415 -- see root.py
 
     settings = backup.existing_site()
     require_keys(settings.data_dir)
@@ -121,10 +125,6 @@ def verify(
 
 
 def _verify_backup(file: Path, *, unauthenticated: bool, json_output: bool) -> int:
-    from ledger.backup import NotWholeError  # noqa: PLC0415 -- see root.py
-    from ledger.manifests import NotAuthenticError  # noqa: PLC0415 -- see root.py
-    from quotebot.backups import authentic_backup, prove_backup  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
 
     settings = load_settings()
     found, tables = None, dict[str, int]()

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ledger.measures import measure
 from quotebot.cli import exits, opened
+from quotebot.observability.metrics import exposition, families, of_database, read_page
+from quotebot.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,8 +28,6 @@ async def metrics(*, json_output: Annotated[bool, Parameter(name="--json", negat
     json_output
         Print JSON.
     """
-    from quotebot.metrics import exposition  # noqa: PLC0415 -- see root.py
-
     found = await gathered()
     if json_output:
         print(json.dumps({"schema_version": 1, "metrics": _public(found)}, indent=2))
@@ -37,10 +38,6 @@ async def metrics(*, json_output: Annotated[bool, Parameter(name="--json", negat
 
 async def gathered() -> list[Metric]:
     """Return the numbers of the ledger, of its file and of the running bot."""
-    from ledger.measures import measure  # noqa: PLC0415 -- see root.py
-    from quotebot.metrics import families, of_database, read_page  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     async with opened.existing_ledger() as ledger:
         of_bot = read_page(load_settings().data_dir, ledger.clock.now_ms() / 1000)
         return [*families(await measure(ledger)), *of_database(ledger.database.health), *of_bot]

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from quotebot.app.first_start import require_ledger
+from quotebot.app.installation import load_rules, open_ledger
 from quotebot.cli import terminal
+from quotebot.settings import ConfigurationError, load_settings
+from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from ledger.ledger import Ledger
-    from quotebot.handlers.quotes import Rules
+    from quotebot.domain.rules import Rules
 
 
 def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
     """Open the configured ledger. Raises ConfigurationError when there is none: an operator's command never makes a new one."""
-    from quotebot.beginning import require_ledger  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import open_ledger  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
-
     settings = load_settings()
     require_ledger(settings)
     if not settings.ledger_path.exists():
@@ -31,12 +32,6 @@ def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
 
 async def active_rules() -> Rules:
     """Return the rules with the ruleset that prices now: the ledger's active version, or without a ledger the built-in one."""
-    from dataclasses import replace  # noqa: PLC0415 -- see root.py
-
-    from quotebot.opening import load_rules, open_ledger  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-    from quotebot.store.rulesets import ActiveRuleset  # noqa: PLC0415 -- see root.py
-
     settings = load_settings()
     rules = load_rules(settings)
     if not settings.ledger_path.exists():

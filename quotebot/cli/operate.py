@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from quotebot.cli import exits, letters, opened, tables, terminal
+from adapters.policies import POLICIES
+from ledger.gates import family
+from quotebot.cli import dead_letter_tables, exits, opened, tables, terminal
+from quotebot.cli.following import bot_runs
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -54,8 +57,6 @@ async def resume(effect_class: str, *, actor: Annotated[str | None, Parameter(na
     actor
         The name in the audit, beside the terminal user's; for the system users of QUOTEBOT_CLI_OPERATORS.
     """
-    from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
-
     try:
         who = terminal.operator(actor)
     except ValueError as error:
@@ -97,7 +98,7 @@ async def gates(*, json_output: Annotated[bool, Parameter(name="--json", negativ
             ]
         )
     if json_output:
-        letters.print_json({"schema_version": 1, "gates": found})
+        dead_letter_tables.print_json({"schema_version": 1, "gates": found})
     elif not found:
         exits.complain("No class is held.")
     else:
@@ -108,7 +109,7 @@ async def gates(*, json_output: Annotated[bool, Parameter(name="--json", negativ
                     row["name"],
                     row["state"],
                     row["cause"] or "-",
-                    "-" if row["held_at"] is None else f"{letters.age_words(now - row['held_at'])} ago",
+                    "-" if row["held_at"] is None else f"{dead_letter_tables.age_words(now - row['held_at'])} ago",
                     _until(row, now),
                     str(row["waiting"]),
                     row["held_by"] or "-",
@@ -125,14 +126,11 @@ def _until(row: dict[str, Any], now: int) -> str:
         return "an effect got an answer"
     if row["until_at"] is None:
         return f"quotebot resume {row['name']}"
-    return letters.time_words(row["until_at"]) if row["until_at"] > now else "the next claim"
+    return dead_letter_tables.time_words(row["until_at"]) if row["until_at"] > now else "the next claim"
 
 
 def _names() -> list[str]:
     """Return every class of the retry matrix, and every family."""
-    from adapters.policies import POLICIES  # noqa: PLC0415 -- see root.py
-    from ledger.gates import family  # noqa: PLC0415 -- see root.py
-
     return [*POLICIES, *sorted({family(name) for name in POLICIES} - set(POLICIES))]
 
 

@@ -8,16 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, letters, opened, rulings, tables, terminal, trace, watching
+from ledger.operator.actions import cancel_effect, cancel_operation
+from ledger.operator.explain import operation_facts, waiting
+from ledger.operator.trace import Choice
+from ledger.operator.trace import list_operations as listed
+from ledger.operator.trace import trace as traced
+from quotebot.cli import dead_letter_tables, exits, opened, rulings, tables, terminal, trace, watching
+from quotebot.cli.following import bot_runs
+from quotebot.execution.transaction import burial_answer
+from quotebot.views import messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ledger.database import Row, Tx
     from ledger.ledger import Ledger
+    from ledger.operator.actions import Ruling
+    from ledger.operator.explain import Waiting
     from ledger.records import EffectIntent, Operation
-    from ledger.resolution import Ruling
-    from ledger.waiting import Waiting
 
 app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
 app.command(watching.watch)
@@ -56,11 +64,8 @@ async def list_operations(
     json_output
         Print JSON.
     """
-    from ledger.tracing import Choice  # noqa: PLC0415 -- see root.py
-    from ledger.tracing import list_operations as listed  # noqa: PLC0415 -- see root.py
-
     try:
-        since_ms = letters.duration_ms(since)
+        since_ms = dead_letter_tables.duration_ms(since)
     except ValueError as error:
         exits.complain(f"{error}.")
         return exits.USAGE
@@ -76,7 +81,7 @@ async def list_operations(
         found = await ledger.database.read(lambda tx: listed(tx, choice, limit + 1))
     shown, more = found[:limit], len(found) > limit
     if json_output:
-        letters.print_json({"schema_version": 1, "operations": [_public(row) for row in shown], "more": more})
+        dead_letter_tables.print_json({"schema_version": 1, "operations": [_public(row) for row in shown], "more": more})
         return exits.OK
     if not shown:
         exits.complain("No commands.")
@@ -98,9 +103,6 @@ async def show(reference: str, *, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    from ledger.tracing import trace as traced  # noqa: PLC0415 -- see root.py
-    from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
-
     async with opened.existing_ledger() as ledger:
         found = await trace.look_up(ledger, reference)
         if len(found) != 1:
@@ -109,10 +111,10 @@ async def show(reference: str, *, json_output: Json = False) -> int:
         action, told = await ledger.database.read(lambda tx: (traced(tx, found[0]), _waiting(tx, found[0], now, runs=runs)))
     facts = trace.public(action)
     if json_output:
-        letters.print_json({"schema_version": 1, **facts, "waiting": asdict(told)})
+        dead_letter_tables.print_json({"schema_version": 1, **facts, "waiting": asdict(told)})
         return exits.OK
     for name, value in facts["operation"].items():
-        print(f"{name:20} {f'op{value}' if name == 'id' else letters.for_people(name, value)}")
+        print(f"{name:20} {f'op{value}' if name == 'id' else dead_letter_tables.for_people(name, value)}")
     print(f"{'waiting':20} {told.sentence}")
     if action.effects:
         rows = [effect.row for effect in action.effects]
@@ -156,7 +158,7 @@ async def cancel(
         exits.complain(f"{error}. Nothing was cancelled.")
         return exits.USAGE
     async with opened.existing_ledger() as ledger:
-        if reference.removeprefix("#").isdigit() and len(reference) <= len(str(letters.ROW_ID_MAX)):
+        if reference.removeprefix("#").isdigit() and len(reference) <= len(str(dead_letter_tables.ROW_ID_MAX)):
             ruling = await give_up_effect(ledger, int(reference.removeprefix("#")), who, why)
         else:
             found = await trace.look_up(ledger, reference)
@@ -168,16 +170,12 @@ async def cancel(
 
 async def give_up_operation(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
     """Cancel a command that was not executed yet, and owe its person an answer."""
-    from ledger.cancelling import cancel_operation  # noqa: PLC0415 -- see root.py
-    from quotebot import words  # noqa: PLC0415 -- see root.py
-    from quotebot.deciding import burial_answer  # noqa: PLC0415 -- see root.py
-
     now = ledger.clock.now_ms()
 
     def answer(tx: Tx, operation: Operation, why: str) -> tuple[Mapping[str, Any], Sequence[EffectIntent]]:
         told = f"It was cancelled by an operator: {why}"
         quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
-        text = words.terminal(told, operation.correlation_id, quote_id)
+        text = messages.terminal(told, operation.correlation_id, quote_id)
         return {"code": "cancelled", "quote_id": quote_id, "text": text}, burial_answer(tx, operation, told, now)
 
     ruling = await ledger.database.write(
@@ -189,16 +187,13 @@ async def give_up_operation(ledger: Ledger, row_id: int, actor: str, reason: str
 
 async def give_up_effect(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
     """Cancel an effect that waits."""
-    from ledger.cancelling import cancel_effect  # noqa: PLC0415 -- see root.py
-
-    now, follow = ledger.clock.now_ms(), letters.follow(ledger)
+    now, follow = ledger.clock.now_ms(), dead_letter_tables.follow(ledger)
     return await ledger.database.write(
         "cancel", lambda tx: cancel_effect(ledger, tx, row_id, actor=actor, reason=reason, now=now, follow=follow)
     )
 
 
 def _waiting(tx: Tx, row: Row, now: int, *, runs: bool) -> Waiting:
-    from ledger.waiting import operation_facts, waiting  # noqa: PLC0415 -- see root.py
 
     return waiting(operation_facts(tx, row, now, trace.budget()("operation"), bot_runs=runs))
 
@@ -229,7 +224,7 @@ def _print_table(rows: Sequence[Row], now: int) -> None:
                 row["aggregate_id"],
                 row["actor"],
                 str(row["attempts"]),
-                letters.age_words(now - row["created_at"]),
+                dead_letter_tables.age_words(now - row["created_at"]),
                 "-" if row["next_attempt_at"] is None else _in(row["next_attempt_at"] - now),
                 row["category"] or "",
             )
@@ -239,4 +234,4 @@ def _print_table(rows: Sequence[Row], now: int) -> None:
 
 
 def _in(milliseconds: int) -> str:
-    return "due" if milliseconds <= 0 else f"in {letters.age_words(milliseconds)}"
+    return "due" if milliseconds <= 0 else f"in {dead_letter_tables.age_words(milliseconds)}"

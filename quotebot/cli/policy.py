@@ -7,8 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
+from rich.console import Console
 
+from adapters.policies import duration, policies, unknown_class
 from quotebot.cli import exits, tables
+from quotebot.settings import load_settings
 
 if TYPE_CHECKING:
     from adapters.policies import Policy, RetryOverride
@@ -59,9 +62,6 @@ def policy(
     json_output
         Print JSON.
     """
-    from adapters.policies import policies, unknown_class  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     if schedule and effect_class is None:
         exits.complain("Say whose waits to print, e.g. quotebot policy --schedule crm.create")
         return exits.USAGE
@@ -129,7 +129,6 @@ def _print_rows(rows: list[Row], *, json_output: bool) -> None:
 
 
 def _cells(row: Row) -> list[str]:
-    from adapters.policies import duration  # noqa: PLC0415 -- see root.py
 
     cells = []
     for column, value in row.items():
@@ -142,8 +141,6 @@ def _cells(row: Row) -> list[str]:
 
 def _fits(cells: list[list[str]]) -> bool:
     """Tell whether the terminal, as the table's printer sees it, is wide enough for whole words; a pipe always is."""
-    from rich.console import Console  # noqa: PLC0415 -- see root.py
-
     widths = [max(map(len, column)) for column in zip(HEADERS, *cells, strict=True)]
     needed = sum(widths[:-1]) + GAP * (len(widths) - 1) + len(HEADERS[-1])
     return not sys.stdout.isatty() or Console().width >= needed
@@ -180,6 +177,5 @@ def _print_schedule(effect_class: str, tries: list[Row], *, json_output: bool) -
 
 
 def _range(low: float, high: float) -> str:
-    from adapters.policies import duration  # noqa: PLC0415 -- see root.py
 
     return duration(low) if low == high else f"{duration(low)}..{duration(high)}"

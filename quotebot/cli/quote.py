@@ -9,12 +9,15 @@ from cyclopts.validators import Number
 
 from quotebot.cli import exits, opened, quote_people, quote_reads, quote_verify
 from quotebot.cli.quote_work import NEW, Deed, UsageError, carry_out, options
+from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
+from quotebot.commands.registry import CreateQuote, DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.slack import grammar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quotebot.commands import Payload
-    from quotebot.domain.quotes import Quote
+    from quotebot.commands.registry import Payload
+    from quotebot.domain.quotes.quote import Quote
 
 app = App(name="quote", help="Make, change and look at quotes from the terminal; each request id has one effect.")
 app.command(quote_reads.show)
@@ -56,9 +59,6 @@ async def new(
     json_output
         Print JSON.
     """
-    from quotebot.commands import CreateQuote  # noqa: PLC0415 -- see root.py
-    from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
-
     typed = " ".join(text)
     read = grammar.parse(f"new {typed}", channel, (await opened.active_rules()).catalogue)
     if not isinstance(read, CreateQuote):
@@ -105,7 +105,6 @@ async def clone(
     json_output
         Print JSON.
     """
-    from quotebot.lifecycle_commands import CloneQuote  # noqa: PLC0415 -- see root.py
 
     def deed(found: Quote) -> Deed:
         payload = CloneQuote(found.quote_id, channel or found.channel, version, account)
@@ -143,9 +142,6 @@ async def revise(
     json_output
         Print JSON.
     """
-    from quotebot.commands import ReviseQuote  # noqa: PLC0415 -- see root.py
-    from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
-
     typed, catalogue = " ".join(text), (await opened.active_rules()).catalogue
     request, changes = None, None
     if whole:
@@ -166,8 +162,6 @@ async def submit(
     quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
 ) -> int:
     """Ask for whatever approval the policy wants. Options as of `quotebot quote revise`."""
-    from quotebot.commands import SubmitQuote  # noqa: PLC0415 -- see root.py
-
     return await _change(quote, SubmitQuote(), version, ("submit",), user, request_id, json_output=json_output)
 
 
@@ -204,8 +198,6 @@ async def finalize(
     quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
 ) -> int:
     """Freeze an approved quote, so that it can be sent. Options as of `quotebot quote revise`."""
-    from quotebot.lifecycle_commands import FinalizeQuote  # noqa: PLC0415 -- see root.py
-
     return await _change(quote, FinalizeQuote(), version, ("finalize",), user, request_id, json_output=json_output)
 
 
@@ -214,8 +206,6 @@ async def sent(
     quote: str, *, to: str, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
 ) -> int:
     """Record to whom a finalized quote was sent; Quotebot itself mails nobody. Options as of `quotebot quote revise`."""
-    from quotebot.lifecycle_commands import MarkSent  # noqa: PLC0415 -- see root.py
-
     return await _change(quote, MarkSent(to), version, ("sent", to), user, request_id, json_output=json_output)
 
 
@@ -224,8 +214,6 @@ async def accept(
     quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
 ) -> int:
     """Record that the customer said yes. Options as of `quotebot quote revise`."""
-    from quotebot.lifecycle_commands import AcceptQuote  # noqa: PLC0415 -- see root.py
-
     return await _change(quote, AcceptQuote(), version, ("accept",), user, request_id, json_output=json_output)
 
 
@@ -234,8 +222,6 @@ async def lost(
     quote: str, *, reason: str, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
 ) -> int:
     """Record that the customer said no, and why. Options as of `quotebot quote revise`."""
-    from quotebot.lifecycle_commands import LoseQuote  # noqa: PLC0415 -- see root.py
-
     return await _change(quote, LoseQuote(reason), version, ("lost", reason), user, request_id, json_output=json_output)
 
 
@@ -250,8 +236,6 @@ async def cancel(
     json_output: Json = False,
 ) -> int:
     """End a quote that is no longer wanted. Options as of `quotebot quote revise`."""
-    from quotebot.lifecycle_commands import CancelQuote  # noqa: PLC0415 -- see root.py
-
     return await _change(quote, CancelQuote(reason), version, ("cancel", reason), user, request_id, json_output=json_output)
 
 
@@ -266,7 +250,6 @@ async def _decide(
     json_output: bool,
 ) -> int:
     """Decide about the request that the quote waits for now; of a quote that waits for none the ledger says so."""
-    from quotebot.commands import DecideApproval  # noqa: PLC0415 -- see root.py
 
     def deed(found: Quote) -> Deed:
         approval_id = "" if found.approval is None else found.approval.approval_id

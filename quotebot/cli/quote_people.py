@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from quotebot.cli import exits, letters, opened, quote_reads
+from quotebot.cli import dead_letter_tables, exits, opened, quote_reads
 from quotebot.cli.quote_work import Deed, UsageError, carry_out, options, plain
+from quotebot.slack.delegation import (
+    DelegationRequest,
+    DelegationsRequest,
+    delegation_command,
+    read_delegation,
+)
+from quotebot.store import approvals
+from quotebot.views import approval_messages
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -34,13 +42,6 @@ async def delegate(
     json_output
         Print JSON.
     """
-    from quotebot.slack.delegating import (  # noqa: PLC0415 -- see root.py
-        DelegationRequest,
-        DelegationsRequest,
-        delegation_command,
-        read_delegation,
-    )
-
     typed = " ".join(text)
     read = read_delegation(typed)
     if not isinstance(read, DelegationRequest | DelegationsRequest):
@@ -63,15 +64,13 @@ async def delegate(
 
 
 async def _shown(ledger: Ledger, team_id: str, user: str | None, *, json_output: bool) -> int:
-    from quotebot import approval_words  # noqa: PLC0415 -- see root.py
-    from quotebot.store import approvals  # noqa: PLC0415 -- see root.py
 
     asked = options(user, "shown", json_output=json_output)
     now = ledger.clock.now_ms()
     found = await ledger.database.read(lambda tx: approvals.delegations_of(tx, team_id, asked.user, now))
     if json_output:
         rows = [{"absent": row.absent, "delegate": row.delegate, "since": row.since, "until": row.until} for row in found]
-        letters.print_json({"schema_version": 1, "delegations": rows})
+        dead_letter_tables.print_json({"schema_version": 1, "delegations": rows})
     else:
-        print(plain(approval_words.standing(found, asked.user)))
+        print(plain(approval_messages.standing(found, asked.user)))
     return exits.OK

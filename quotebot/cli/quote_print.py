@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from quotebot.cli import exits, letters, tables
+from quotebot.app.installation import load_rules
+from quotebot.cli import dead_letter_tables, exits, tables
+from quotebot.domain import money
+from quotebot.domain.approvals.avoidance import avoidances
+from quotebot.domain.quotes.quote import state_words
+from quotebot.settings import load_settings
+from quotebot.views import price_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quotebot.domain.pricing import PricedLine, Pricing
-    from quotebot.domain.quotes import Quote
+    from quotebot.domain.pricing.engine import PricedLine, Pricing
+    from quotebot.domain.quotes.quote import Quote
     from quotebot.store.versions import Page
 
 
 def print_page(page: Page, *, json_output: bool) -> int:
     """Print one page of a list, as a table or as JSON; returns the exit status."""
-    from dataclasses import asdict  # noqa: PLC0415 -- see root.py
-
-    from quotebot.domain import money  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.quotes import state_words  # noqa: PLC0415 -- see root.py
-
     if json_output:
         quotes = [asdict(quote) for quote in page.quotes]
-        letters.print_json({"schema_version": 1, "quotes": quotes, "page": page.number, "more": page.more})
+        dead_letter_tables.print_json({"schema_version": 1, "quotes": quotes, "page": page.number, "more": page.more})
         return exits.OK
     if not page.quotes:
         exits.complain("No quotes.")
@@ -37,8 +39,8 @@ def print_page(page: Page, *, json_output: bool) -> int:
                 state_words(quote.state),
                 money.format_amount(quote.net_total, quote.currency),
                 quote.requester_name or quote.requester,
-                letters.time_words(quote.created_at),
-                letters.time_words(quote.valid_until),
+                dead_letter_tables.time_words(quote.created_at),
+                dead_letter_tables.time_words(quote.valid_until),
                 quote.account,
             )
             for quote in page.quotes
@@ -117,8 +119,6 @@ def _line(line: PricedLine) -> dict[str, Any]:
 
 def print_lines(pricing: Pricing) -> None:
     """Print the lines of a price and its totals as a table, and below it tax, the policy's currency and special terms."""
-    from quotebot.domain import money  # noqa: PLC0415 -- see root.py
-
     currency = pricing.currency
     totals = (
         ("", "", "", "", f"list {money.format_number(pricing.list_total, currency)}", f"Total in {currency}"),
@@ -146,25 +146,16 @@ def print_lines(pricing: Pricing) -> None:
 
 def easier_ways(pricing: Pricing) -> tuple[Sequence[tuple[str, str]], list[dict[str, Any]]]:
     """Return the smallest changes that avoid an approval, as rows for people and as JSON prints them."""
-    from quotebot import figures  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.avoidance import avoidances  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     rules = load_rules(load_settings())
     found = tuple(change for change in avoidances(pricing, rules.ruleset, rules.policy) if not change.by_margin)
     told = [
         {"what": way.what, "sku": way.name or None, "before": str(way.before), "after": str(way.after), "roles": list(way.roles)}
         for way in found
     ]
-    return figures.avoidance_rows(found), told
+    return price_rows.avoidance_rows(found), told
 
 
 def print_figures(pricing: Pricing, more: Sequence[tuple[str, str]] = ()) -> None:
     """Print what stands beside the lines: tax, the total in the policy's currency, special terms, and `more`."""
-    from quotebot import figures  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
-    for name, value in (*figures.rows(pricing, load_rules(load_settings()).policy), *more):
+    for name, value in (*price_rows.rows(pricing, load_rules(load_settings()).policy), *more):
         print(f"{name}: {value}")

@@ -7,18 +7,30 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, letters, opened
+from ledger.clock import SystemClock
+from quotebot.cli import dead_letter_tables, exits, opened
 from quotebot.cli.quote_print import easier_ways, facts, priced, print_figures, print_lines, print_page
 from quotebot.cli.quote_work import plain
+from quotebot.commands.queries import OPEN
+from quotebot.domain.pricing.engine import explain as trace_of
+from quotebot.domain.pricing.engine import request_of
+from quotebot.domain.quotes.changes import changed
+from quotebot.domain.quotes.quote import QuoteState, parse_quote_id
+from quotebot.domain.quotes.versions import Simulation, difference_words, simulate
+from quotebot.slack import grammar
+from quotebot.slack.queries import preview as in_words
+from quotebot.store import quotes as store
+from quotebot.store import rulesets, versions
+from quotebot.store.versions import Filter
+from quotebot.views.messages import pricing_problem
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
-    from quotebot.domain.pricing import PriceRequest
-    from quotebot.domain.quotes import Quote
-    from quotebot.domain.versions import Simulation
-    from quotebot.handlers.quotes import Rules
+    from quotebot.domain.pricing.engine import PriceRequest
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.rules import Rules
     from quotebot.slack.verbs import Meaning
-    from quotebot.store.versions import Filter, Page
+    from quotebot.store.versions import Page
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 Version = Annotated[int | None, Parameter(validator=Number(gte=1, lte=100_000))]
@@ -44,11 +56,11 @@ async def show(quote: str, *, version: Version = None, json_output: Json = False
         return no_such_quote(quote, version)
     told = facts(found)
     if json_output:
-        letters.print_json({"schema_version": 1, "quote": told, **priced(found.pricing)})
+        dead_letter_tables.print_json({"schema_version": 1, "quote": told, **priced(found.pricing)})
         return exits.OK
     for name, value in told.items():
         if value is not None and value != []:
-            print(f"{name:16} {', '.join(value) if isinstance(value, list) else letters.for_people(name, value)}")
+            print(f"{name:16} {', '.join(value) if isinstance(value, list) else dead_letter_tables.for_people(name, value)}")
     print()
     print_lines(found.pricing)
     return exits.OK
@@ -83,10 +95,6 @@ async def list_quotes(
     json_output
         Print JSON.
     """
-    from quotebot.domain.quotes import QuoteState  # noqa: PLC0415 -- see root.py
-    from quotebot.slack.listing import OPEN  # noqa: PLC0415 -- see root.py
-    from quotebot.store.versions import Filter  # noqa: PLC0415 -- see root.py
-
     states: frozenset[QuoteState] = frozenset()
     for name in state:
         folded = name.strip().casefold().replace(" ", "_").replace("-", "_")
@@ -117,7 +125,7 @@ async def price(*text: str, json_output: Json = False) -> int:
     if isinstance(simulation, int):
         return simulation
     if json_output:
-        letters.print_json({"schema_version": 1, **priced(simulation.pricing)})
+        dead_letter_tables.print_json({"schema_version": 1, **priced(simulation.pricing)})
     else:
         print_lines(simulation.pricing)
     return exits.OK
@@ -133,8 +141,6 @@ async def preview(*text: str, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    from quotebot.slack.reads import preview as in_words  # noqa: PLC0415 -- see root.py
-
     typed = " ".join(text)
     simulation = await _simulated_quote(typed) if typed.upper().startswith("Q-") else await _simulated(typed)
     if isinstance(simulation, int):
@@ -143,7 +149,7 @@ async def preview(*text: str, json_output: Json = False) -> int:
     if json_output:
         ruling = {"automatic": decision.automatic, "blocked": decision.blocked, "hits": list(decision.hits)}
         roles = list(decision.required_roles)
-        letters.print_json(
+        dead_letter_tables.print_json(
             {"schema_version": 1, **ruling, "required_roles": roles, "easier": easier[1], **priced(simulation.pricing)}
         )
     else:
@@ -166,8 +172,6 @@ async def compare(quote: str, before: Version = None, after: Version = None, /, 
     json_output
         Print JSON.
     """
-    from quotebot.domain.versions import difference_words  # noqa: PLC0415 -- see root.py
-
     async with opened.existing_ledger() as ledger:
         head = await find(ledger, quote)
         if head is None:
@@ -180,7 +184,7 @@ async def compare(quote: str, before: Version = None, after: Version = None, /, 
     said = difference_words(old.pricing, new.pricing)
     if json_output:
         versions = {"before": facts(old), "after": facts(new)}
-        letters.print_json({"schema_version": 1, "quote_id": head.quote_id, **versions, "differences": list(said)})
+        dead_letter_tables.print_json({"schema_version": 1, "quote_id": head.quote_id, **versions, "differences": list(said)})
     else:
         print("\n".join(said) or "Nothing differs.")
     return exits.OK
@@ -206,9 +210,6 @@ async def explain(
     json_output
         Print JSON.
     """
-    from quotebot.domain.pricing import explain as trace_of  # noqa: PLC0415 -- see root.py
-    from quotebot.store import rulesets  # noqa: PLC0415 -- see root.py
-
     async with opened.existing_ledger() as ledger:
         found = await find(ledger, quote, version)
         if found is None:
@@ -226,7 +227,7 @@ async def explain(
     if json_output:
         ruleset = {"version": None if row is None else row.version, "name": label, "hash": priced_by}
         told = {"quote_id": found.quote_id, "version": found.version, "ruleset": ruleset, "trace": list(trace)}
-        letters.print_json({"schema_version": 1, **told})
+        dead_letter_tables.print_json({"schema_version": 1, **told})
     else:
         print("\n".join(trace if line is not None else (trace[0], said, *trace[1:])))
     return exits.OK
@@ -237,9 +238,6 @@ async def explain(
 
 async def find(ledger: Ledger, typed: str, version: int | None = None) -> Quote | None:
     """Return the quote that was typed, as its head or as the version named; None when there is none."""
-    from quotebot.domain.quotes import parse_quote_id  # noqa: PLC0415 -- see root.py
-    from quotebot.store import quotes as store  # noqa: PLC0415 -- see root.py
-
     quote_id = parse_quote_id(typed)
     if quote_id is None:
         return None
@@ -250,8 +248,6 @@ async def find(ledger: Ledger, typed: str, version: int | None = None) -> Quote 
 
 async def only_team(ledger: Ledger) -> str | None:
     """Return the workspace that all quotes so far belong to, None when that is none or several."""
-    from quotebot.store import versions  # noqa: PLC0415 -- see root.py
-
     return await ledger.database.read(versions.only_team)
 
 
@@ -276,18 +272,12 @@ def misread_parts(problems: tuple[str, ...]) -> int:
 
 async def _simulated(typed: str) -> Simulation | int:
     """Price a whole request as it was typed; an exit status when that cannot be."""
-    from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
-
     rules = await opened.active_rules()
     request = grammar.read_request(typed, rules.catalogue)
     return misread_parts(request) if isinstance(request, tuple) else _priced_request(request, rules)
 
 
 async def _simulated_quote(typed: str) -> Simulation | int:
-    from quotebot.domain.changes import changed  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.pricing import request_of  # noqa: PLC0415 -- see root.py
-    from quotebot.slack import grammar  # noqa: PLC0415 -- see root.py
-    from quotebot.words import pricing_problem  # noqa: PLC0415 -- see root.py
 
     name, colon, body = typed.partition(":")
     async with opened.existing_ledger() as ledger:
@@ -305,15 +295,11 @@ async def _simulated_quote(typed: str) -> Simulation | int:
 
 
 def _priced_request(request: PriceRequest, rules: Rules) -> Simulation | int:
-    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
-    from quotebot.domain.versions import Simulation, simulate  # noqa: PLC0415 -- see root.py
-    from quotebot.words import pricing_problem  # noqa: PLC0415 -- see root.py
 
     found = simulate(request, rules.ruleset, rules.policy, SystemClock().now_ms())
     return found if isinstance(found, Simulation) else misread_parts(tuple(map(pricing_problem, found)))
 
 
 async def _page(ledger: Ledger, chosen: Filter, page: int, limit: int) -> Page:
-    from quotebot.store import versions  # noqa: PLC0415 -- see root.py
 
     return await ledger.database.read(lambda tx: versions.list_quotes(tx, chosen, page=page, rows=limit))

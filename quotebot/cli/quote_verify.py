@@ -7,11 +7,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import Progress
 
-from quotebot.cli import exits, letters, opened
+from quotebot.app.installation import load_rules
+from quotebot.cli import dead_letter_tables, exits, opened
+from quotebot.jobs.repricing import Repricing
+from quotebot.settings import load_settings
 
 if TYPE_CHECKING:
-    from quotebot.repricing import Repriced
+    from quotebot.jobs.repricing import Repriced
 
 SHOWN: Final = 100  # snapshots that differ
 DIFFERENCES_SHOWN: Final = 20  # of one snapshot
@@ -33,13 +38,6 @@ async def reprice(
     json_output
         Print JSON.
     """
-    from rich.console import Console  # noqa: PLC0415 -- see root.py
-    from rich.progress import Progress  # noqa: PLC0415 -- see root.py
-
-    from quotebot.opening import load_rules  # noqa: PLC0415 -- see root.py
-    from quotebot.repricing import Repricing  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     if not verify:
         exits.complain(
             "Stored prices never change: say --verify to check them. A quote gets other prices by `quotebot quote revise`."
@@ -60,7 +58,7 @@ async def reprice(
                     shown += [repriced] if differing <= SHOWN else []
     if json_output:
         told = [{**asdict(each), "differences": each.differences[:DIFFERENCES_SHOWN]} for each in shown]
-        letters.print_json({"schema_version": 1, "snapshots": checked, "differing": differing, "shown": told})
+        dead_letter_tables.print_json({"schema_version": 1, "snapshots": checked, "differing": differing, "shown": told})
     else:
         _tell(checked, differing, shown)
     return exits.REFUSED if differing else exits.OK

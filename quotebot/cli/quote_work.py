@@ -6,20 +6,40 @@ Slack, Salesforce or the PDF then waits for the next start of the bot. The answe
 
 from __future__ import annotations
 
+import asyncio
+import random
 import re
+import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.cli import exits, letters, terminal
+from ledger import keys, recovery
+from ledger.clock import SystemClock
+from ledger.ledger import Ledger
+from ledger.records import Operation, Request
+from ledger.sqlite.engine import SqliteDatabase
+from quotebot import __version__
+from quotebot.app import installation
+from quotebot.app.installation import LedgerInUseError
+from quotebot.cli import dead_letter_tables, exits, terminal
+from quotebot.cli.following import bot_runs
+from quotebot.execution.executor import Executor
+from quotebot.execution.transaction import as_it_came, burial_answer
+from quotebot.jobs.rulesets import RulesetChanges
+from quotebot.observability import logs
+from quotebot.observability.clock_guard import read_suspension
+from quotebot.settings import load_settings
+from quotebot.store import quotes as store
+from quotebot.store import versions
+from quotebot.views import messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger.clock import Clock
-    from ledger.ledger import Ledger
-    from ledger.records import Operation, Reservation
-    from ledger.sqlite import SqliteDatabase
-    from quotebot.commands import Payload
+    from ledger.records import Reservation
+    from quotebot.commands.registry import Payload
     from quotebot.settings import Settings
 
 WAIT_SECONDS: Final = 30.0
@@ -61,10 +81,6 @@ def options(user: str | None, request_id: str | None, *, json_output: bool, deci
 
     `user` is the value of `--as`: for operators at the terminal, and never for a command that `decides`.
     """
-    import uuid  # noqa: PLC0415 -- see root.py
-
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     if user is not None and decides:
         raise UsageError(
             "Decisions are made under your own name: --as is not for approving, rejecting and delegating. Leave it out, or decide "
@@ -102,10 +118,6 @@ async def carry_out(ledger: Ledger, deed: Deed, asked: Options) -> int:
 
 async def reserve(ledger: Ledger, deed: Deed, asked: Options) -> Reservation:
     """Record the command; the same request id gets the operation that it became at first sight."""
-    from ledger import keys  # noqa: PLC0415 -- see root.py
-    from ledger.records import Request  # noqa: PLC0415 -- see root.py
-    from quotebot.store import versions  # noqa: PLC0415 -- see root.py
-
     name = await ledger.database.read(lambda tx: versions.known_name(tx, asked.user, deed.team_id))
     typed: list[Any] = [*deed.typed, deed.quote_id, deed.version, asked.user]
     request = Request(
@@ -127,13 +139,6 @@ async def reserve(ledger: Ledger, deed: Deed, asked: Options) -> Reservation:
 
 async def _finished(ledger: Ledger, operation: Operation) -> Operation:
     """Wait until the command has ended, or for 30 seconds; execute it here while no bot runs. Returns it as it is then."""
-    import asyncio  # noqa: PLC0415 -- see root.py
-
-    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
-    from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import LedgerInUseError  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     give_up_at = asyncio.get_running_loop().time() + WAIT_SECONDS
     while not has_ended(operation) and asyncio.get_running_loop().time() < give_up_at:
         if not await bot_runs(ledger):
@@ -153,44 +158,31 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
     Commands from Slack wait for the bot: only it can ask Slack who gave them. A terminal command behind one of them on the same
     quote waits with it. `engine` is the database of fault tests.
     """
-    import random  # noqa: PLC0415 -- see root.py
-    from functools import partial  # noqa: PLC0415 -- see root.py
-
-    from ledger import recovery  # noqa: PLC0415 -- see root.py
-    from ledger.ledger import Ledger  # noqa: PLC0415 -- see root.py
-    from ledger.sqlite import SqliteDatabase  # noqa: PLC0415 -- see root.py
-    from quotebot import __version__, opening, telemetry  # noqa: PLC0415 -- see root.py
-    from quotebot.clock_guard import read_suspension  # noqa: PLC0415 -- see root.py
-    from quotebot.deciding import as_it_came, burial_answer  # noqa: PLC0415 -- see root.py
-    from quotebot.execution import Executor  # noqa: PLC0415 -- see root.py
-    from quotebot.ruleset_changes import RulesetChanges  # noqa: PLC0415 -- see root.py
-    from quotebot.store import quotes as store  # noqa: PLC0415 -- see root.py
-
-    async with opening.instance_lock(settings):
-        audit = opening.open_audit(settings)
-        database = await opening.open_database(settings.ledger_path, audit, clock, bot=False, engine=engine or SqliteDatabase)
+    async with installation.instance_lock(settings):
+        audit = installation.open_audit(settings)
+        database = await installation.open_database(settings.ledger_path, audit, clock, bot=False, engine=engine or SqliteDatabase)
         try:
             epoch = await recovery.begin_epoch(database, clock.now_ms(), role="cli", build=__version__)
             ledger = Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds, pin=store.head_version)
             await recovery.take_back(
                 ledger,
                 answer=lambda tx, poisoned: burial_answer(tx, poisoned, "the bot stopped while working on it", clock.now_ms()),
-                follow=letters.follow(ledger),
+                follow=dead_letter_tables.follow(ledger),
             )
-            rules = opening.load_rules(settings)
+            rules = installation.load_rules(settings)
             await RulesetChanges(ledger).begin(rules.ruleset)
             suspended = await ledger.database.read(read_suspension)
             executor = Executor(
                 ledger,
                 rules,
                 random.SystemRandom().uniform,
-                opening.matrix(settings),
+                installation.matrix(settings),
                 know=_nobody_is_asked,
                 vouched=lambda source: source == "cli",
                 source="cli",
                 judged_at=as_it_came if suspended is None else partial(min, suspended.right_ms),
             )
-            with telemetry.warnings_only(settings.secrets):
+            with logs.warnings_only(settings.secrets):
                 while await executor.step() and not has_ended(await _look(ledger, operation_id)):
                     pass
             await recovery.give_back(ledger)
@@ -205,7 +197,6 @@ async def _nobody_is_asked(operation: Operation) -> bool:
 
 
 async def _look(ledger: Ledger, operation_id: int) -> Operation:
-    from ledger.records import Operation  # noqa: PLC0415 -- see root.py
 
     row = await ledger.database.read(lambda tx: tx.one("operation_by_id", id=operation_id))
     assert row is not None  # noqa: S101 -- unfinished commands are never purged
@@ -219,31 +210,28 @@ def has_ended(operation: Operation) -> bool:
 
 def _refused_at_once(reservation: Reservation, asked: Options) -> int:
     """Answer a request id that means something else, or one whose command was purged since."""
-    from quotebot import words  # noqa: PLC0415 -- see root.py
-
     operation = reservation.operation
     if reservation.sighting == "conflict":
-        text, status, outcome = words.conflict(operation.correlation_id), exits.CONFLICT, "conflict"
+        text, status, outcome = messages.conflict(operation.correlation_id), exits.CONFLICT, "conflict"
     else:
         finished_at = operation.received_at if reservation.finished_at is None else reservation.finished_at
-        text = words.finished_long_ago(operation.outcome, finished_at)
+        text = messages.finished_long_ago(operation.outcome, finished_at)
         status, outcome = exits.OK if operation.outcome == "applied" else exits.REFUSED, operation.outcome or "given up"
     if asked.json_output:
-        letters.print_json({"schema_version": 1, "request_id": asked.request_id, "outcome": outcome, "text": text})
+        dead_letter_tables.print_json({"schema_version": 1, "request_id": asked.request_id, "outcome": outcome, "text": text})
     else:
         exits.complain(text)
     return status
 
 
 def _report(operation: Operation, asked: Options, *, repeated: bool) -> int:
-    from quotebot import words  # noqa: PLC0415 -- see root.py
 
     response = operation.response or {}
     ended = has_ended(operation)
-    text = response.get("text") or words.operation_pending(operation.correlation_id)
+    text = response.get("text") or messages.operation_pending(operation.correlation_id)
     done = operation.state == "completed" and operation.outcome == "applied"
     if asked.json_output:
-        letters.print_json(
+        dead_letter_tables.print_json(
             {
                 "schema_version": 1,
                 "request_id": asked.request_id,

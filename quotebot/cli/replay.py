@@ -6,6 +6,7 @@ a replay that is cut short is continued by giving the same command again: what w
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -13,13 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import exits, following, foresight, letters, opened, terminal
+from ledger.clock import SystemClock
+from ledger.gates import family
+from ledger.operator.dead_letters import Filters
+from quotebot.app.installation import dead_letters
+from quotebot.cli import dead_letter_tables, exits, following, opened, replay_preview, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.dead_letters import DeadLetter, DeadLetters, Filters, ReplayResult
     from ledger.ledger import Ledger
+    from ledger.operator.dead_letters import DeadLetter, DeadLetters, ReplayResult
 
 BATCH: Final = 100  # rows replayed at once: they share commits
 _FAILED: Final = frozenset({"failed again", "cannot know", "not found", "discarded"})
@@ -111,7 +116,7 @@ async def replay(
     async with opened.existing_ledger() as ledger:
         chosen = await _chosen(ledger, asked)
         if not chosen:
-            exits.complain(f"Nothing matched; nothing was replayed.{letters.no_such_class(effect_class)}")
+            exits.complain(f"Nothing matched; nothing was replayed.{dead_letter_tables.no_such_class(effect_class)}")
             return exits.NOTHING_MATCHED
         if dry_run:
             await _show_plan(ledger, chosen, json_output=json_output)
@@ -147,9 +152,6 @@ def _checked(
     reason: str | None,
 ) -> _Asked:
     """Return what was asked for. Raises ValueError for the first thing that makes no sense."""
-    from ledger.clock import SystemClock  # noqa: PLC0415 -- see root.py
-    from ledger.dead_letters import Filters  # noqa: PLC0415 -- see root.py
-
     narrowing = (operation_key, request_id, quote, effect_class, category, since, only)
     if references and any(value is not None for value in (*narrowing, limit)):
         raise ValueError("Name ids or give filters, not both: an id already names one row")
@@ -158,22 +160,22 @@ def _checked(
     classes = () if only is None else tuple(name.strip() for name in only.split(","))
     if not all(classes) or any("%" in name for name in classes):
         raise ValueError(f"{only!r} is no list of classes: write slack.card,crm.create")
-    since_ms = letters.duration_ms(since)
+    since_ms = dead_letter_tables.duration_ms(since)
     filters = Filters(
         status="uncertain" if status == "uncertain" else "pending",
         effect_class=effect_class,
         classes=classes,
         category=category,
-        aggregate_id=letters.checked_quote(quote),
+        aggregate_id=dead_letter_tables.checked_quote(quote),
         since=None if since_ms is None else SystemClock().now_ms() - since_ms,
         operation_key=operation_key,
         request_id=request_id,
     )
     return _Asked(
-        letters.checked_references(references),
+        dead_letter_tables.checked_references(references),
         filters,
         limit,
-        letters.interval_ms(rate),
+        dead_letter_tables.interval_ms(rate),
         terminal.operator(actor),
         reason,
     )
@@ -189,9 +191,7 @@ async def _chosen(ledger: Ledger, asked: _Asked) -> list[tuple[str, DeadLetter |
 
 async def _replayed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]], asked: _Asked) -> list[ReplayResult]:
     """Replay in batches. Raises what stopped it, after saying how far it came."""
-    import asyncio  # noqa: PLC0415 -- see root.py
-
-    begun_at, follow = ledger.clock.now_ms(), letters.follow(ledger)
+    begun_at, follow = ledger.clock.now_ms(), dead_letter_tables.follow(ledger)
     results: list[ReplayResult] = []
     for start in range(0, len(chosen), BATCH):
         ended = await asyncio.gather(
@@ -218,18 +218,18 @@ async def _replayed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | Non
 
 
 async def _show_plan(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]], *, json_output: bool) -> None:
-    async with foresight.asking(ledger) as ask:
+    async with replay_preview.asking(ledger) as ask:
         foreseen = await _letters(ledger).foresee([reference for reference, _ in chosen], ask)
-    plan = foresight.described(chosen, foreseen)
+    plan = replay_preview.described(chosen, foreseen)
     if json_output:
-        letters.print_json({"schema_version": 1, "would_replay": [reference for reference, _ in chosen], "plan": plan})
+        dead_letter_tables.print_json({"schema_version": 1, "would_replay": [reference for reference, _ in chosen], "plan": plan})
     else:
-        foresight.print_plan(plan, on_stderr=False)
+        replay_preview.print_plan(plan, on_stderr=False)
 
 
 async def _confirmed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]]) -> bool:
     foreseen = await _letters(ledger).foresee([reference for reference, _ in chosen])
-    foresight.print_plan(foresight.described(chosen, foreseen), on_stderr=True)  # stdout is kept for the outcome
+    replay_preview.print_plan(replay_preview.described(chosen, foreseen), on_stderr=True)  # stdout is kept for the outcome
     if not sys.stdin.isatty():
         exits.complain("Nothing was replayed. Add --yes to replay more than one without being asked.")
         return False
@@ -242,8 +242,6 @@ async def _confirmed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | No
 
 async def _tell_held(ledger: Ledger, results: Sequence[ReplayResult]) -> None:
     """Say which gates hold what was queued until somebody resumes them: whoever waits would wait for nothing."""
-    from ledger.gates import family  # noqa: PLC0415 -- see root.py
-
     classes = {result.effect_class for result in results if result.outcome in ("queued", "under way")}
     names = sorted(classes | {family(name) for name in classes})
     gates = await ledger.database.read(lambda tx: [tx.one("gate", name=name) for name in names])
@@ -255,7 +253,7 @@ async def _tell_held(ledger: Ledger, results: Sequence[ReplayResult]) -> None:
 
 def _report(results: Sequence[ReplayResult], *, json_output: bool) -> int:
     if json_output:
-        letters.print_json({"schema_version": 1, "results": [asdict(result) for result in results]})
+        dead_letter_tables.print_json({"schema_version": 1, "results": [asdict(result) for result in results]})
     else:
         for result in results:
             print(f"{result.reference:8} {result.effect_class:14} {_in_words(result)}")
@@ -280,11 +278,10 @@ def _in_words(result: ReplayResult) -> str:
     if result.replayed_by is not None:
         said += f"; last replayed by {result.replayed_by}"
     if result.replayed_at is not None:
-        said += f" on {letters.time_words(result.replayed_at)}"
+        said += f" on {dead_letter_tables.time_words(result.replayed_at)}"
     return said
 
 
 def _letters(ledger: Ledger) -> DeadLetters:
-    from quotebot.opening import dead_letters  # noqa: PLC0415 -- see root.py
 
     return dead_letters(ledger)

@@ -1,6 +1,6 @@
 """The `quotebot` command: its groups, and the one place where errors become words and exit statuses.
 
-Command modules import what they need when they run: `--help` must not pay for Slack, PDF or CRM libraries.
+Commands are registered by import path and imported when they run: `--help` must not pay for Slack, PDF or CRM libraries.
 """
 
 from __future__ import annotations
@@ -9,37 +9,67 @@ import contextlib
 import errno
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from cyclopts import App, CycloptsError
 
 from quotebot import __version__
-from quotebot.cli import (
-    audit,
-    backup,
-    catalog,
-    clock,
-    completion,
-    config,
-    crm,
-    dead,
-    doctor,
-    drill,
-    exits,
-    ledger,
-    metrics,
-    operate,
-    ops,
-    policy,
-    quote,
-    serve,
-    slo,
-    trace,
-)
+from quotebot.cli import exits
 from quotebot.cli.printable import safe_streams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+# Import path -> help. Cyclopts imports a command's module when the command is given, so that `--help` stays quick.
+COMMANDS: Final = {
+    "quotebot.cli.serve:run": "Run the bot until SIGTERM or Ctrl-C. Needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN.",
+    "quotebot.cli.serve:sandbox": (
+        "Start a whole local world (Slack, Salesforce, an LLM) with a web page, and the bot connected to it. No account needed."
+    ),
+    "quotebot.cli.config:init": (
+        "Write a first quotebot.toml, every setting in it as a comment, and print how to connect the bot to Slack."
+    ),
+    "quotebot.cli.config:app": "See what is configured.",
+    "quotebot.cli.doctor_command:doctor": (
+        "Look at everything the bot needs, and say what is wrong, why that matters and what to do. Nothing is changed."
+    ),
+    "quotebot.cli.quote:app": "Make, change and look at quotes from the terminal; each request id has one effect.",
+    "quotebot.cli.catalog:app": "What is sold and for how much: import, compare, check and activate versions of the ruleset.",
+    "quotebot.cli.dead:app": "Look at what was given up (dead letters), and decide about it.",
+    "quotebot.cli.replay:replay": (
+        "Put dead letters back to work: the same row under the same key, so that nothing already done is done again."
+    ),
+    "quotebot.cli.trace:trace": "Show one user action everywhere: how it came, what was decided, what is owed, what was tried.",
+    "quotebot.cli.trace:why": "Say what a row is waiting for, and what can be done about it.",
+    "quotebot.cli.ops:app": "Look at the commands that the ledger remembers, and cancel what has not begun.",
+    "quotebot.cli.operate:pause": (
+        "Hold a class of effects, or a family of classes, until somebody resumes it. What is under way is finished; ages stop."
+    ),
+    "quotebot.cli.operate:resume": (
+        "Let a paused class of effects work again, once its cause (an expired login, say) is mended. One effect goes first."
+    ),
+    "quotebot.cli.operate:gates": "List the classes of effects that are held or only tried, with cause, reason and how much waits.",
+    "quotebot.cli.crm:app": "See whether Salesforce takes what is written to it.",
+    "quotebot.cli.clock:app": "See whether the bot trusts this machine's clock, and confirm that it is right.",
+    "quotebot.cli.policy:policy": "Print the retry matrix in force; what the configuration has changed is marked with *.",
+    "quotebot.cli.audit:app": "Prove that the audit is whole, read it, and hand proof of a quote to somebody else.",
+    "quotebot.cli.metrics:metrics": (
+        "Print the numbers that the ledger holds, and those of the running bot, in Prometheus' text format."
+    ),
+    "quotebot.cli.slo:slo": (
+        "Hold the numbers of the ledger and of the running bot against what is promised; status 1 when something is missed."
+    ),
+    "quotebot.cli.ledger:app": "Look after the ledger's file.",
+    "quotebot.cli.backup:backup": (
+        "Copy the ledger as it is at this moment, prove the copy, and write its manifest. The bot may run and is not held up."
+    ),
+    "quotebot.cli.backup:restore": (
+        "Put the ledger back to a backup. No bot may run on it; what was recorded since the backup is lost here."
+    ),
+    "quotebot.cli.drill:drill": (
+        "Play named failures against a local world and the real bot, and say what held. Nothing of this installation is touched."
+    ),
+}
 
 app = App(
     name="quotebot",
@@ -48,32 +78,9 @@ app = App(
     help_format="plaintext",  # rich's markdown costs a third of the start
     result_action="return_value",
 )
-app.command(serve.run)
-app.command(serve.sandbox)
-app.command(config.init)
-app.command(config.app)
-app.command(doctor.doctor)
-app.command(quote.app)
-app.command(catalog.app)
-app.command(dead.app)
-app.command(dead.replay)
-app.command(trace.trace)
-app.command(trace.why)
-app.command(ops.app)
-app.command(operate.pause)
-app.command(operate.resume)
-app.command(operate.gates)
-app.command(crm.app)
-app.command(clock.app)
-app.command(policy.policy)
-app.command(audit.app)
-app.command(metrics.metrics)
-app.command(slo.slo)
-app.command(ledger.app)
-app.command(backup.backup)
-app.command(backup.restore)
-app.command(drill.drill)
-app.command(completion.completion)
+for _path, _help in COMMANDS.items():
+    _module, _, _attribute = _path.rpartition(":")
+    app.command(_path, name=_module.rpartition(".")[2] if _attribute == "app" else _attribute, help=_help)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -125,9 +132,9 @@ def _disk_status(error: OSError) -> int:
 def _status_of(error: Exception) -> int:
     """Turn the errors people can act on into words; anything else is a bug and keeps its traceback."""
     from ledger.database import DatabaseError  # noqa: PLC0415 -- after the command has run, cost no longer matters
-    from quotebot.opening import LedgerInUseError  # noqa: PLC0415 -- see root.py
+    from quotebot.app.front.messages import IngressEndedError  # noqa: PLC0415 -- see root.py
+    from quotebot.app.installation import LedgerInUseError  # noqa: PLC0415 -- see root.py
     from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
-    from quotebot.wire import IngressEndedError  # noqa: PLC0415 -- see root.py
 
     known: dict[type[Exception], int] = {
         ConfigurationError: exits.CONFIG,
@@ -140,3 +147,20 @@ def _status_of(error: Exception) -> int:
             exits.complain(str(error))
             return status
     raise error
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"]) -> int:
+    """Print the completion script of a shell. Written where that shell looks for it, it works in the next one.
+
+    bash: quotebot completion bash > ~/.local/share/bash-completion/completions/quotebot.
+    zsh: quotebot completion zsh > a folder of $fpath, as _quotebot.
+    fish: quotebot completion fish > ~/.config/fish/completions/quotebot.fish.
+
+    Parameters
+    ----------
+    shell
+        Whose.
+    """
+    print(app.generate_completion(prog_name="quotebot", shell=shell), end="")
+    return exits.OK

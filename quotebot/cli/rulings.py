@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from quotebot.cli import exits, letters
+from ledger.operator.actions import Verdict
+from quotebot.cli import dead_letter_tables, exits
 
 if TYPE_CHECKING:
-    from ledger.resolution import Ruling
+    from ledger.operator.actions import Ruling
 
 
 def reason_of(text: str) -> str:
@@ -20,10 +21,8 @@ def reason_of(text: str) -> str:
 
 def report(ruling: Ruling, *, json_output: bool) -> int:
     """Print a ruling and return the exit status."""
-    from ledger.resolution import Verdict  # noqa: PLC0415 -- see root.py
-
     if json_output:
-        letters.print_json({"schema_version": 1, "result": asdict(ruling)})
+        dead_letter_tables.print_json({"schema_version": 1, "result": asdict(ruling)})
     elif ruling.verdict is Verdict.DONE:
         print(f"{ruling.reference:8} {ruling.effect_class:14} {ruling.detail}")
     else:

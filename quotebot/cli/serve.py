@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
@@ -11,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from quotebot.app.bot import run_bot
+from quotebot.app.first_start import begin_anew, require_ledger
+from quotebot.app.front.process import fork_ingress
+from quotebot.app.installation import LedgerInUseError
 from quotebot.cli import exits
+from quotebot.cli.config import assignments
+from quotebot.cli.signals import stop_on_signals
+from quotebot.cli.world import serve_world
+from quotebot.observability.exporters import open_observers
+from quotebot.observability.logs import configure_logs
+from quotebot.observability.systemd import Supervisor
+from quotebot.settings import ConfigurationError, load_settings, slack_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,16 +48,6 @@ def run(
     set_
         NAME=VALUE: a setting that is stronger than every file and the environment; may be given several times.
     """
-    import asyncio  # noqa: PLC0415 -- see root.py
-
-    from quotebot.app import run_bot  # noqa: PLC0415 -- see root.py
-    from quotebot.beginning import begin_anew, require_ledger  # noqa: PLC0415 -- see root.py
-    from quotebot.cli.config import assignments  # noqa: PLC0415 -- see root.py
-    from quotebot.cli.signals import stop_on_signals  # noqa: PLC0415 -- see root.py
-    from quotebot.ingress import fork_ingress  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings, slack_tokens  # noqa: PLC0415 -- see root.py
-    from quotebot.supervision import Supervisor  # noqa: PLC0415 -- see root.py
-
     settings = load_settings(assignments(set_), for_slack=True)
     slack_tokens(settings)
     if new:
@@ -69,11 +71,6 @@ def run(
 @contextlib.contextmanager
 def watched(settings: Settings) -> Iterator[None]:
     """Write this process's log, tell its observers, and tell them what ends it."""
-    from quotebot.observers import open_observers  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import LedgerInUseError  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
-    from quotebot.telemetry import configure_logs  # noqa: PLC0415 -- see root.py
-
     observers = open_observers(settings, settings.secrets)
     configure_logs(json_lines=not sys.stderr.isatty(), secrets=settings.secrets, observers=observers.each)
     observers.complain()
@@ -108,6 +105,4 @@ async def sandbox(
     headless
         Do not open a browser.
     """
-    from quotebot.cli.world import serve_world  # noqa: PLC0415 -- see root.py
-
     return await serve_world(port=port, data=data, with_bot=bot, headless=headless)

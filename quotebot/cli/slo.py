@@ -11,9 +11,10 @@ from cyclopts import Parameter
 from quotebot.cli import exits
 from quotebot.cli.metrics import gathered
 from quotebot.cli.tables import print_table
+from quotebot.observability.slo import judge
 
 if TYPE_CHECKING:
-    from quotebot.objectives import Judged
+    from quotebot.observability.slo import Judged
 
 MISSED: Final = 1  # exit status
 STATES: Final = {True: "met", False: "MISSED", None: "unknown"}
@@ -29,8 +30,6 @@ async def slo(*, json_output: Annotated[bool, Parameter(name="--json", negative=
     json_output
         Print JSON.
     """
-    from quotebot.objectives import judge  # noqa: PLC0415 -- see root.py
-
     judged = judge(await gathered())
     if json_output:
         print(json.dumps({"schema_version": 1, "objectives": [asdict(each) for each in judged]}, indent=2))

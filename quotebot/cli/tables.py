@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -15,10 +19,6 @@ LAST_COLUMN_MIN: Final = 24  # folded to less, a sentence is a column of syllabl
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows of text. Only the last column may be folded: an id torn in two cannot be copied."""
-    from rich.console import Console  # noqa: PLC0415 -- see root.py
-    from rich.markup import escape  # noqa: PLC0415 -- see root.py
-    from rich.table import Table  # noqa: PLC0415 -- see root.py
-
     lines = list(rows)
     on_terminal = sys.stdout.isatty()
     console = Console(width=None if on_terminal else PIPE_WIDTH, highlight=False, color_system=None)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 
+from quotebot.cli import dead_letter_tables
+from quotebot.settings import load_settings
+
 
 def user() -> str:
     """Return the name of the real user id, or "uid 10001" for an id without a name.
@@ -23,17 +26,13 @@ def operator(name: str | None) -> str:
 
     Raises ValueError when the terminal user may not act under another name, or for a name that would mislead.
     """
-    from quotebot.cli import letters  # noqa: PLC0415 -- see root.py
-
     if name is not None:
         require_operator()
-    return letters.checked_actor(name, user())
+    return dead_letter_tables.checked_actor(name, user())
 
 
 def require_operator() -> None:
     """Raise ValueError unless the settings allow the terminal user to act in another person's name."""
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     if user() not in load_settings().cli_operators:
         raise ValueError(
             f"--as is for operators at the terminal, and the system user {user()} is none of them: "

@@ -8,17 +8,26 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
 
-from quotebot.cli import exits, letters, opened, tables
+from ledger.operator.explain import why as look
+from ledger.operator.trace import find_operations
+from ledger.operator.trace import trace as traced
+from quotebot.app.installation import matrix
+from quotebot.cli import dead_letter_tables, exits, opened, tables
+from quotebot.cli.following import bot_runs
+from quotebot.domain.quotes.quote import parse_quote_id
+from quotebot.execution.executor import INTERNAL_RETRIES
+from quotebot.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rich.tree import Tree
-
     from ledger.database import Row
     from ledger.ledger import Ledger
-    from ledger.tracing import Trace, TracedEffect
+    from ledger.operator.trace import Trace, TracedEffect
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 LIMIT: Final = 100
@@ -81,9 +90,6 @@ async def trace(reference: str, *, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    from ledger.tracing import find_operations  # noqa: PLC0415 -- see root.py
-    from ledger.tracing import trace as traced  # noqa: PLC0415 -- see root.py
-
     name = quote_or(reference)
     async with opened.existing_ledger() as ledger:
         found = await ledger.database.read(
@@ -93,7 +99,7 @@ async def trace(reference: str, *, json_output: Json = False) -> int:
         exits.complain(f"Nothing is called {reference}: give a c-..., an operation key, op12, an effect's id or a quote.")
         return exits.NOTHING_MATCHED
     if json_output:
-        letters.print_json({"schema_version": 1, "actions": [public(each) for each in found]})
+        dead_letter_tables.print_json({"schema_version": 1, "actions": [public(each) for each in found]})
         return exits.OK
     for each in reversed(found):  # as they happened
         _print_tree(each)
@@ -116,9 +122,6 @@ async def why(reference: str, *, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    from ledger.waiting import why as look  # noqa: PLC0415 -- see root.py
-    from quotebot.cli.following import bot_runs  # noqa: PLC0415 -- see root.py
-
     attempts = budget()
     async with opened.existing_ledger() as ledger:
         now, runs = ledger.clock.now_ms(), await bot_runs(ledger)
@@ -141,7 +144,7 @@ async def why(reference: str, *, json_output: Json = False) -> int:
         exits.complain(f"There is no {reference}. See: quotebot ops list, quotebot dead list")
         return exits.NOTHING_MATCHED
     if json_output:
-        letters.print_json({"schema_version": 1, "waiting": asdict(told)})
+        dead_letter_tables.print_json({"schema_version": 1, "waiting": asdict(told)})
         return exits.OK
     print(told.sentence)
     if told.remedy is not None:
@@ -151,18 +154,12 @@ async def why(reference: str, *, json_output: Json = False) -> int:
 
 def budget() -> Callable[[str], int]:
     """Return how many attempts a class of effects has by the retry matrix in force, or an `operation`."""
-    from quotebot.execution import INTERNAL_RETRIES  # noqa: PLC0415 -- see root.py
-    from quotebot.opening import matrix  # noqa: PLC0415 -- see root.py
-    from quotebot.settings import load_settings  # noqa: PLC0415 -- see root.py
-
     lines = matrix(load_settings())
     return lambda name: 1 + (INTERNAL_RETRIES if name == "operation" else lines.of(name).retries)
 
 
 def quote_or(reference: str) -> str:
     """Return a quote's id as it is stored, however it was typed; anything else as it is."""
-    from quotebot.domain.quotes import parse_quote_id  # noqa: PLC0415 -- see root.py
-
     return parse_quote_id(reference) or reference.strip()
 
 
@@ -186,9 +183,6 @@ def pick(row: Row, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _print_tree(found: Trace) -> None:
-    from rich.console import Console  # noqa: PLC0415 -- see root.py
-    from rich.text import Text  # noqa: PLC0415 -- see root.py
-    from rich.tree import Tree  # noqa: PLC0415 -- see root.py
 
     operation = found.operation
     began = operation["created_at"]
@@ -215,7 +209,6 @@ def _print_tree(found: Trace) -> None:
 
 
 def _add_effect(tree: Tree, began: int, effect: TracedEffect, events: tuple[Row, ...]) -> None:
-    from rich.text import Text  # noqa: PLC0415 -- see root.py
 
     row = effect.row
     waits = "" if row["after_id"] is None else f", after #{row['after_id']}"
@@ -228,7 +221,6 @@ def _add_effect(tree: Tree, began: int, effect: TracedEffect, events: tuple[Row,
 
 
 def _leaf(tree: Tree, began: int, at: int, what: str, words: str) -> None:
-    from rich.text import Text  # noqa: PLC0415 -- see root.py
 
     moment = datetime.fromtimestamp(at / 1000, tz=UTC)
     tree.add(Text(f"{moment:%Y-%m-%d %H:%M:%S}.{at % 1000:03d} UTC {relative(at - began):>10}  {what:8} {words}".rstrip()))
@@ -238,15 +230,15 @@ def relative(milliseconds: int) -> str:
     """Return "+250 ms", "+1.3 s" or "+5 min": the time since the action was recorded."""
     sign = "-" if milliseconds < 0 else "+"
     size = abs(milliseconds)
-    if size < letters.UNITS_MS["s"]:
+    if size < dead_letter_tables.UNITS_MS["s"]:
         return f"{sign}{size} ms"
-    return f"{sign}{size / 1000:.1f} s" if size < letters.UNITS_MS["m"] else sign + letters.age_words(size)
+    return f"{sign}{size / 1000:.1f} s" if size < dead_letter_tables.UNITS_MS["m"] else sign + dead_letter_tables.age_words(size)
 
 
 def _delivery_words(row: Row | None) -> str:
     if row is None:
         return "forgotten: it is kept for 7 days"
-    times = "once" if row["seen"] == 1 else f"{row['seen']} times, last {letters.time_words(row['last_seen_at'])}"
+    times = "once" if row["seen"] == 1 else f"{row['seen']} times, last {dead_letter_tables.time_words(row['last_seen_at'])}"
     return f"{row['source']} {row['source_request_id']}, seen {times}"
 
 
@@ -269,6 +261,4 @@ def _attempt_words(row: Row) -> str:
 
 async def look_up(ledger: Ledger, reference: str) -> list[Row]:
     """Return the operations that a reference means."""
-    from ledger.tracing import find_operations  # noqa: PLC0415 -- see root.py
-
     return await ledger.database.read(lambda tx: find_operations(tx, quote_or(reference), LIMIT))

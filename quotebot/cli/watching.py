@@ -6,6 +6,7 @@ asking again and again: a command takes some 0.3 s of processor to start, a look
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from quotebot.cli import letters, opened, trace
+from ledger.operator.dead_letters import Filters
+from ledger.operator.trace import Choice, list_operations
+from quotebot.cli import dead_letter_tables, exits, opened, trace
+from quotebot.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,11 +49,6 @@ async def watch(
     json_output
         Print the whole picture as one line of JSON at every change, and every 10 seconds without one.
     """
-    import asyncio  # noqa: PLC0415 -- see root.py
-
-    from quotebot.cli import exits  # noqa: PLC0415 -- see root.py
-    from quotebot.cli.signals import stop_on_signals  # noqa: PLC0415 -- see root.py
-
     stop = stop_on_signals()
     loop = asyncio.get_running_loop()
     shown: Picture | None = None
@@ -77,9 +76,6 @@ def picture(tx: Tx, limit: int) -> Picture:
 
     No payload and no customer's name is in it; errors are those of `quotebot dead list`.
     """
-    from ledger.dead_letters import Filters  # noqa: PLC0415 -- see root.py
-    from ledger.tracing import Choice, list_operations  # noqa: PLC0415 -- see root.py
-
     given_up = tx.all("newest_dead_letters", **Filters().parameters(), limit=limit)
     return {
         "unfinished": {f"{row['kind']} {row['state']}": row["found"] for row in tx.all("measure_unfinished", now=0)},
@@ -123,7 +119,7 @@ def _tries(row: Picture) -> str:
     if not row["attempts"] or row["next_attempt_at"] is None:
         return ""
     why = "" if row["category"] is None else f" ({row['category']})"
-    return f", {row['attempts']} failed{why}, next at {letters.time_words(row['next_attempt_at'])}"
+    return f", {row['attempts']} failed{why}, next at {dead_letter_tables.time_words(row['next_attempt_at'])}"
 
 
 def _operation(tx: Tx, row: Row) -> Picture:

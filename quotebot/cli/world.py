@@ -8,14 +8,15 @@ import json
 import os
 import sys
 import tempfile
+import webbrowser
 from pathlib import Path
 
 from quotebot.cli import exits, terminal
 from quotebot.cli.children import OURSELVES, our_name, with_our_code, without_settings
 from quotebot.cli.signals import stop_on_signals
 from quotebot.sandbox.backstage import Staff
+from quotebot.sandbox.bot_process import Keeper
 from quotebot.sandbox.console import Console
-from quotebot.sandbox.keeper import Keeper
 from quotebot.sandbox.ledger_feed import LedgerFeed
 from quotebot.sandbox.salesforce.login import MY_DOMAIN
 from quotebot.sandbox.slack.directory import OPS_CHANNEL
@@ -94,8 +95,6 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
         print(f"Sandbox ready: {world.url}", flush=True)
         exits.complain(f"Its ledger, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} {our_name()} dead list")
         if not headless and sys.stdout.isatty():
-            import webbrowser  # noqa: PLC0415 -- only on a terminal
-
             webbrowser.open(world.url)
         await keeper.keep(stop)
     finally:

@@ -1,10 +1,10 @@
 """The access gate: the one decision about who may read and write quotes.
 
 `admit` is the only maker of a `Viewer`, and every read and every change of a quote takes a `Viewer`. It decides by Slack's answer
-about the person (quotebot/directory.py), judged against the bot's own workspace, never by the workspace that a payload names.
-`may_see` is the only decision about one quote: a quote that a viewer cannot see in full is neither shown to them nor changed by
-them, on any surface. Quotes made in a private channel are for its members, the requester, approvers and operators; everybody else
-sees their outline. A channel counts as private until Slack says that it is public (quotebot/channels.py).
+about the person (quotebot/execution/actors.py), judged against the bot's own workspace, never by the workspace that a payload
+names. `may_see` is the only decision about one quote: a quote that a viewer cannot see in full is neither shown to them nor changed
+by them, on any surface. Quotes made in a private channel are for its members, the requester, approvers and operators; everybody
+else sees their outline. A channel counts as private until Slack says that it is public (quotebot/execution/channels.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from quotebot.domain.people import Kind
+    from quotebot.domain.approvals.people import Kind
 
 Code = Literal["foreign_team", "not_a_member", "not_known"]
 
@@ -103,3 +103,8 @@ def may_see(viewer: Viewer, quote: Visible) -> Sight:
     circle = viewer.circle
     full = circle.insider or quote.requester == viewer.user or quote.channel in circle.channels
     return Sight.FULL if full else Sight.OUTLINE
+
+
+def may_look_up(viewer: Viewer) -> bool:
+    """Tell whether a viewer is shown names out of the CRM: a listed guest types them."""
+    return not viewer.own_only

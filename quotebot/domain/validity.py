@@ -7,7 +7,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quotebot.domain.reading import Table
+    from quotebot.domain.catalogue.reader import Table
 
 VALIDITY_KEYS = ("valid_from", "valid_until")
 

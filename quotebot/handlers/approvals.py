@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.keys import digest
 from ledger.records import AuditEvent
-from quotebot import approval_words, effects, words
-from quotebot.domain.approval_requests import answered, invalidated, open_request, slot_of
-from quotebot.domain.approvals import Mandate, may_decide
-from quotebot.domain.policy import evaluate
-from quotebot.domain.quotes import Approval, ApprovalState, Quote, QuoteState, approval_id_for
-from quotebot.domain.reapproval import ReuseRules, reused
-from quotebot.handlers.quotes import Decision, facts, foreign, refused, seen_another_version
+from quotebot import effects
+from quotebot.domain.approvals.decisions import Mandate, may_decide
+from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.approvals.requests import answered, invalidated, open_request, slot_of
+from quotebot.domain.approvals.reuse import ReuseRules, reused
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, approval_id_for
+from quotebot.handlers.decision import Decision, facts, foreign, refused, seen_another_version
+from quotebot.views import approval_messages, messages
 
 if TYPE_CHECKING:
-    from quotebot.commands import DecideApproval
-    from quotebot.domain.approvals import Refusal
-    from quotebot.domain.people import Delegation
-    from quotebot.domain.policy import PolicyDecision
-    from quotebot.domain.reapproval import EarlierApproval
-    from quotebot.handlers.quotes import Asked, Rules
+    from quotebot.commands.registry import DecideApproval
+    from quotebot.domain.approvals.decisions import Refusal
+    from quotebot.domain.approvals.people import Delegation
+    from quotebot.domain.approvals.policy import PolicyDecision
+    from quotebot.domain.approvals.reuse import EarlierApproval
+    from quotebot.domain.rules import Rules
+    from quotebot.handlers.decision import Asked
 
 INCIDENT = re.compile(r"\b[A-Z]{2,10}-[0-9]{1,10}\b")
 WRITTEN_CHARACTERS_MIN = 10  # of a reason, beside the incident's number
@@ -56,12 +58,12 @@ def submit(
     if refusal := foreign(asked, quote) or seen_another_version(asked, quote):
         return refusal
     if not may_be_submitted(quote):
-        return refused(asked, quote.quote_id, quote.channel, "wrong_state", words.wrong_state(quote, "submit"))
+        return refused(asked, quote.quote_id, quote.channel, "wrong_state", messages.wrong_state(quote, "submit"))
     if asked.received_at >= quote.valid_until:
-        return refused(asked, quote.quote_id, quote.channel, "expired", words.expired(quote, "submit"))
+        return refused(asked, quote.quote_id, quote.channel, "expired", messages.expired(quote, "submit"))
     policy = evaluate(quote.pricing, rules.policy)
     if policy.blocked:
-        return refused(asked, quote.quote_id, quote.channel, "blocked", words.blocked(quote, policy))
+        return refused(asked, quote.quote_id, quote.channel, "blocked", messages.blocked(quote, policy))
     approval_id = approval_id_for(quote.quote_id, quote.version, requests + 1, generation)
     submitted = AuditEvent("quote.submitted", quote.quote_id, before=facts(quote), after={"approval_id": approval_id})
     reuse = ReuseRules(rules.approvers, gone, rules.reuse_tolerance_percent)
@@ -74,10 +76,10 @@ def submit(
         approval_id, quote, policy, rules.approvers, asked_by=asked.actor, at=asked.received_at, timing=rules.policy.timing
     )
     after = replace(quote, state=QuoteState.PENDING_APPROVAL, approval=approval)
-    text = words.approval_notice(after, approval, rules.who_may_decide(approval, quote.makers, delegations))
+    text = messages.approval_notice(after, approval, rules.who_may_decide(approval, quote.makers, delegations))
     return Decision(
         "applied",
-        {"code": "submitted", "quote_id": quote.quote_id, "text": words.submitted(after, approval)},
+        {"code": "submitted", "quote_id": quote.quote_id, "text": messages.submitted(after, approval)},
         after,
         (
             effects.card(quote.quote_id, root),
@@ -112,7 +114,7 @@ def decide(
     """
     verdict = _verdict(asked, command, quote, rules, delegations)
     if isinstance(verdict, Mandate) and acted_for_others:
-        text = approval_words.acted_for_others(quote.quote_id)
+        text = approval_messages.acted_for_others(quote.quote_id)
         refusal = refused(asked, quote.quote_id, quote.channel, "acted_for_others", text)
         verdict = replace(refusal, events=(_refused_event(asked, quote, "acted_for_others"),))
     if isinstance(verdict, Decision):
@@ -128,11 +130,11 @@ def decide(
         return _approved(asked, after, root, (AuditEvent("approval.approved", quote.quote_id, before, now),))
     if decided.state is ApprovalState.PENDING:
         waiting = rules.who_may_decide(decided, quote.makers, delegations)
-        code, kind, text = "approved_in_part", "slot_approved", approval_words.progress(after, decided, waiting)
+        code, kind, text = "approved_in_part", "slot_approved", approval_messages.progress(after, decided, waiting)
     elif decided.state is ApprovalState.REJECTED:
-        code, kind, text = "rejected", "rejected", words.decided_notice(after, decided)
+        code, kind, text = "rejected", "rejected", messages.decided_notice(after, decided)
     else:
-        code, kind, text = "changes_requested", "changes_requested", approval_words.changes_requested(after, decided)
+        code, kind, text = "changes_requested", "changes_requested", approval_messages.changes_requested(after, decided)
     return Decision(
         "applied",
         {"code": code, "quote_id": quote.quote_id, "text": text},
@@ -225,15 +227,15 @@ def _unreasoned(asked: Asked, command: DecideApproval, quote: Quote, approval: A
     """Refuse a no without a reason, and a yes under dual control without one that names its incident."""
     reason = (command.reason or "").strip()
     if command.decision != "approve":
-        return None if reason else refused(asked, quote.quote_id, quote.channel, "reason_needed", words.reason_needed())
+        return None if reason else refused(asked, quote.quote_id, quote.channel, "reason_needed", messages.reason_needed())
     taken = {one.number for one in mandate.taken}
     if not any(slot.dual_control for slot in approval.slots if slot.number in taken) or _names_an_incident(reason):
         return None
-    return refused(asked, quote.quote_id, quote.channel, "incident_needed", approval_words.incident_needed())
+    return refused(asked, quote.quote_id, quote.channel, "incident_needed", approval_messages.incident_needed())
 
 
 def _no_authority(asked: Asked, quote: Quote, verdict: Refusal) -> Decision:
-    refusal = refused(asked, quote.quote_id, quote.channel, verdict.code, words.refusal(verdict))
+    refusal = refused(asked, quote.quote_id, quote.channel, verdict.code, messages.refusal(verdict))
     return replace(refusal, events=(_refused_event(asked, quote, verdict.code),))
 
 
@@ -243,14 +245,14 @@ def _names_an_incident(reason: str) -> bool:
 
 def _stale_request(asked: Asked, command: DecideApproval, quote: Quote) -> Decision:
     verb = command.decision.replace("_", " ")
-    return refused(asked, quote.quote_id, quote.channel, "stale", words.wrong_state(quote, verb))
+    return refused(asked, quote.quote_id, quote.channel, "stale", messages.wrong_state(quote, verb))
 
 
 def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, ...]) -> Decision:
     """An approved quote owes its PDF in the thread and its record in Salesforce, whoever approved it."""
     approval = quote.approval
     assert approval is not None  # noqa: S101 -- both callers set it
-    notice = words.decided_notice(quote, approval) if approval.earlier is None else approval_words.reused(quote, approval)
+    notice = messages.decided_notice(quote, approval) if approval.earlier is None else approval_messages.reused(quote, approval)
     return Decision(
         "applied",
         {"code": "approved", "quote_id": quote.quote_id, "ref": asked.correlation_id, "text": notice},

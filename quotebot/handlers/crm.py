@@ -5,34 +5,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ledger.records import AuditEvent
-from quotebot import crm_words, effects
-from quotebot.crm_commands import CRM_AGGREGATE, REASON_CHARACTERS_MAX
-from quotebot.handlers.quotes import Decision
+from quotebot import effects
+from quotebot.commands.crm import CRM_AGGREGATE, REASON_CHARACTERS_MAX
+from quotebot.handlers.decision import Decision
+from quotebot.views import crm_messages
 
 if TYPE_CHECKING:
-    from quotebot.crm_commands import ReconcileCrm, SyncCrm
-    from quotebot.domain.crm_conflicts import Conflict
-    from quotebot.handlers.quotes import Asked
+    from quotebot.commands.crm import ReconcileCrm, SyncCrm
+    from quotebot.domain.quotes.crm_fields import Conflict
+    from quotebot.handlers.decision import Asked
 
 
 def sync(command: SyncCrm) -> Decision:
     """Owe one look at what changed of our records, and one at each kind that is mirrored."""
     owed = (effects.read_crm(CRM_AGGREGATE), *(effects.read_mirror(CRM_AGGREGATE, kind) for kind in command.mirrors))
-    return Decision("applied", {"code": "syncing", "text": crm_words.sync_follows()}, None, owed)
+    return Decision("applied", {"code": "syncing", "text": crm_messages.sync_follows()}, None, owed)
 
 
 def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None) -> Decision:
     """Settle a difference once, as the operator saw it."""
     reason = command.reason.strip()
     if conflict is None:
-        return _refused("unknown_conflict", crm_words.unknown(command.conflict))
+        return _refused("unknown_conflict", crm_messages.unknown(command.conflict))
     if conflict.state != "open":
-        return _refused("too_late", crm_words.too_late(conflict))
+        return _refused("too_late", crm_messages.too_late(conflict))
     found = conflict.difference
     if found.theirs != command.theirs:
-        return _refused("stale", crm_words.moved(conflict))
+        return _refused("stale", crm_messages.moved(conflict))
     if not reason or len(reason) > REASON_CHARACTERS_MAX:
-        return _refused("reason_needed", crm_words.reason_needed(REASON_CHARACTERS_MAX))
+        return _refused("reason_needed", crm_messages.reason_needed(REASON_CHARACTERS_MAX))
     owed = (
         (effects.status_in_crm(found.quote_id, found.version, "approved", instead_of=(found.theirs,)),)
         if command.take == "ours"
@@ -40,7 +41,7 @@ def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None) ->
     )
     facts = {"field": found.field, "version": found.version, "take": command.take, "by": asked.actor}
     event = AuditEvent("crm.reconciled", found.quote_id, after=facts)
-    response = {"code": "reconciled", "quote_id": found.quote_id, "text": crm_words.taken(found, command.take)}
+    response = {"code": "reconciled", "quote_id": found.quote_id, "text": crm_messages.taken(found, command.take)}
     return Decision("applied", response, None, owed, (event,))
 
 

@@ -9,19 +9,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledger.records import AuditEvent
-from quotebot import approval_words, effects
-from quotebot.approval_commands import EscalateApproval, RemindApprover
-from quotebot.domain.approval_requests import escalated, expired, reminded, slot_of
-from quotebot.domain.people import asked_people, covers
-from quotebot.domain.quotes import ApprovalState, QuoteState
+from quotebot import effects
+from quotebot.commands.approvals import EscalateApproval, RemindApprover
+from quotebot.domain.approvals.people import asked_people, covers
+from quotebot.domain.approvals.requests import escalated, expired, reminded, slot_of
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState
 from quotebot.handlers.approvals import approval_facts
-from quotebot.handlers.quotes import DAY_MS, Decision, refused
+from quotebot.handlers.decision import Decision, refused
+from quotebot.handlers.quotes import DAY_MS
+from quotebot.views import approval_messages
 
 if TYPE_CHECKING:
-    from quotebot.approval_commands import DelegateApprovals, SlotCommand
-    from quotebot.domain.people import Delegation
-    from quotebot.domain.quotes import Approval, Quote
-    from quotebot.handlers.quotes import Asked, Rules
+    from quotebot.commands.approvals import DelegateApprovals, SlotCommand
+    from quotebot.domain.approvals.people import Delegation
+    from quotebot.domain.quotes.quote import Approval, Quote
+    from quotebot.domain.rules import Rules
+    from quotebot.handlers.decision import Asked
 
 ABSENCE_MS_MAX = 366 * DAY_MS
 
@@ -31,20 +34,20 @@ def follow_up(
 ) -> Decision:
     """Remind of, escalate or end what a slot still waits for."""
     if asked.actor_type != "system":
-        return refused(asked, quote.quote_id, quote.channel, "scheduled_only", approval_words.scheduled_only())
+        return refused(asked, quote.quote_id, quote.channel, "scheduled_only", approval_messages.scheduled_only())
     after = _moved(asked, command, quote, rules)
     if after is None:
-        return refused(asked, quote.quote_id, quote.channel, "slot_not_due", approval_words.not_due(quote))
+        return refused(asked, quote.quote_id, quote.channel, "slot_not_due", approval_messages.not_due(quote))
     moved = replace(quote, approval=after)
     slot = slot_of(after, command.slot)
     assert slot is not None  # noqa: S101 -- it moved
     who = asked_people(slot, rules.approvers, delegations, (after.requested_by, *quote.makers))
     if isinstance(command, RemindApprover):
-        kind, text = "reminded", approval_words.reminder(moved, slot, who, asked.received_at)
+        kind, text = "reminded", approval_messages.reminder(moved, slot, who, asked.received_at)
     elif isinstance(command, EscalateApproval):
-        kind, text = "escalated", approval_words.escalation(moved, slot, who, asked.received_at)
+        kind, text = "escalated", approval_messages.escalation(moved, slot, who, asked.received_at)
     else:
-        kind, text = "expired", approval_words.request_expired(moved, after)
+        kind, text = "expired", approval_messages.request_expired(moved, after)
     card = () if kind == "reminded" else (effects.card(quote.quote_id, root),)
     return Decision(
         "applied",
@@ -63,12 +66,12 @@ def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple
     where = f"delegation:{command.absent}"
     code = _objection(asked, command, rules, away)
     if code is not None:
-        text = approval_words.delegation_refused(code, command.delegate)
+        text = approval_messages.delegation_refused(code, command.delegate)
         answer = effects.reply(where, asked.actor, None, text, asked.received_at)
         event = AuditEvent("delegation.refused", where, after={"code": code, "actor": asked.actor, "delegate": command.delegate})
         return Decision("refused", {"code": code, "quote_id": None, "text": text}, None, (answer,), (event,))
     ended = command.delegate is None
-    text = approval_words.back_in_office() if command.delegate is None else _delegated_words(command, command.delegate)
+    text = approval_messages.back_in_office() if command.delegate is None else _delegated_words(command, command.delegate)
     later = {} if command.since is None else {"since": command.since}
     after = {"absent": command.absent, "delegate": command.delegate, **later, "until": command.until}
     return Decision(
@@ -81,7 +84,7 @@ def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple
 
 
 def _delegated_words(command: DelegateApprovals, delegate: str) -> str:
-    return approval_words.delegated(delegate, command.until, since=command.since)
+    return approval_messages.delegated(delegate, command.until, since=command.since)
 
 
 def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Approval | None:

@@ -9,16 +9,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledger.records import AuditEvent
-from quotebot import effects, words
-from quotebot.domain.lifecycle import allowed
-from quotebot.domain.quotes import QuoteState, state_words, utc_text
+from quotebot import effects
+from quotebot.domain.quotes.lifecycle import allowed
+from quotebot.domain.quotes.quote import QuoteState, state_words, utc_text
 from quotebot.handlers.approvals import withdrawal_events, withdrawn
-from quotebot.handlers.quotes import Decision
+from quotebot.handlers.decision import Decision
+from quotebot.views import messages
 
 if TYPE_CHECKING:
-    from quotebot.domain.quotes import Quote
-    from quotebot.handlers.quotes import Asked
-    from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
+    from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.handlers.decision import Asked
 
 _DRAFTS = frozenset({QuoteState.DRAFT, QuoteState.VALIDATED, QuoteState.PRICED})
 
@@ -26,11 +27,11 @@ _DRAFTS = frozenset({QuoteState.DRAFT, QuoteState.VALIDATED, QuoteState.PRICED})
 def expire(asked: Asked, command: ExpireQuote, quote: Quote, root: str) -> Decision:
     """Close the quote, whatever its version is now, if it may still expire and its last moment was before the command came."""
     if QuoteState.EXPIRED not in allowed(quote.state):
-        return _refused("final", quote, words.not_expired(quote, f"it is {state_words(quote.state)}, which is final"))
+        return _refused("final", quote, messages.not_expired(quote, f"it is {state_words(quote.state)}, which is final"))
     if quote.valid_until != command.valid_until or asked.received_at < quote.valid_until:
-        return _refused("still_valid", quote, words.not_expired(quote, f"it is valid until {utc_text(quote.valid_until)}"))
+        return _refused("still_valid", quote, messages.not_expired(quote, f"it is valid until {utc_text(quote.valid_until)}"))
     after = replace(withdrawn(quote, asked.received_at), state=QuoteState.EXPIRED)
-    notice = words.expired_notice(after)
+    notice = messages.expired_notice(after)
     return Decision(
         "applied",
         {"code": "expired", "quote_id": quote.quote_id, "text": notice},
@@ -46,12 +47,12 @@ def expire(asked: Asked, command: ExpireQuote, quote: Quote, root: str) -> Decis
 def note_stale(asked: Asked, command: NoteStaleDraft, quote: Quote, root: str, touched_at: int) -> Decision:
     """Remind the requester, if the quote is still as untouched as when the reminder fell due. `touched_at` is Unix ms."""
     if quote.state not in _DRAFTS:
-        return _refused("not_draft", quote, words.not_reminded(quote, f"it is {state_words(quote.state)}"))
+        return _refused("not_draft", quote, messages.not_reminded(quote, f"it is {state_words(quote.state)}"))
     if touched_at != command.untouched_since:
-        return _refused("touched", quote, words.not_reminded(quote, f"it was touched on {utc_text(touched_at)}"))
+        return _refused("touched", quote, messages.not_reminded(quote, f"it was touched on {utc_text(touched_at)}"))
     if asked.received_at >= quote.valid_until:
-        return _refused("expired", quote, words.not_reminded(quote, f"it was valid until {utc_text(quote.valid_until)}"))
-    notice = words.stale_notice(quote, touched_at)
+        return _refused("expired", quote, messages.not_reminded(quote, f"it was valid until {utc_text(quote.valid_until)}"))
+    notice = messages.stale_notice(quote, touched_at)
     return Decision(
         "applied",
         {"code": "noted", "quote_id": quote.quote_id, "text": notice},

@@ -10,18 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledger.records import AuditEvent
-from quotebot import effects, lifecycle_words, words
-from quotebot.commands import ReviseQuote
-from quotebot.domain.changes import Changes, changed
-from quotebot.domain.lifecycle import allowed, may_be_changed
-from quotebot.domain.price_requests import as_of
-from quotebot.domain.pricing import Pricing, price, renewed, request_of
-from quotebot.domain.quotes import Closing, Freezing, Quote, QuoteState, Sending
-from quotebot.domain.special_terms import unknown_terms
-from quotebot.domain.versions import difference
-from quotebot.handlers.approvals import withdrawal_events, withdrawn
-from quotebot.handlers.quotes import DAY_MS, Decision, facts, foreign, refused
-from quotebot.lifecycle_commands import (
+from quotebot import effects
+from quotebot.commands.lifecycle import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
     AcceptQuote,
@@ -30,14 +20,27 @@ from quotebot.lifecycle_commands import (
     LoseQuote,
     MarkSent,
 )
+from quotebot.commands.registry import ReviseQuote
+from quotebot.domain.approvals.special_terms import unknown_terms
+from quotebot.domain.pricing.engine import Pricing, price, renewed, request_of
+from quotebot.domain.pricing.price_requests import as_of
+from quotebot.domain.quotes.changes import Changes, changed
+from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
+from quotebot.domain.quotes.quote import Closing, Freezing, Quote, QuoteState, Sending
+from quotebot.domain.quotes.versions import difference
+from quotebot.handlers.approvals import withdrawal_events, withdrawn
+from quotebot.handlers.decision import Decision, facts, foreign, refused
+from quotebot.handlers.quotes import DAY_MS
+from quotebot.views import lifecycle_messages, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quotebot.commands import LifecyclePayload
-    from quotebot.domain.price_requests import PricingProblem
-    from quotebot.handlers.quotes import Asked, Rules
-    from quotebot.lifecycle_commands import CloneQuote
+    from quotebot.commands.lifecycle import CloneQuote
+    from quotebot.commands.registry import LifecyclePayload
+    from quotebot.domain.pricing.price_requests import PricingProblem
+    from quotebot.domain.rules import Rules
+    from quotebot.handlers.decision import Asked
 
 
 def change(asked: Asked, command: LifecyclePayload, quote: Quote, root: str, rules: Rules) -> Decision:
@@ -62,14 +65,14 @@ def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: R
     if refusal := _not_about_head(asked, quote):
         return refusal
     if not may_be_changed(quote.state):
-        return _refused(asked, quote, "wrong_state", lifecycle_words.wrong_state(quote, "revise"))
+        return _refused(asked, quote, "wrong_state", lifecycle_messages.wrong_state(quote, "revise"))
     if refusal := _lapsed(asked, quote, "revise"):
         return refusal
     priced = _revised_price(asked, command, quote, rules)
     if not isinstance(priced, Pricing):
-        return _refused(asked, quote, "not_priceable", lifecycle_words.not_revisable(quote, priced))
+        return _refused(asked, quote, "not_priceable", lifecycle_messages.not_revisable(quote, priced))
     if not difference(quote.pricing, priced):
-        return _refused(asked, quote, "no_change", lifecycle_words.nothing_to_change(quote))
+        return _refused(asked, quote, "no_change", lifecycle_messages.nothing_to_change(quote))
     after = replace(
         quote,
         version=quote.version + 1,
@@ -83,7 +86,7 @@ def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: R
         earlier_makers=() if quote.approved_by_people else _with_maker(quote),
         revised_at=asked.received_at,
     )
-    notice = lifecycle_words.revised(quote, after, asked.actor)
+    notice = lifecycle_messages.revised(quote, after, asked.actor)
     return _applied(asked, quote, after, root, ("revised", "quote.revised", notice))
 
 
@@ -93,12 +96,12 @@ def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: C
     `quote_id` gives the next number, asked for only when there is a quote to number.
     """
     if original is None or original.team_id != asked.team_id:  # a stranger does not learn that it exists
-        return refused(asked, "new", command.channel, "unknown_quote", lifecycle_words.nothing_to_clone(command.quote_id))
+        return refused(asked, "new", command.channel, "unknown_quote", lifecycle_messages.nothing_to_clone(command.quote_id))
     request = renewed(original.pricing, asked.received_at)
     priced = unknown_terms(request.terms, rules.policy) or price(request, rules.ruleset)
     if not isinstance(priced, Pricing):
-        problems = tuple(words.pricing_problem(problem) for problem in priced)
-        return refused(asked, "new", command.channel, "not_priceable", words.problem_list(problems))
+        problems = tuple(messages.pricing_problem(problem) for problem in priced)
+        return refused(asked, "new", command.channel, "not_priceable", messages.problem_list(problems))
     quote = Quote(
         quote_id=quote_id(),
         version=1,
@@ -115,7 +118,7 @@ def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: C
     )
     copied = {"cloned_from": original.quote_id, "cloned_version": original.version, "makers": list(original.makers)}
     event = AuditEvent("quote.created", quote.quote_id, after={**facts(quote), **copied})
-    response = {"code": "cloned", "quote_id": quote.quote_id, "text": lifecycle_words.cloned(quote, original)}
+    response = {"code": "cloned", "quote_id": quote.quote_id, "text": lifecycle_messages.cloned(quote, original)}
     return Decision("applied", response, quote, (effects.root(quote.quote_id),), (event,))
 
 
@@ -125,10 +128,10 @@ def cancel(asked: Asked, command: CancelQuote, quote: Quote, root: str) -> Decis
         return refusal
     reason = (command.reason or "").strip() or None
     if reason is not None and len(reason) > REASON_CHARACTERS_MAX:
-        return _refused(asked, quote, "too_long", lifecycle_words.too_long("reason", REASON_CHARACTERS_MAX))
+        return _refused(asked, quote, "too_long", lifecycle_messages.too_long("reason", REASON_CHARACTERS_MAX))
     closed = Closing(reason, asked.actor, asked.received_at)
     after = replace(withdrawn(quote, asked.received_at), state=QuoteState.CANCELLED, closing=closed)
-    return _applied(asked, quote, after, root, ("cancelled", "quote.cancelled", lifecycle_words.cancelled(after, asked.actor)))
+    return _applied(asked, quote, after, root, ("cancelled", "quote.cancelled", lifecycle_messages.cancelled(after, asked.actor)))
 
 
 def finalize(asked: Asked, quote: Quote, root: str) -> Decision:
@@ -136,7 +139,7 @@ def finalize(asked: Asked, quote: Quote, root: str) -> Decision:
     if refusal := _cannot_become(asked, quote, QuoteState.FINALIZED, "finalize"):
         return refusal
     after = replace(quote, state=QuoteState.FINALIZED, frozen=Freezing(asked.actor, asked.received_at))
-    return _applied(asked, quote, after, root, ("finalized", "quote.finalized", lifecycle_words.finalized(after, asked.actor)))
+    return _applied(asked, quote, after, root, ("finalized", "quote.finalized", lifecycle_messages.finalized(after, asked.actor)))
 
 
 def mark_sent(asked: Asked, command: MarkSent, quote: Quote, root: str) -> Decision:
@@ -145,11 +148,11 @@ def mark_sent(asked: Asked, command: MarkSent, quote: Quote, root: str) -> Decis
         return refusal
     recipient = command.recipient.strip()
     if not recipient:
-        return _refused(asked, quote, "recipient_needed", lifecycle_words.recipient_needed(quote.quote_id))
+        return _refused(asked, quote, "recipient_needed", lifecycle_messages.recipient_needed(quote.quote_id))
     if len(recipient) > RECIPIENT_CHARACTERS_MAX:
-        return _refused(asked, quote, "too_long", lifecycle_words.too_long("recipient", RECIPIENT_CHARACTERS_MAX))
+        return _refused(asked, quote, "too_long", lifecycle_messages.too_long("recipient", RECIPIENT_CHARACTERS_MAX))
     after = replace(quote, state=QuoteState.SENT, sent=Sending(recipient, asked.actor, asked.received_at))
-    return _applied(asked, quote, after, root, ("sent", "quote.sent", lifecycle_words.sent(after, asked.actor)))
+    return _applied(asked, quote, after, root, ("sent", "quote.sent", lifecycle_messages.sent(after, asked.actor)))
 
 
 def accept(asked: Asked, quote: Quote, root: str) -> Decision:
@@ -157,7 +160,7 @@ def accept(asked: Asked, quote: Quote, root: str) -> Decision:
     if refusal := _cannot_become(asked, quote, QuoteState.ACCEPTED, "accept"):
         return refusal
     after = replace(quote, state=QuoteState.ACCEPTED, closing=Closing(None, asked.actor, asked.received_at))
-    return _applied(asked, quote, after, root, ("accepted", "quote.accepted", lifecycle_words.accepted(after, asked.actor)))
+    return _applied(asked, quote, after, root, ("accepted", "quote.accepted", lifecycle_messages.accepted(after, asked.actor)))
 
 
 def lose(asked: Asked, command: LoseQuote, quote: Quote, root: str) -> Decision:
@@ -166,18 +169,18 @@ def lose(asked: Asked, command: LoseQuote, quote: Quote, root: str) -> Decision:
         return refusal
     reason = command.reason.strip()
     if not reason:
-        return _refused(asked, quote, "reason_needed", lifecycle_words.reason_needed(quote.quote_id))
+        return _refused(asked, quote, "reason_needed", lifecycle_messages.reason_needed(quote.quote_id))
     if len(reason) > REASON_CHARACTERS_MAX:
-        return _refused(asked, quote, "too_long", lifecycle_words.too_long("reason", REASON_CHARACTERS_MAX))
+        return _refused(asked, quote, "too_long", lifecycle_messages.too_long("reason", REASON_CHARACTERS_MAX))
     after = replace(quote, state=QuoteState.LOST, closing=Closing(reason, asked.actor, asked.received_at))
-    return _applied(asked, quote, after, root, ("lost", "quote.lost", lifecycle_words.lost(after, asked.actor)))
+    return _applied(asked, quote, after, root, ("lost", "quote.lost", lifecycle_messages.lost(after, asked.actor)))
 
 
 def refresh(asked: Asked, quote: Quote, root: str) -> Decision:
     """Owe the card as it is now, whatever version the person saw."""
     if refusal := foreign(asked, quote):
         return refusal
-    response = {"code": "refreshed", "quote_id": quote.quote_id, "text": lifecycle_words.now(quote)}
+    response = {"code": "refreshed", "quote_id": quote.quote_id, "text": lifecycle_messages.now(quote)}
     return Decision("applied", response, None, (effects.card(quote.quote_id, root),))
 
 
@@ -200,7 +203,7 @@ def _cannot_become(asked: Asked, quote: Quote, target: QuoteState, verb: str) ->
     if refusal := _not_about_head(asked, quote):
         return refusal
     if target not in allowed(quote.state):
-        return _refused(asked, quote, "wrong_state", lifecycle_words.wrong_state(quote, verb))
+        return _refused(asked, quote, "wrong_state", lifecycle_messages.wrong_state(quote, verb))
     return _lapsed(asked, quote, verb)
 
 
@@ -209,13 +212,13 @@ def _not_about_head(asked: Asked, quote: Quote) -> Decision | None:
         return refusal
     if asked.seen_version is None or asked.seen_version == quote.version:
         return None
-    return _refused(asked, quote, "stale", lifecycle_words.superseded(asked.seen_version, quote))
+    return _refused(asked, quote, "stale", lifecycle_messages.superseded(asked.seen_version, quote))
 
 
 def _lapsed(asked: Asked, quote: Quote, verb: str) -> Decision | None:
     if asked.received_at < quote.valid_until:
         return None
-    return _refused(asked, quote, "expired", lifecycle_words.lapsed(quote, verb))
+    return _refused(asked, quote, "expired", lifecycle_messages.lapsed(quote, verb))
 
 
 def _applied(asked: Asked, before: Quote, after: Quote, root: str, end: tuple[str, str, str]) -> Decision:
@@ -228,7 +231,7 @@ def _applied(asked: Asked, before: Quote, after: Quote, root: str, end: tuple[st
             "quote_id": after.quote_id,
             "version": after.version,
             "ref": asked.correlation_id,
-            "text": lifecycle_words.now(after),
+            "text": lifecycle_messages.now(after),
         },
         after,
         (effects.card(after.quote_id, root), effects.notice(after.quote_id, root, notice)),

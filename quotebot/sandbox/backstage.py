@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from aiohttp import web
 
 from quotebot.sandbox.answering import Body, answered, posted
-from quotebot.sandbox.forecast import known
+from quotebot.sandbox.fault_catalogue import known
 from quotebot.sandbox.slack.errors import GestureError, Json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from quotebot.sandbox.bot_process import Keeper
     from quotebot.sandbox.console import Console, Ran
-    from quotebot.sandbox.keeper import Keeper
+    from quotebot.sandbox.faults import Weather
     from quotebot.sandbox.ledger_feed import LedgerFeed
     from quotebot.sandbox.slack.changes import Changes
     from quotebot.sandbox.slack.courier import Courier, Delivery
-    from quotebot.sandbox.weather import Weather
 
 LOOK_SECONDS: Final = 0.25
 HEARTBEAT_LOOKS: Final = 40

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from aiohttp import web
 
 from quotebot.sandbox.answering import Body, answered, posted
+from quotebot.sandbox.faults import SOCKET_EFFECTS, Weather
 from quotebot.sandbox.slack.courier import REDELIVERIES_MAX, Courier
 from quotebot.sandbox.slack.errors import GestureError, Json
 from quotebot.sandbox.slack.listing import listing
 from quotebot.sandbox.slack.state import describe
 from quotebot.sandbox.slack.suggestions import Suggestions
-from quotebot.sandbox.weather import SOCKET_EFFECTS, Weather
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from quotebot.sandbox.backstage import Backstage
+    from quotebot.sandbox.request_log import Witness
     from quotebot.sandbox.slack.clock import VirtualClock
     from quotebot.sandbox.slack.gestures import Gestures
     from quotebot.sandbox.slack.socket_mode import SocketMode
     from quotebot.sandbox.slack.workspace import Workspace
-    from quotebot.sandbox.witness import Witness
 
 HEARTBEAT_SECONDS = 10.0
 RedeliveryKind = Literal["resend", "retry"]

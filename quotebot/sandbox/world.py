@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from quotebot.loopback import only_local
+from quotebot.observability.loopback import only_local
 from quotebot.sandbox import web as page
 from quotebot.sandbox.backstage import Backstage
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.control import Control
+from quotebot.sandbox.faults import Weather
 from quotebot.sandbox.llm import LlmService
+from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.slack.clock import VirtualClock
@@ -28,17 +30,15 @@ from quotebot.sandbox.slack.socket_mode import SocketMode
 from quotebot.sandbox.slack.state import shown_files, shown_messages
 from quotebot.sandbox.slack.web_api import WebApi
 from quotebot.sandbox.slack.workspace import Workspace
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from quotebot.sandbox.request_log import Sighting
     from quotebot.sandbox.slack.errors import Json
     from quotebot.sandbox.slack.line import Line
     from quotebot.sandbox.wire import Answer, Received, StandIn
-    from quotebot.sandbox.witness import Sighting
 
 REQUEST_BYTES_MAX = 40 * 2**20
 ACK_SECONDS = 3.0

@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from adapters.failures import AdapterError
-from quotebot import lifecycle_words, words
 from quotebot.domain.access import Sight, may_see
-from quotebot.domain.approvals import Mandate, may_decide
-from quotebot.domain.lifecycle import allowed, may_be_changed
-from quotebot.domain.quotes import QuoteState
-from quotebot.slack import forms, intake
-from quotebot.slack.buttons import APPROVE_WITH_REASON, DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, REVISE, SEND
-from quotebot.slack.modals import approve_modal, changes_modal, reject_modal
-from quotebot.slack.parts import plain, section
+from quotebot.domain.approvals.decisions import Mandate, may_decide
+from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.slack import payloads
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
+from quotebot.views import forms, lifecycle_messages, messages
+from quotebot.views.blocks import plain, section
+from quotebot.views.buttons import APPROVE_WITH_REASON, DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, REVISE, SEND
+from quotebot.views.modals import approve_modal, changes_modal, reject_modal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from adapters.slack import SlackApi
+    from adapters.slack.api import SlackApi
     from ledger.ledger import Ledger
     from quotebot.domain.access import Viewer
-    from quotebot.domain.people import Delegation
-    from quotebot.domain.quotes import Approval, Quote
-    from quotebot.handlers.quotes import Rules
-    from quotebot.slack.values import ButtonValue
+    from quotebot.domain.approvals.people import Delegation
+    from quotebot.domain.quotes.quote import Approval, Quote
+    from quotebot.domain.rules import Rules
+    from quotebot.views.button_values import ButtonValue
 
 OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Slack waits 3 s for that
 WHISPER_SECONDS: Final = 0.8
@@ -55,16 +55,16 @@ class Dialogs:
         )
         sight = Sight.NOTHING if quote is None else may_see(viewer, quote)
         if quote is None or sight is not Sight.FULL:
-            await self.whisper(body, words.not_seen(value.quote_id, quote, sight))
+            await self.whisper(body, messages.not_seen(value.quote_id, quote, sight))
             return
         if value.version != quote.version:
-            await self.whisper(body, words.stale(value.version, quote))
+            await self.whisper(body, messages.stale(value.version, quote))
             return
         view = self._view(asked, quote, viewer, away)
         if isinstance(view, str):
             await self.whisper(body, view)
         elif not await self.open(body, view):
-            await self.whisper(body, words.form_not_opened())
+            await self.whisper(body, messages.form_not_opened())
 
     def _view(self, asked: str, quote: Quote, viewer: Viewer, away: Sequence[Delegation]) -> Body | str:
         """Return the form, or why there is none now."""
@@ -73,14 +73,14 @@ class Dialogs:
         verb, legal, form = _ABOUT_QUOTE[asked]
         if asked == SEND and self.contacts and legal(quote.state):
             return forms.send_form(quote, contacts=True)
-        return form(quote) if legal(quote.state) else lifecycle_words.wrong_state(quote, verb)
+        return form(quote) if legal(quote.state) else lifecycle_messages.wrong_state(quote, verb)
 
     def _reason_form(self, asked: str, quote: Quote, viewer: Viewer, away: Sequence[Delegation]) -> Body | str:
         if quote.approval is None:
-            return words.wrong_state(quote, "decide about")
+            return messages.wrong_state(quote, "decide about")
         verdict = may_decide(quote.approval, quote, self.rules.person(viewer.user, viewer.team_id, away, viewer.kind))
         if not isinstance(verdict, Mandate):
-            return words.refusal(verdict)
+            return messages.refusal(verdict)
         return _REASONS[asked](quote, quote.approval)
 
     async def open(self, body: Mapping[str, Any], view: Body) -> bool:
@@ -108,7 +108,7 @@ class Dialogs:
 
         `replace` puts it in the place of the private message that they clicked on.
         """
-        who = intake.gesture(body)
+        who = payloads.gesture(body)
         if who.response_url is None:
             await self.open(body, window([block for block in blocks if block["type"] != "actions"] or [section(text)]))
             return

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quotebot import extraction_words
-from quotebot.domain.extraction import extract
-from quotebot.domain.free_text import tokens
-from quotebot.domain.remarks import EXISTING, TERM
-from quotebot.handlers import readings
+from quotebot.domain.extraction.extractor import extract
+from quotebot.domain.extraction.remarks import EXISTING, TERM
+from quotebot.domain.extraction.tokens import tokens
+from quotebot.handlers import extraction
 from quotebot.slack import grammar, verbs
-from quotebot.slack.offers import problem_blocks
+from quotebot.views import extraction_messages
+from quotebot.views.confirmations import problem_blocks
 
 if TYPE_CHECKING:
-    from quotebot.commands import CreateQuote
-    from quotebot.domain.catalogue import Catalogue
-    from quotebot.domain.extraction import Extraction
+    from quotebot.commands.registry import CreateQuote
+    from quotebot.domain.catalogue.catalogue import Catalogue
+    from quotebot.domain.extraction.extractor import Extraction
 
 
 def read(text: str, catalogue: Catalogue) -> Extraction | None:
@@ -58,10 +58,10 @@ def _is_a_command(text: str) -> bool:
 
 def creation(found: Extraction, channel: str) -> CreateQuote:
     """Return the quote that was read, of which nothing is in doubt; `channel` is where it would live."""
-    return readings.creation(found, channel)
+    return extraction.creation(found, channel)
 
 
 def asked_back(found: Extraction) -> tuple[str, list[dict[str, Any]] | None]:
     """Return the question, as text and as blocks with a button to a form that holds what was read."""
-    said = extraction_words.question(found)
-    return said, problem_blocks(said, extraction_words.written(found))
+    said = extraction_messages.question(found)
+    return said, problem_blocks(said, extraction_messages.written(found))

@@ -15,23 +15,23 @@ import structlog
 
 from adapters.failures import AdapterError
 from ledger.database import DatabaseError
-from quotebot import words
 from quotebot.domain.access import Refusal, Viewer, admit
-from quotebot.slack import intake
+from quotebot.slack import payloads
 from quotebot.slack.admission import Admission, Approach, approach_of
 from quotebot.slack.dialogs import window
-from quotebot.slack.filled import last_block
-from quotebot.slack.home import refused_view
-from quotebot.slack.parts import section
+from quotebot.slack.form_input import last_block
+from quotebot.views import messages
+from quotebot.views.blocks import section
+from quotebot.views.home import refused_view
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from adapters.slack import SlackApi
+    from adapters.slack.api import SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from quotebot.directory import Directory
-    from quotebot.visibility import Visibility
+    from quotebot.execution.actors import Directory
+    from quotebot.execution.visibility import Visibility
 
 LEARN_SECONDS: Final = 1.0  # a read waits for users.info inside the acknowledgement, and Slack waits 3 s for that
 ANSWER_SECONDS: Final = 1.0
@@ -98,7 +98,7 @@ class Gate:
         approach, refusal = admission.approach, admission.known
         assert isinstance(refusal, Refusal)  # noqa: S101 -- of a refused person
         is_first = await self._audit(approach, refusal)
-        text = words.turned_away(refusal.code)
+        text = messages.turned_away(refusal.code)
         match approach.entry:
             case "command":
                 return {"text": text}
@@ -126,7 +126,7 @@ class Gate:
             log.warning("reply.not_sent", code=error.code if isinstance(error, AdapterError) else "timeout")
 
     async def _whisper(self, body: Body, text: str) -> None:
-        response_url = intake.gesture(body).response_url
+        response_url = payloads.gesture(body).response_url
         if response_url is not None:
             await self.slack.respond(response_url, text=text)
         else:

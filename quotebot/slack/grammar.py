@@ -20,17 +20,17 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from quotebot import words
-from quotebot.commands import CreateQuote
-from quotebot.domain.changes import Changes, LineChange
-from quotebot.domain.pricing import LineRequest, PriceRequest, clipped, find_problems
-from quotebot.domain.quotes import parse_quote_id
+from quotebot.commands.registry import CreateQuote
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, clipped, find_problems
+from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.domain.texts import composed
+from quotebot.views import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from quotebot.domain.catalogue import Catalogue
+    from quotebot.domain.catalogue.catalogue import Catalogue
 
 TEXT_CHARACTERS_MAX = 2_048  # of a slash command
 MESSAGE_CHARACTERS_MAX = 4_096  # of a message to the bot
@@ -90,7 +90,7 @@ class _Draft:
 def parse(text: str, channel: str, catalogue: Catalogue) -> HelpRequest | StatusRequest | CreateQuote | GrammarProblem:
     """Read the text of one `/quote` command typed in `channel` (a Slack channel id)."""
     if len(text) > TEXT_CHARACTERS_MAX:
-        return GrammarProblem(words.too_long(TEXT_CHARACTERS_MAX))
+        return GrammarProblem(messages.too_long(TEXT_CHARACTERS_MAX))
     verb, _, rest = normalised(text).partition(" ")
     if not verb:
         return HelpRequest()
@@ -108,12 +108,12 @@ def normalised(text: str) -> str:
     """Return typed text on one line, in one normal form, with Slack's entities undone."""
     # Slack sends & < > as entities, and an entity's semicolon is no separator of ours.
     plain = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    return words.one_line(composed(plain))
+    return messages.one_line(composed(plain))
 
 
 def shown(text: str) -> str:
     """Return typed text as it is repeated to the person: short, escaped, in quotation marks."""
-    return f'"{words.escape(clipped(text))}"'
+    return f'"{messages.escape(clipped(text))}"'
 
 
 def unknown_verb(verb: str, verbs: Iterable[str]) -> GrammarProblem:
@@ -141,7 +141,7 @@ def creation(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | Gra
     account = _account(head, colon, draft)
     request = _request(body if colon else "", draft, catalogue)
     if draft.problems:
-        return GrammarProblem(words.problem_list(tuple(draft.problems)))
+        return GrammarProblem(messages.problem_list(tuple(draft.problems)))
     return CreateQuote(account=account, request=request, channel=channel)
 
 
@@ -243,7 +243,7 @@ def _request(body: str, draft: _Draft, catalogue: Catalogue) -> PriceRequest:
     )
     for problem in find_problems(request, catalogue):
         if lines or not draft.items_seen or problem.code != "line_count":  # unreadable items are reported as such
-            draft.problems.append(words.pricing_problem(problem))
+            draft.problems.append(messages.pricing_problem(problem))
     return request
 
 
@@ -296,11 +296,11 @@ def _read_item(item: str, draft: _Draft) -> None:
     quantity = _QUANTITY.match(item)
     if quantity is None:
         if first in KEYWORDS:
-            hint = f"put a semicolon before it: `; {words.escape(clipped(item))}`"
+            hint = f"put a semicolon before it: `; {messages.escape(clipped(item))}`"
         elif difflib.get_close_matches(first[:VERB_CHARACTERS_MAX], KEYWORDS, n=1, cutoff=0.7):
             hint = "parts are written `term 12m` and `discount 15%`"
         else:
-            hint = f"write the quantity first, e.g. `10 {words.escape(clipped(first))}`"
+            hint = f"write the quantity first, e.g. `10 {messages.escape(clipped(first))}`"
         draft.problems.append(f"{shown(item)} has no quantity: {hint}")
         return
     name = item[quantity.end() :].strip()

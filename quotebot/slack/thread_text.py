@@ -14,25 +14,25 @@ from dataclasses import dataclass, replace
 from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Final
 
-from quotebot import extraction_words, lifecycle_words
-from quotebot.commands import ReviseQuote
-from quotebot.domain.changes import Changes, LineChange, changed
-from quotebot.domain.extraction import Extraction, extract
-from quotebot.domain.lifecycle import may_be_changed
-from quotebot.domain.pricing import request_of
-from quotebot.domain.quotes import parse_quote_id
-from quotebot.domain.remarks import ACCOUNT, EXISTING, NO_ACCOUNT, NO_LINES, TERM
-from quotebot.domain.versions import Simulation, difference, simulate
+from quotebot.commands.registry import ReviseQuote
+from quotebot.domain.extraction.extractor import Extraction, extract
+from quotebot.domain.extraction.remarks import ACCOUNT, EXISTING, NO_ACCOUNT, NO_LINES, TERM
+from quotebot.domain.pricing.engine import request_of
+from quotebot.domain.quotes.changes import Changes, LineChange, changed
+from quotebot.domain.quotes.lifecycle import may_be_changed
+from quotebot.domain.quotes.quote import parse_quote_id
+from quotebot.domain.quotes.versions import Simulation, difference, simulate
 from quotebot.slack import grammar, verbs
-from quotebot.slack.buttons import REVISE, button_value
-from quotebot.slack.parts import Json, button, section
-from quotebot.slack.reads import preview
-from quotebot.slack.values import BUTTON_CHARACTERS_MAX, named_version, read, written
+from quotebot.slack.queries import preview
+from quotebot.views import extraction_messages, lifecycle_messages
+from quotebot.views.blocks import Json, button, section
+from quotebot.views.button_values import BUTTON_CHARACTERS_MAX, named_version, read, written
+from quotebot.views.buttons import REVISE, button_value
 
 if TYPE_CHECKING:
-    from quotebot.domain.catalogue import Catalogue
-    from quotebot.domain.quotes import Quote
-    from quotebot.handlers.quotes import Rules
+    from quotebot.domain.catalogue.catalogue import Catalogue
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.rules import Rules
 
 APPLY: Final = "quote.apply_change"  # action_id
 SHOWN_CHARACTERS_MAX: Final = 1_400  # of the differences; what is to be checked has as much, and a section holds 3,000
@@ -98,10 +98,10 @@ def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now
     """Return what was read in free words, or what has to be said first."""
     unsure = sorted({word.casefold() for word in _HOW.findall(plain)})
     if unsure:
-        return lifecycle_words.how_is_it_meant(tuple(unsure)), None
+        return lifecycle_messages.how_is_it_meant(tuple(unsure)), None
     if found.doubts:
-        return extraction_words.question(found), None
-    return _shown(quote, ReviseQuote(changes=_changes(found)), extraction_words.beside(found.remarks), rules, now)
+        return extraction_messages.question(found), None
+    return _shown(quote, ReviseQuote(changes=_changes(found)), extraction_messages.beside(found.remarks), rules, now)
 
 
 def parse_applied(text: str) -> Applied | None:
@@ -136,19 +136,19 @@ def _changes(found: Extraction) -> Changes:
 def _shown(quote: Quote, payload: ReviseQuote, beside: str, rules: Rules, now: int) -> Answer:
     """Return what the change would come to, or why it cannot be made."""
     if not may_be_changed(quote.state):
-        return lifecycle_words.wrong_state(quote, "revise"), None
+        return lifecycle_messages.wrong_state(quote, "revise"), None
     request = payload.request or changed(request_of(quote.pricing), payload.changes or Changes())
     found = request if isinstance(request, tuple) else simulate(request, rules.ruleset, rules.policy, now)
     if not isinstance(found, Simulation):
-        return lifecycle_words.not_revisable(quote, found), None
+        return lifecycle_messages.not_revisable(quote, found), None
     if not difference(quote.pricing, found.pricing):
-        return lifecycle_words.nothing_to_change(quote), None
-    differences = _cut(lifecycle_words.differences(quote.pricing, found.pricing))
-    said = lifecycle_words.change_proposed(quote, differences, preview(found.decision))
+        return lifecycle_messages.nothing_to_change(quote), None
+    differences = _cut(lifecycle_messages.differences(quote.pricing, found.pricing))
+    said = lifecycle_messages.change_proposed(quote, differences, preview(found.decision))
     text = f"{said}\n{beside}" if beside else said
     value = written({"q": quote.quote_id, "n": quote.version, "c": payload.canonical()})
     if len(value) > BUTTON_CHARACTERS_MAX:
-        return f"{text}\n{lifecycle_words.too_long_for_a_button(quote.quote_id)}", None
+        return f"{text}\n{lifecycle_messages.too_long_for_a_button(quote.quote_id)}", None
     row = [button(APPLY, f"Make it v{quote.version + 1}", value, style="primary"), button(REVISE, "Edit", button_value(quote))]
     return text, [section(text), {"type": "actions", "block_id": "thread.proposal", "elements": row}]
 

@@ -25,11 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from quotebot import lifecycle_words, words
-from quotebot.commands import CreateQuote, LifecyclePayload, ReviseQuote, SubmitQuote
-from quotebot.domain.changes import Changes
-from quotebot.domain.quotes import parse_quote_id
-from quotebot.lifecycle_commands import (
+from quotebot.commands.lifecycle import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
     AcceptQuote,
@@ -39,15 +35,20 @@ from quotebot.lifecycle_commands import (
     LoseQuote,
     MarkSent,
 )
+from quotebot.commands.queries import ListRequest
+from quotebot.commands.registry import CreateQuote, LifecyclePayload, ReviseQuote, SubmitQuote
+from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.slack import grammar
-from quotebot.slack.delegating import DelegationRequest, DelegationsRequest, read_delegation
+from quotebot.slack.audit_queries import AuditRequest, OpsRequest
+from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, read_delegation
 from quotebot.slack.grammar import GrammarProblem, HelpRequest, StatusRequest, shown
-from quotebot.slack.listing import ListRequest, read_list
-from quotebot.slack.trails import AuditRequest, OpsRequest
+from quotebot.slack.list_query import read_list
+from quotebot.views import lifecycle_messages, messages
 
 if TYPE_CHECKING:
-    from quotebot.domain.catalogue import Catalogue
-    from quotebot.domain.pricing import PriceRequest
+    from quotebot.domain.catalogue.catalogue import Catalogue
+    from quotebot.domain.pricing.engine import PriceRequest
 
 _ALIASES: Final = {
     "list": ("ls",),
@@ -151,7 +152,7 @@ class _Where:
 def parse(text: str, channel: str, catalogue: Catalogue, most: int = grammar.TEXT_CHARACTERS_MAX) -> Meaning:
     """Read one command typed in `channel` (a Slack channel id); text over `most` characters is refused unread."""
     if len(text) > most:
-        return GrammarProblem(words.too_long(most))
+        return GrammarProblem(messages.too_long(most))
     verb, _, rest = grammar.normalised(text).partition(" ")
     if verb.endswith(":"):  # `simulate: 10 pro`
         verb, rest = verb[:-1], f": {rest}"
@@ -206,7 +207,7 @@ def _about(verb: str, rest: str) -> _About | GrammarProblem:
     quote_id = parse_quote_id(name)
     if quote_id is None:
         what = f"{shown(first)} is no quote number." if first else "Which quote?"
-        verb = words.escape(verb[: grammar.VERB_CHARACTERS_MAX].casefold())
+        verb = messages.escape(verb[: grammar.VERB_CHARACTERS_MAX].casefold())
         return GrammarProblem(
             f"{what} Nothing was recorded. Type one such as `/quote {verb} Q-2026-0042`; it stands at the top of the quote's card."
         )
@@ -238,7 +239,7 @@ def _left_over(about: _About, verb: str) -> GrammarProblem:
 
 def _revise(about: _About, where: _Where) -> Meaning:
     head, colon, body = about.rest.partition(":")
-    example = lifecycle_words.revision_example(about.quote_id)
+    example = lifecycle_messages.revision_example(about.quote_id)
     whole = head.strip().casefold()
     if not colon or whole not in ("", "to"):
         return GrammarProblem(f"Say after a colon what is to change. Nothing was recorded. E.g. `{example}`")
@@ -282,7 +283,7 @@ def _audit(about: _About, where: _Where) -> Meaning:
 
 
 def _problems(problems: tuple[str, ...], example: str) -> GrammarProblem:
-    return GrammarProblem(lifecycle_words.unreadable_changes(problems, example))
+    return GrammarProblem(lifecycle_messages.unreadable_changes(problems, example))
 
 
 def _simulate(about: _About, where: _Where) -> Meaning:
@@ -327,7 +328,7 @@ def _lost(about: _About, where: _Where) -> Meaning:
     if isinstance(reason, GrammarProblem):
         return reason
     if not reason:
-        return GrammarProblem(lifecycle_words.reason_needed(about.quote_id))
+        return GrammarProblem(lifecycle_messages.reason_needed(about.quote_id))
     return ChangeRequest(about.quote_id, about.version, LoseQuote(reason))
 
 
@@ -336,7 +337,7 @@ def _reason(verb: str, about: _About) -> str | GrammarProblem:
     if reason and not about.rest.startswith(":"):
         return GrammarProblem(f"Put a colon before the reason. Nothing was recorded. `/quote {verb} {about.quote_id}: reason`")
     if len(reason) > REASON_CHARACTERS_MAX:
-        return GrammarProblem(lifecycle_words.too_long("reason", REASON_CHARACTERS_MAX))
+        return GrammarProblem(lifecycle_messages.too_long("reason", REASON_CHARACTERS_MAX))
     return reason
 
 
@@ -345,9 +346,9 @@ def _sent(about: _About, where: _Where) -> Meaning:
     preposition, _, recipient = about.rest.partition(" ")
     recipient = recipient.strip()
     if preposition.casefold() != "to" or not recipient:
-        return GrammarProblem(lifecycle_words.recipient_needed(about.quote_id))
+        return GrammarProblem(lifecycle_messages.recipient_needed(about.quote_id))
     if len(recipient) > RECIPIENT_CHARACTERS_MAX:
-        return GrammarProblem(lifecycle_words.too_long("recipient", RECIPIENT_CHARACTERS_MAX))
+        return GrammarProblem(lifecycle_messages.too_long("recipient", RECIPIENT_CHARACTERS_MAX))
     return ChangeRequest(about.quote_id, about.version, MarkSent(recipient))
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from quotebot.domain import pricing as pricing_rules
-from quotebot.domain.people import Delegation
-from quotebot.domain.policy import without_margin_figures
-from quotebot.domain.quotes import Approval, ApprovalState
-from quotebot.domain.reapproval import EarlierApproval
-from quotebot.domain.schedule import DAY_MS
-from quotebot.domain.slots import Slot, SlotState
+from quotebot.domain.approvals.people import Delegation
+from quotebot.domain.approvals.policy import without_margin_figures
+from quotebot.domain.approvals.reuse import EarlierApproval
+from quotebot.domain.approvals.slots import Slot, SlotState
+from quotebot.domain.pricing import engine as pricing_rules
+from quotebot.domain.quotes.quote import Approval, ApprovalState
+from quotebot.domain.schedule.schedules import DAY_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ledger.database import Row, Tx
-    from quotebot.approval_commands import DelegateApprovals
+    from quotebot.commands.approvals import DelegateApprovals
 
 
 def latest(tx: Tx, quote_id: str, version: int) -> Approval | None:

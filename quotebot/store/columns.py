@@ -1,4 +1,4 @@
-"""Classification of the domain's columns (see ledger/columns.py). A column that stands in no class fails a test.
+"""Classification of the domain's columns (see ledger/audit/columns.py). A column that stands in no class fails a test.
 
 A new table or column: `chained` if it says what was decided, priced, sent or shown as proof; `derived` if a verification can
 rebuild it; `operational` for caches, schedules and whatever retention deletes.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ledger.columns import LEDGER_TABLES, Table
+from ledger.audit.columns import LEDGER_TABLES, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

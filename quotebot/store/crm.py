@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.crm_conflicts import Conflict, Difference
+from quotebot.domain.quotes.crm_fields import Conflict, Difference
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from adapters.salesforce_records import OpenOpportunity, Position
+from adapters.salesforce.records import OpenOpportunity, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from adapters.salesforce_records import MirrorPage
+    from adapters.salesforce.records import MirrorPage
     from ledger.database import Row, Tx
 
 OFFERED_MAX: Final = 20
 _LAST: Final = "\U0010ffff"  # no name goes on with it
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +132,11 @@ def _opportunity(row: Row) -> OpenOpportunity:
 def _cursor(row: Row) -> Cursor:
     at = Position(row["modstamp"], row["record_id"])
     return Cursor(at, row["read_as"], bool(row["more"]), row["pages"], row["read_at"], row["whole_at"])
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[T]):
+    """What a menu offers. `as_of` (Unix ms) is when it was read of Salesforce; None: just now."""
+
+    rows: tuple[T, ...] = ()
+    as_of: int | None = None

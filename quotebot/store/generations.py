@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 from ledger.outbox import Cause, owe
 from ledger.settlement import QUOTEBOT
 from quotebot import effects
-from quotebot.domain.quote_numbers import numbers_skipped
+from quotebot.domain.quotes.numbers import numbers_skipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ledger.audit import Audit
+    from ledger.audit.events import Audit
     from ledger.database import Tx
 
 CARDS_PER_GENERATION: Final = 1_000_000  # they are numbered apart from whatever else the quote's first command owes

@@ -13,7 +13,7 @@ TRUSTED_MS: Final = 86_400_000  # what Slack said counts so long while it says n
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What Slack said of a person, and when (Unix ms). `kind` is one of quotebot.domain.people."""
+    """What Slack said of a person, and when (Unix ms). `kind` is one of quotebot.domain.approvals.people."""
 
     kind: str
     fetched_at: int

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger import keys
-from quotebot.domain import pricing as pricing_rules
-from quotebot.domain.lifecycle import require
-from quotebot.domain.opportunities import ChosenOpportunity
-from quotebot.domain.quotes import Closing, Freezing, Quote, QuoteState, Sending, quote_id_for
+from quotebot.domain.pricing import engine as pricing_rules
+from quotebot.domain.quotes.lifecycle import require
+from quotebot.domain.quotes.quote import ChosenOpportunity, Closing, Freezing, Quote, QuoteState, Sending, quote_id_for
 from quotebot.store import approvals
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
-    from quotebot.domain.pricing import Pricing
+    from quotebot.domain.pricing.engine import Pricing
 
 
 class ConcurrentChangeError(Exception):

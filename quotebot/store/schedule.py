@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from quotebot.domain.schedule import Candidate
+from quotebot.domain.schedule.schedules import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.approval_requests import invalidated
-from quotebot.domain.lifecycle import require_change
-from quotebot.domain.quotes import QuoteState
+from quotebot.domain.approvals.requests import invalidated
+from quotebot.domain.quotes.lifecycle import require_change
+from quotebot.domain.quotes.quote import QuoteState
 from quotebot.store import approvals
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
-    from quotebot.domain.quotes import Quote
+    from quotebot.domain.quotes.quote import Quote
 
 PAGE_ROWS: Final = 20
 

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from adapters.slack import SlackApi
+    from adapters.slack.api import SlackApi
     from quotebot.sandbox.world import World
 
 

@@ -20,10 +20,10 @@ from aiohttp import web
 
 from adapters.egress import ANSWER_BYTES_MAX, AnswerTooLargeError, Body, RedirectRefusedError, closed_session
 from adapters.failures import AdapterError, Failure
-from adapters.llm import Llm
+from adapters.llm.api import Llm
 from adapters.reporting import reporting_session
-from adapters.slack import SlackApi
-from adapters.slack_client import BoundedWebClient
+from adapters.slack.api import SlackApi
+from adapters.slack.client import BoundedWebClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -40,17 +40,17 @@ BUILDERS: Final = frozenset(
 )
 CLIENTS: Final = {
     ("adapters/egress.py", "ClientSession"): "test_session_refuses_a_redirect",
-    ("adapters/slack.py", "closed_session"): "test_message_is_not_carried_away_by_a_redirect",
-    ("adapters/slack_client.py", "closed_session"): "test_message_is_not_carried_away_by_a_redirect",
-    ("quotebot/outside.py", "closed_session"): "test_message_is_not_carried_away_by_a_redirect",
-    ("quotebot/outside.py", "BoundedWebClient"): "test_message_is_not_carried_away_by_a_redirect",
-    ("quotebot/doctor/others.py", "closed_session"): "test_session_refuses_a_redirect",
-    ("adapters/llm.py", "AsyncOpenAI"): "test_text_for_the_model_is_not_carried_away_by_a_redirect",
-    ("adapters/llm.py", "DefaultAsyncHttpxClient"): "test_text_for_the_model_is_not_carried_away_by_a_redirect",
+    ("adapters/slack/api.py", "closed_session"): "test_message_is_not_carried_away_by_a_redirect",
+    ("adapters/slack/client.py", "closed_session"): "test_message_is_not_carried_away_by_a_redirect",
+    ("quotebot/app/clients.py", "closed_session"): "test_message_is_not_carried_away_by_a_redirect",
+    ("quotebot/app/clients.py", "BoundedWebClient"): "test_message_is_not_carried_away_by_a_redirect",
+    ("quotebot/cli/doctor/others.py", "closed_session"): "test_session_refuses_a_redirect",
+    ("adapters/llm/api.py", "AsyncOpenAI"): "test_text_for_the_model_is_not_carried_away_by_a_redirect",
+    ("adapters/llm/api.py", "DefaultAsyncHttpxClient"): "test_text_for_the_model_is_not_carried_away_by_a_redirect",
     ("adapters/reporting.py", "_Session"): "test_reports_are_not_carried_away_by_a_redirect",
-    ("quotebot/tracing.py", "OTLPSpanExporter"): "test_reports_are_not_carried_away_by_a_redirect",
-    ("quotebot/error_reports.py", "Client"): "test_error_reports_are_not_carried_away_by_a_redirect",
-    ("adapters/salesforce_transport.py", "Session"): "tests/adapters/test_salesforce.py",
+    ("quotebot/observability/tracing.py", "OTLPSpanExporter"): "test_reports_are_not_carried_away_by_a_redirect",
+    ("quotebot/observability/sentry.py", "Client"): "test_error_reports_are_not_carried_away_by_a_redirect",
+    ("adapters/salesforce/transport.py", "Session"): "tests/adapters/test_salesforce.py",
 }
 
 
@@ -237,7 +237,7 @@ async def test_reports_are_not_carried_away_by_a_redirect(hostile: Hostile) -> N
 
 async def test_error_reports_are_not_carried_away_by_a_redirect(hostile: Hostile) -> None:
     pytest.importorskip("sentry_sdk")
-    from quotebot.error_reports import open_reports  # noqa: PLC0415 -- of an extra
+    from quotebot.observability.sentry import open_reports  # noqa: PLC0415 -- of an extra
 
     hostile.redirect(307)
     reports = open_reports(f"{hostile.url.replace('://', '://key@')}/1", ())

@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 
 from adapters.failures import AdapterError, Failure
-from adapters.llm import ANSWER_BYTES_MAX, SCHEMA, Call, Llm, Reading, ReadLine
+from adapters.llm.api import ANSWER_BYTES_MAX, SCHEMA, Call, Llm, Reading, ReadLine
+from quotebot.sandbox.faults import Weather
 from quotebot.sandbox.llm import LlmService
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
+from quotebot.sandbox.request_log import Witness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 
 from adapters.failures import AdapterError, Failure
-from adapters.llm import Llm
+from adapters.llm.api import Llm
+from quotebot.sandbox.faults import Weather
 from quotebot.sandbox.llm import LlmService
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
+from quotebot.sandbox.request_log import Witness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -23,8 +23,8 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 
 import adapters
 from adapters.failures import AdapterError, Failure
-from adapters.pdf import PdfRenderer, RenderedPdf, render_key
-from adapters.quote_document import DocumentLine, QuoteDocument
+from adapters.pdf.document import DocumentLine, QuoteDocument
+from adapters.pdf.renderer import PdfRenderer, RenderedPdf, render_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -543,7 +543,7 @@ async def test_the_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         "import asyncio, sys\n"
-        "from adapters.pdf import PdfRenderer\n"
+        "from adapters.pdf.renderer import PdfRenderer\n"
         "async def main():\n"
         "    renderer = PdfRenderer()\n"
         "    try:\n"

@@ -20,17 +20,17 @@ import pypdf
 import pytest
 import pytest_asyncio
 
-from adapters.pdf import PdfRenderer
-from quotebot.documents import Seller, quote_document
-from quotebot.domain.pricing import LineRequest
-from quotebot.domain.quotes import QuoteState
+from adapters.pdf.renderer import PdfRenderer
+from quotebot.domain.pricing.engine import LineRequest
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.views.document import Seller, quote_document
 from tests.adapters.test_pdf import DOCUMENT, LINES, SECTIONS, pages_of
-from tests.quotebot.slack.quote_examples import example_pricing, quote_in
+from tests.quotebot.views.quote_examples import example_pricing, quote_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from adapters.quote_document import QuoteDocument
+    from adapters.pdf.document import QuoteDocument
 
 pytestmark = pytest.mark.skipif(
     ctypes.util.find_library("pango-1.0") is None, reason="Pango is not installed (doctor names the command)"

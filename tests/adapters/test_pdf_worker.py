@@ -21,15 +21,8 @@ import pytest
 from fontTools.ttLib import TTFont
 
 import adapters
-from adapters.pdf_worker import (
-    INSTALL_NATIVE_LIBRARIES,
-    RefusedError,
-    Renderer,
-    compress_once,
-    fixed_fetcher,
-    longer_than,
-)
-from adapters.quote_document import canonical_model
+from adapters.pdf.document import canonical_model
+from adapters.pdf.worker import INSTALL_NATIVE_LIBRARIES, RefusedError, Renderer, compress_once, fixed_fetcher, longer_than
 from tests.adapters.test_pdf import DOCUMENT
 
 ROOT = str(Path(adapters.__file__).parent.parent)
@@ -42,7 +35,7 @@ def frame(body: bytes) -> bytes:
 
 def run_worker(stdin: bytes, *, python_path: str = ROOT, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", "adapters.pdf_worker", str(1 << 30), "20"],
+        [sys.executable, "-P", "-m", "adapters.pdf.worker", str(1 << 30), "20"],
         input=stdin,
         capture_output=True,
         timeout=60,
@@ -202,7 +195,7 @@ def test_no_file_of_the_machine_gets_into_a_document(place: str) -> None:
 
 @pytest.mark.parametrize("font", ["Regular", "Medium", "SemiBold"])
 def test_a_text_that_is_said_to_fit_on_one_line_does_in_every_font_of_ours(font: str) -> None:
-    inter = TTFont(Path(__file__).parents[2] / "adapters" / "templates" / "fonts" / f"Inter-{font}.otf")
+    inter = TTFont(Path(__file__).parents[2] / "adapters" / "pdf" / "templates" / "fonts" / f"Inter-{font}.otf")
     glyphs, metrics, em = inter.getBestCmap(), inter["hmtx"], inter["head"].unitsPerEm
     for text in ("WWWW", "mmmm", "0000", "rrrr", "BBBB", "iiii", "sku-001 · Volume tier 100+ · per month", "AVAVAV %% @@"):
         needed = sum(metrics[glyphs[ord(character)]][0] for character in text) / em * 9 * 25.4 / 72

@@ -20,7 +20,7 @@ from adapters.policies import (
     policies,
     policy_for,
 )
-from quotebot.dispatch import OVERRUN_SECONDS
+from quotebot.dispatch.dispatcher import OVERRUN_SECONDS
 from quotebot.settings import LEASE_SECONDS_MIN
 
 DAY = 24 * 3600

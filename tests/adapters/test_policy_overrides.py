@@ -20,7 +20,7 @@ from adapters.policies import (
     policies,
     read_overrides,
 )
-from quotebot.dispatch import OVERRUN_SECONDS
+from quotebot.dispatch.dispatcher import OVERRUN_SECONDS
 from quotebot.settings import LEASE_SECONDS_MIN
 
 DAY = 86_400

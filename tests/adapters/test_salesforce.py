@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from adapters.failures import AdapterError, Failure
-from adapters.salesforce import Salesforce, SalesforceLine, SalesforceQuote, SalesforceRecord
+from adapters.salesforce.api import Salesforce, SalesforceLine, SalesforceQuote, SalesforceRecord
+from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.request_log import Sighting, Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.schema import SCHEMA
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Sighting, Witness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from adapters.salesforce_mapping import CrmMapping
+    from adapters.salesforce.mapping import CrmMapping
 
 GRAPH = "composite/graph"
 LOGIN = "oauth2/token"

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from adapters.failures import Failure
-from adapters.salesforce_mapping import MappingFileError, default_mapping, read_mapping
+from adapters.salesforce.mapping import MappingFileError, default_mapping, read_mapping
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from tests.adapters.test_salesforce import World, a_quote, failure_of, world
 from tests.adapters.test_salesforce_errors import Scripted, http, talking_to
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from adapters.salesforce import SalesforceQuote
+    from adapters.salesforce.api import SalesforceQuote
 
 __all__ = ["world"]  # a fixture
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from adapters.salesforce_describe import findings, objects_of, read_described
-from adapters.salesforce_limits import ApiUsage, read_usage
-from adapters.salesforce_mapping import MappingFileError, default_mapping, read_mapping
+from adapters.salesforce.describe import findings, objects_of, read_described
+from adapters.salesforce.limits import ApiUsage, read_usage
+from adapters.salesforce.mapping import MappingFileError, default_mapping, read_mapping
 from quotebot.sandbox.salesforce.schema import SCHEMA
 
 TEXT = files("adapters").joinpath("salesforce.toml").read_text("utf-8")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from adapters.failures import AdapterError, Failure
-from adapters.salesforce import Salesforce, SalesforceLine, SalesforceQuote
-from adapters.salesforce_errors import BY_CODE, Refusal
-from adapters.salesforce_graph import GraphAnswer, exact_json, graph_body, read_graph
-from adapters.salesforce_transport import ANSWER_BYTES_MAX
+from adapters.salesforce.api import Salesforce, SalesforceLine, SalesforceQuote
+from adapters.salesforce.errors import BY_CODE, Refusal
+from adapters.salesforce.graph import GraphAnswer, exact_json, graph_body, read_graph
+from adapters.salesforce.transport import ANSWER_BYTES_MAX
 from quotebot.sandbox.salesforce.tls import make_server_context
 
 if TYPE_CHECKING:

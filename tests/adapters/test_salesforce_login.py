@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
 from adapters.failures import AdapterError, Failure
-from adapters.salesforce import Salesforce
-from adapters.salesforce_limits import ApiUsage
-from adapters.salesforce_login import ClientCredentials, JwtBearer
+from adapters.salesforce.api import Salesforce
+from adapters.salesforce.limits import ApiUsage
+from adapters.salesforce.login import ClientCredentials, JwtBearer
 from quotebot.sandbox.salesforce.tls import make_server_context
 from tests.adapters.test_salesforce import GRAPH, LOGIN, World, a_quote
 from tests.adapters.test_salesforce_errors import TOKEN, http, refusal

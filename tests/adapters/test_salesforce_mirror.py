@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from adapters.salesforce_mapping import MappingFileError, default_mapping, read_mapping
-from adapters.salesforce_mirror import Mirrors
-from adapters.salesforce_records import MirrorPage, Position
+from adapters.salesforce.mapping import MappingFileError, default_mapping, read_mapping
+from adapters.salesforce.mirror import Mirrors
+from adapters.salesforce.records import MirrorPage, Position
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from tests.adapters.test_salesforce import World, world
 from tests.adapters.test_salesforce_opportunity import SHIPPED
 
 if TYPE_CHECKING:
-    from adapters.salesforce import Salesforce
+    from adapters.salesforce.api import Salesforce
 
 __all__ = ["world"]  # a fixture
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adapters.failures import Failure
-from adapters.salesforce_describe import findings, objects_of, read_described
-from adapters.salesforce_mapping import MappingFileError, read_mapping
+from adapters.salesforce.describe import findings, objects_of, read_described
+from adapters.salesforce.mapping import MappingFileError, read_mapping
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from tests.adapters.test_salesforce import GRAPH, World, a_line, a_quote, failure_of, world
 
 if TYPE_CHECKING:
-    from adapters.salesforce import SalesforceQuote
+    from adapters.salesforce.api import SalesforceQuote
 
 __all__ = ["world"]  # a fixture
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.failures import Failure
-from adapters.slack import FIND_PAGE_MESSAGES, FIND_PAGES_MAX, METADATA_EVENT_TYPE, Identity, SharedFile, SlackApi
+from adapters.slack.api import FIND_PAGE_MESSAGES, FIND_PAGES_MAX, METADATA_EVENT_TYPE, Identity, SharedFile, SlackApi
 from quotebot.sandbox.slack.directory import BOT_ID, BOT_USER_ID, TEAM_ID
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from aiohttp import web
 from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.failures import Failure
-from adapters.slack import SlackApi
-from adapters.slack_errors import CODES, ERRORS
+from adapters.slack.api import SlackApi
+from adapters.slack.errors import CODES, ERRORS
 from quotebot.sandbox.slack.directory import BOT_TOKEN
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from adapters import slack
 from adapters.failures import AdapterError, Failure
-from adapters.slack import ChannelFacts
+from adapters.slack import api as slack
+from adapters.slack.api import ChannelFacts
 from quotebot.sandbox.slack.directory import BOT_USER_ID, PARTNER_TEAM_ID, Channel
 from tests.adapters.slack_parts import api_for, requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from adapters.slack import SlackApi
+    from adapters.slack.api import SlackApi
     from quotebot.sandbox.world import World
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adapters.failures import Failure
-from adapters.slack import PostedMessage, SlackApi
-from adapters.slack_errors import STATUSES, refusal
+from adapters.slack.api import PostedMessage, SlackApi
+from adapters.slack.errors import STATUSES, refusal
 from quotebot.sandbox.slack.directory import BOT_TOKEN
 
 if TYPE_CHECKING:

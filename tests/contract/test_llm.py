@@ -9,10 +9,10 @@ import pytest
 from aiohttp import web
 
 from adapters.failures import AdapterError, Failure
-from adapters.llm import Call, Llm
+from adapters.llm.api import Call, Llm
+from quotebot.sandbox.faults import Weather
 from quotebot.sandbox.llm import LlmService
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
+from quotebot.sandbox.request_log import Witness
 from tests.contract.services import STAND_IN, both, given
 
 if TYPE_CHECKING:

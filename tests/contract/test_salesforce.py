@@ -15,12 +15,12 @@ from simple_salesforce.api import Salesforce as RestClient
 from simple_salesforce.exceptions import SalesforceError, SalesforceResourceNotFound
 
 from adapters.failures import AdapterError, Failure
-from adapters.salesforce import Salesforce, SalesforceLine, SalesforceQuote
-from adapters.salesforce_records import Position
+from adapters.salesforce.api import Salesforce, SalesforceLine, SalesforceQuote
+from adapters.salesforce.records import Position
+from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
 from tests.contract.services import STAND_IN, both, given
 
 if TYPE_CHECKING:

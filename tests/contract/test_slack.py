@@ -12,7 +12,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.failures import AdapterError, Failure
-from adapters.slack import SlackApi
+from adapters.slack.api import SlackApi
 from quotebot.sandbox.slack.directory import BOT_TOKEN
 from quotebot.sandbox.world import World
 from tests.contract.services import STAND_IN, both, given

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.wakeups import asleep_in
-from ledger.dead_letters import DeadLetters
 from ledger.ledger import Ledger
+from ledger.operator.dead_letters import DeadLetters
 from ledger.recovery import begin_epoch
 from tests.fresh import lay
 from tests.ledger.parts import AUDIT, MIGRATIONS, Desk, ManualClock, open_database, open_shell
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from ledger.sqlite import SqliteDatabase
+    from ledger.sqlite.engine import SqliteDatabase
 
 
 @pytest.fixture

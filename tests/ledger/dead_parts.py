@@ -9,7 +9,7 @@ from ledger.records import Bury, Effect, Trouble
 from tests.ledger.parts import intent, sure
 
 if TYPE_CHECKING:
-    from ledger.dead_letters import DeadLetters, ReplayResult
+    from ledger.operator.dead_letters import DeadLetters, ReplayResult
     from ledger.records import EffectIntent
     from tests.ledger.parts import Desk
 

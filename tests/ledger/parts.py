@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import ledger
-from ledger.audit import Audit
-from ledger.chain import Keyring
+from ledger.audit.chain import Keyring
+from ledger.audit.events import Audit
 from ledger.ledger import Ledger
-from ledger.migrations import Migration
 from ledger.records import Effect, EffectIntent, Operation, Outcome, Request, Reservation, Semantics, Trouble
 from ledger.recovery import begin_epoch
-from ledger.sqlite import SqliteDatabase
+from ledger.sqlite.engine import SqliteDatabase
+from ledger.sqlite.migrations import Migration
 from ledger.statements import load_statements
 
 if TYPE_CHECKING:

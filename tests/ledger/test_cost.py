@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Tx
     from ledger.records import Operation
-    from ledger.sqlite import SqliteDatabase
+    from ledger.sqlite.engine import SqliteDatabase
     from tests.ledger.parts import Desk
 
 CLIENTS = 64

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ledger.database import Tx
-    from ledger.sqlite import SqliteDatabase
+    from ledger.sqlite.engine import SqliteDatabase
     from tests.ledger.parts import Desk, ManualClock
 
 INTERNAL = Trouble("internal", "TypeError: the command could not be executed.")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.claims import POISON_CLAIMS
-from ledger.dead_letters import DeadLetters
 from ledger.ledger import StaleFenceError, no_follow_ups
+from ledger.operator.dead_letters import DeadLetters
 from ledger.records import Bury, Delivered, Doubt, FollowUps, Hold, Retry
 from ledger.recovery import Recovered, give_back, take_back, take_back_lapsed
 from tests.ledger.parts import QUOTE, START_MS, TROUBLE, applied, intent, restart, sure
@@ -16,7 +16,7 @@ from tests.ledger.parts import QUOTE, START_MS, TROUBLE, applied, intent, restar
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.records import Effect, EffectIntent, Operation, Semantics
-    from ledger.sqlite import SqliteDatabase
+    from ledger.sqlite.engine import SqliteDatabase
     from tests.ledger.parts import Desk
 
 

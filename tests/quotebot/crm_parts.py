@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any, cast
 
 from adapters.artefacts import Artefacts
 from adapters.policies import POLICIES, Matrix
-from adapters.salesforce import Salesforce
-from adapters.salesforce_mapping import CrmMapping, default_mapping
+from adapters.salesforce.api import Salesforce
+from adapters.salesforce.mapping import CrmMapping, default_mapping
 from ledger.records import Delivered
-from quotebot.commands import DecideApproval, SubmitQuote
-from quotebot.dispatch import Dispatcher
-from quotebot.documents import Seller
-from quotebot.execution import Executor
-from quotebot.performer import Adapters, QuotePerformer
+from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.dispatch.dispatcher import Dispatcher
+from quotebot.dispatch.performer import Adapters, QuotePerformer
+from quotebot.execution.executor import Executor
+from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.schema import SCHEMA
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
+from quotebot.views.document import Seller
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from quotebot.commands import Payload
+    from quotebot.commands.registry import Payload
     from tests.quotebot.parts import Bench
 
 QUOTE = "Q-2026-0001"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from adapters.failures import AdapterError, Failure
 from adapters.policies import POLICIES, Matrix, policy_for
 from ledger.records import Delivered, EffectIntent, FollowUps, Outcome
-from quotebot.commands import SubmitQuote
-from quotebot.dispatch import Dispatcher
-from quotebot.polling import POLL_SECONDS
+from quotebot.commands.registry import SubmitQuote
+from quotebot.dispatch.dispatcher import Dispatcher
+from quotebot.worker_loop import POLL_SECONDS
 from tests.quotebot.parts import request_for
 
 if TYPE_CHECKING:

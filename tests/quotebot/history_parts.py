@@ -5,28 +5,28 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger.anchors import write_anchor
-from quotebot.approval_commands import DelegateApprovals
-from quotebot.commands import CreateQuote, DecideApproval, ReviseQuote, SubmitQuote
-from quotebot.domain.changes import Changes
-from quotebot.domain.crm_conflicts import Difference
-from quotebot.domain.opportunities import ChosenOpportunity
-from quotebot.domain.price_requests import PriceRequest
-from quotebot.execution import Executor
-from quotebot.lifecycle_commands import CancelQuote, FinalizeQuote, MarkSent
-from quotebot.ruleset_changes import RulesetChanges, Who
+from ledger.audit.anchors import write_anchor
+from quotebot.commands.approvals import DelegateApprovals
+from quotebot.commands.lifecycle import CancelQuote, FinalizeQuote, MarkSent
+from quotebot.commands.registry import CreateQuote, DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.domain.pricing.price_requests import PriceRequest
+from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.quotes.crm_fields import Difference
+from quotebot.domain.quotes.quote import ChosenOpportunity
+from quotebot.execution.executor import Executor
+from quotebot.jobs.rulesets import RulesetChanges, Who
 from quotebot.store import artefacts, crm
 from quotebot.store import quotes as store
 from quotebot.store.columns import TABLES
 from tests.quotebot.parts import MATRIX, RULES, Bench, bench_at, create_command, request_for
-from tests.quotebot.slack.quote_examples import GOLDEN
+from tests.quotebot.views.quote_examples import GOLDEN
 
 if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
     from ledger.database import Tx
-    from quotebot.commands import Payload
+    from quotebot.commands.registry import Payload
 
 QUOTE: Final = "Q-2026-0001"
 HOUR: Final = 3_600_000

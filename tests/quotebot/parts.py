@@ -15,25 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.policies import POLICIES, Matrix
 from ledger import recovery
-from ledger.audit import Audit
-from ledger.keyring import load_keyring
+from ledger.audit.events import Audit
+from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
 from ledger.records import Request
-from quotebot.commands import CreateQuote
-from quotebot.domain.policy_file import parse_policy
-from quotebot.domain.pricing import PriceRequest
-from quotebot.handlers.quotes import DOMAIN_EVENTS, Rules
-from quotebot.opening import open_database, schema_and_statements
+from quotebot.app.installation import open_database, schema_and_statements
+from quotebot.commands.registry import CreateQuote
+from quotebot.domain.approvals.policy_file import parse_policy
+from quotebot.domain.pricing.engine import PriceRequest
+from quotebot.domain.rules import Rules
+from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.store import quotes as store
 from tests.fresh import lay
-from tests.quotebot.slack.quote_examples import GOLDEN, MORNING, RULESET
+from tests.quotebot.views.quote_examples import GOLDEN, MORNING, RULESET
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from quotebot.commands import Payload
-    from quotebot.domain.pricing import LineRequest
+    from quotebot.commands.registry import Payload
+    from quotebot.domain.pricing.engine import LineRequest
 
 MATRIX = Matrix(POLICIES)
 POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))

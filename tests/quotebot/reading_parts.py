@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from adapters.llm import Llm
+from adapters.llm.api import Llm
 from adapters.policies import POLICIES, Matrix
 from quotebot import effects
-from quotebot.dispatch import Dispatcher
-from quotebot.documents import Seller
-from quotebot.execution import Executor
-from quotebot.jobs import reading_answer
-from quotebot.model_effects import CallLog, Model
-from quotebot.performer import Adapters, QuotePerformer
-from quotebot.reading_commands import ReadMessage
-from quotebot.scheduler import Scheduler
+from quotebot.commands.extraction import ReadMessage
+from quotebot.dispatch.dispatcher import Dispatcher
+from quotebot.dispatch.llm import CallLog, Model
+from quotebot.dispatch.performer import Adapters, QuotePerformer
+from quotebot.execution.executor import Executor
+from quotebot.jobs.scheduler import Scheduler
+from quotebot.jobs.table import reading_answer
 from quotebot.slack import free_text
+from quotebot.views.document import Seller
 from tests.quotebot.parts import RULES, request_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from quotebot.handlers.quotes import Rules
+    from quotebot.domain.rules import Rules
     from tests.quotebot.parts import Bench
 
 TEXT = "Acme wants the profesional thing for 150 people, two years, they sign soon"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import pytest
 
-from quotebot.commands import REGISTRY
-from quotebot.handlers.outsiders import GUEST_COMMANDS
+from quotebot.commands.registry import REGISTRY
+from quotebot.handlers.access import GUEST_COMMANDS
 from quotebot.slack.listeners import register
 from tests.quotebot.test_access_matrix import ROWS, table
 
@@ -80,7 +80,8 @@ def test_only_the_gate_makes_a_viewer(checkout: Path) -> None:
 def test_every_read_of_a_quote_on_the_surface_takes_a_viewer(checkout: Path, read: str) -> None:
     without = [
         f"{module.name}:{function.name}"
-        for module in (checkout / "quotebot" / "slack").glob("*.py")
+        for package in ("slack", "views")
+        for module in (checkout / "quotebot" / package).glob("*.py")
         for function in ast.walk(ast.parse(module.read_text("utf-8")))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         and any(isinstance(call, ast.Call) and _name(call.func) == read for call in ast.walk(function))

@@ -12,13 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from quotebot import letter_words, words
+from quotebot.commands.queries import ListRequest
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.slack.directory import Person
 from quotebot.sandbox.slack.payloads import Payloads
-from quotebot.slack import buttons, crm_menus, forms, home, letters, list_card, modals, offers, owing, thread_text, verbs
-from quotebot.slack.listing import ListRequest
-from quotebot.slack.values import ButtonValue, menu_text, value_text, written
+from quotebot.slack import thread_text, verbs
+from quotebot.views import (
+    buttons,
+    card,
+    confirmations,
+    crm_fields,
+    dead_letter_card,
+    forms,
+    home,
+    list_card,
+    messages,
+    modals,
+    operator_messages,
+)
+from quotebot.views.button_values import ButtonValue, menu_text, value_text, written
 from tests.rig import FIRST_QUOTE, bot_in, eventually
 
 if TYPE_CHECKING:
@@ -31,7 +43,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "access.md"
 CHANNEL: Final = "C0DEALS"
 CUSTOMER, AMOUNT, NUMBER = "Secret Rival Corp", "131,760", FIRST_QUOTE
 UNKNOWN: Final = re.sub(r"[0-9]{4}$", "9999", FIRST_QUOTE)
-REFUSALS: Final = tuple(words.turned_away(code) for code in ("not_a_member", "foreign_team", "not_known"))
+REFUSALS: Final = tuple(messages.turned_away(code) for code in ("not_a_member", "foreign_team", "not_known"))
 COLUMNS: Final = ("members", "listed guests", "everybody else")
 ENTRIES: Final = {"command", "button", "form", "menu", "shortcut", "home", "mention", "direct_message"}  # of the audit
 MENUS: Final = "menus with names of Salesforce"
@@ -205,7 +217,15 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         typed = TYPED.get(verb, f"{verb} {quote}").format(quote=quote, customer=f"Own {hand.user} {quote}")
         yield row, partial(hand.typed, typed)
     yield "`/quote new`, typed or as a form", partial(hand.typed, "new")
-    for action_id in (buttons.REVISE, buttons.SEND, buttons.LOSE, buttons.SUBMIT, buttons.FINALIZE, buttons.ACCEPT, offers.SHOW):
+    for action_id in (
+        buttons.REVISE,
+        buttons.SEND,
+        buttons.LOSE,
+        buttons.SUBMIT,
+        buttons.FINALIZE,
+        buttons.ACCEPT,
+        confirmations.SHOW,
+    ):
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
     for deed in (buttons.EXPLAIN, buttons.DISCOUNT, buttons.REFRESH):
         yield "menu of a quote's card", partial(hand.pressed, buttons.MORE, menu_text(deed, value), menu=True)
@@ -216,23 +236,23 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "forms of an approval", partial(hand.submitted, callback, text, modals.REASON, "no")
     yield "forms of a quote", partial(hand.submitted, forms.LOSE_FORM, text, forms.REASON, "too dear")
     yield "form of a new quote", partial(hand.submitted, forms.CREATE_FORM, written({"c": CHANNEL}), forms.ACCOUNT, "Acme")
-    yield "buttons under a private answer", partial(hand.pressed, offers.CREATE_ANOTHER, "ab" * 32)
-    yield "buttons under a private answer", partial(hand.pressed, offers.FILL_IN, "5 pro")
+    yield "buttons under a private answer", partial(hand.pressed, confirmations.CREATE_ANOTHER, "ab" * 32)
+    yield "buttons under a private answer", partial(hand.pressed, confirmations.FILL_IN, "5 pro")
     asked = list_card.question_text(ListRequest(mine=False))
     yield "buttons under a list", partial(hand.pressed, "list.all", asked)
-    for action_id in (owing.RETRY, owing.CHECK, owing.CANCEL):
-        carried = owing.owed_value(owing.OwedValue(quote, 1, 1, 1))
+    for action_id in (card.RETRY, card.CHECK, card.CANCEL):
+        carried = card.owed_value(card.OwedValue(quote, 1, 1, 1))
         yield "buttons under a pending effect", partial(hand.pressed, action_id, carried)
-    for action_id in (letters.RETRY, letters.DISCARD, letters.DETAILS):
+    for action_id in (dead_letter_card.RETRY, dead_letter_card.DISCARD, dead_letter_card.DETAILS):
         letter = written({"l": "1", "c": 1})
         row = "buttons and form of a dead letter (operators)"
         yield row, partial(hand.pressed, action_id, letter)
-    yield row, partial(hand.submitted, letters.DISCARD_FORM, letter, letters.REASON, "no")
-    new, account = written({"c": CHANNEL}), crm_menus.block_of(CUSTOMER)
-    yield MENUS, partial(hand.sought, crm_menus.FOUND, forms.CREATE_FORM, new)
+    yield row, partial(hand.submitted, dead_letter_card.DISCARD_FORM, letter, dead_letter_card.REASON, "no")
+    new, account = written({"c": CHANNEL}), crm_fields.block_of(CUSTOMER)
+    yield MENUS, partial(hand.sought, crm_fields.FOUND, forms.CREATE_FORM, new)
     yield MENUS, partial(hand.sought, account, forms.CREATE_FORM, written({"c": CHANNEL, "a": CUSTOMER}), "")
-    yield MENUS, partial(hand.sought, crm_menus.CONTACT, forms.SEND_FORM, text, "")
-    yield MENUS, partial(hand.chose, crm_menus.FOUND, forms.CREATE_FORM, new, CUSTOMER)
+    yield MENUS, partial(hand.sought, crm_fields.CONTACT, forms.SEND_FORM, text, "")
+    yield MENUS, partial(hand.chose, crm_fields.FOUND, forms.CREATE_FORM, new, CUSTOMER)
     yield "shortcut on a message", hand.shortcut
     yield "Home tab", hand.opened_home
     yield "Home tab", partial(hand.pressed, home.NEW_QUOTE, "new")
@@ -365,7 +385,7 @@ def test_every_row_of_the_page_is_driven() -> None:
 def judge(row: str, cell: str, answer: str, *, own: bool) -> None:
     """Compare one answer with a cell of the page."""
     refused = any(refusal in answer for refusal in REFUSALS)
-    refused = refused or ("(operators)" in row and letter_words.not_operator() in answer and cell == "no")
+    refused = refused or ("(operators)" in row and operator_messages.not_operator() in answer and cell == "no")
     if cell == "no":
         assert not holds_a_fact(answer), (row, answer)
         assert not re.search(r"Q-[0-9]{4}-", answer), (row, answer)

@@ -9,14 +9,14 @@ import time
 from typing import Any, Final, cast
 
 from ledger import keys
-from ledger.connections import open_read_only
-from ledger.keyring import load_keyring
-from ledger.schema_comparison import require_schema
-from ledger.sqlite_tx import SqliteTx
-from ledger.verification import verify_within
-from quotebot import history
-from quotebot.commands import DecideApproval
-from quotebot.opening import schema_and_statements
+from ledger.audit.keyring import load_keyring
+from ledger.audit.verification import verify_within
+from ledger.sqlite.connections import open_read_only
+from ledger.sqlite.schema_comparison import require_schema
+from ledger.sqlite.transaction import SqliteTx
+from quotebot.app.installation import schema_and_statements
+from quotebot.commands.registry import DecideApproval
+from quotebot.store import history
 from tests.quotebot.parts import tampered
 from tests.rig import FIRST_QUOTE, Deal, eventually
 

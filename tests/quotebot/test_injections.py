@@ -10,20 +10,22 @@ import pytest
 
 from adapters.failures import AdapterError
 from quotebot import effects
-from quotebot.commands import ProposeQuote
-from quotebot.domain.model_reading import ModelLine, ModelReading, checked
-from quotebot.domain.policy import evaluate
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, dated, price
-from quotebot.domain.quotes import QuoteState
-from quotebot.handlers.quotes import PROPOSED, Asked, create, propose
+from quotebot.commands.registry import ProposeQuote
+from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.extraction.model_answers import ModelLine, ModelReading, checked
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.handlers.decision import Asked
+from quotebot.handlers.quotes import create, propose
 from quotebot.slack import free_text, grammar
+from quotebot.store.offers import PROPOSED
 from tests.adapters.test_llm import asking, completion, read, saying, serving
 from tests.quotebot.parts import RULES
-from tests.quotebot.slack.quote_examples import MORNING
+from tests.quotebot.views.quote_examples import MORNING
 
 if TYPE_CHECKING:
-    from adapters.llm import Reading
-    from quotebot.domain.extraction import Extraction
+    from adapters.llm.api import Reading
+    from quotebot.domain.extraction.extractor import Extraction
 
 INJECTIONS: list[str] = [
     json.loads(row) for row in (Path(__file__).parents[1] / "data" / "injections.jsonl").read_text("utf-8").splitlines()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from quotebot.domain.remarks import PERCENT, Remark
-from quotebot.handlers import readings
+from quotebot.domain.extraction.remarks import PERCENT, Remark
+from quotebot.handlers import extraction
 from quotebot.slack import free_text
 from tests.quotebot.parts import RULES
 from tests.quotebot.reading_parts import completion, desk_at, scripted
@@ -46,7 +46,7 @@ def test_of_no_text_of_the_corpus_makes_an_obedient_model_more_than_a_harmless_p
     for text in INJECTIONS:
         plain = free_text.on_one_line(text)
         for said in (obedient(plain), misleading(plain)):
-            found = readings.by_model(plain, said, RULES.catalogue)
+            found = extraction.by_model(plain, said, RULES.catalogue)
             if found.extraction.doubts:
                 continue
             proposed += 1

@@ -11,23 +11,23 @@ import pytest
 from ledger.records import Delivered, Sighting
 from ledger.retention import purge
 from quotebot import effects
-from quotebot.commands import DecideApproval, ReviseQuote, SubmitQuote
-from quotebot.deciding import KEEP_CLOSED_MS, KEEP_REFUSED_MS
-from quotebot.documents import Seller
-from quotebot.domain.changes import Changes
-from quotebot.execution import Executor
-from quotebot.follow_ups import follow_ups
+from quotebot.app.installation import dead_letters
+from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
+from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.dispatch.follow_ups import follow_ups
+from quotebot.dispatch.performer import QuotePerformer
+from quotebot.domain.quotes.changes import Changes
+from quotebot.execution.executor import Executor
+from quotebot.execution.transaction import KEEP_CLOSED_MS, KEEP_REFUSED_MS
 from quotebot.handlers.quotes import DAY_MS
-from quotebot.lifecycle_commands import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
-from quotebot.opening import dead_letters
-from quotebot.performer import QuotePerformer
 from quotebot.store import quotes as store
+from quotebot.views.document import Seller
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
 if TYPE_CHECKING:
     from ledger.records import Effect, Request
-    from quotebot.commands import Payload
+    from quotebot.commands.registry import Payload
     from tests.quotebot.parts import Bench
 
 QUOTE = "Q-2026-0001"

@@ -6,11 +6,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.domain.avoidance import avoidances
-from quotebot.domain.policy import margin_figures
-from quotebot.domain.pricing import Pricing, from_stored
+from quotebot.domain.approvals.avoidance import avoidances
+from quotebot.domain.approvals.policy import margin_figures
+from quotebot.domain.pricing.engine import Pricing, from_stored
 from tests.quotebot.parts import POLICY
-from tests.quotebot.slack.quote_examples import RULESET
+from tests.quotebot.views.quote_examples import RULESET
 from tests.rig import FIRST_QUOTE
 
 if TYPE_CHECKING:

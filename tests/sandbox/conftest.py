@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from quotebot.sandbox.witness import Sighting
+    from quotebot.sandbox.request_log import Sighting
 
 DEADLINE_SECONDS = 10.0
 Json = dict[str, Any]

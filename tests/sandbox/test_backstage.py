@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 from quotebot.sandbox.backstage import Staff
+from quotebot.sandbox.bot_process import Keeper
 from quotebot.sandbox.console import Console, ConsoleError
-from quotebot.sandbox.forecast import KINDS, METHODS
-from quotebot.sandbox.keeper import Keeper
+from quotebot.sandbox.fault_catalogue import KINDS, METHODS
+from quotebot.sandbox.faults import SOCKET_EFFECTS, Effect, Target, Weather
 from quotebot.sandbox.ledger_feed import LedgerFeed
 from quotebot.sandbox.slack import web_api
-from quotebot.sandbox.weather import SOCKET_EFFECTS, Effect, Target, Weather
 from tests.rig import eventually
 from tests.sandbox.conftest import DEADLINE_SECONDS, wired
 

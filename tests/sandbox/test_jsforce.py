@@ -7,11 +7,11 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET, PASSWORD, USERNAME
 from quotebot.sandbox.salesforce.org import ORG_ID, RUNNING_USER
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
 from tests.sandbox.node_parts import FOLDER, needs
 
 if TYPE_CHECKING:

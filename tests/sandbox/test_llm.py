@@ -10,11 +10,11 @@ import openai
 import pytest
 from aiohttp import web
 
+from quotebot.sandbox.faults import Weather
 from quotebot.sandbox.llm import LlmService
 from quotebot.sandbox.llm.rules import understand
 from quotebot.sandbox.llm.shape import shaped
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
+from quotebot.sandbox.request_log import Witness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

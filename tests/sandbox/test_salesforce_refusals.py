@@ -12,14 +12,14 @@ import requests
 from simple_salesforce.api import Salesforce
 from simple_salesforce.exceptions import SalesforceError
 
+from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService, refusals
 from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET
 from quotebot.sandbox.salesforce.org import Org
 from quotebot.sandbox.salesforce.rules import ValidationRule
 from quotebot.sandbox.salesforce.schema import SCHEMA
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

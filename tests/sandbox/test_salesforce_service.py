@@ -19,9 +19,9 @@ from simple_salesforce.exceptions import (
     SalesforceResourceNotFound,
 )
 
+from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

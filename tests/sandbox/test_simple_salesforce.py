@@ -18,10 +18,10 @@ from simple_salesforce.api import Salesforce
 from simple_salesforce.exceptions import SalesforceAuthenticationFailed, SalesforceMoreThanOneRecord
 from simple_salesforce.format import format_soql
 
+from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET, MY_DOMAIN, PASSWORD, USERNAME
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -8,7 +8,7 @@ import pytest
 from slack_sdk.errors import SlackApiError
 
 from adapters.failures import Failure
-from adapters.slack_errors import ERRORS
+from adapters.slack.errors import ERRORS
 from quotebot.sandbox.slack.directory import APP_TOKEN
 from quotebot.sandbox.slack.rates import CONNECTIONS_AT_ONCE
 from quotebot.sandbox.world import World

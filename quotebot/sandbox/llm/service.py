@@ -18,9 +18,9 @@ from quotebot.sandbox.wire import Answer, Cut, json_answer, text_answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from quotebot.sandbox.weather import Fault, Weather
+    from quotebot.sandbox.faults import Fault, Weather
+    from quotebot.sandbox.request_log import Witness
     from quotebot.sandbox.wire import Received
-    from quotebot.sandbox.witness import Witness
 
 API_KEY = "sk-sandbox"
 MODEL = "sandbox-rules-1"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from quotebot.loopback import has_own_host, is_from_here, page_refused
+from quotebot.observability.loopback import has_own_host, is_from_here, page_refused
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.salesforce.collections import CollectionsApi
 from quotebot.sandbox.salesforce.composite import CompositeApi
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from quotebot.loopback import Handler
+    from quotebot.observability.loopback import Handler
+    from quotebot.sandbox.faults import Fault, Weather
+    from quotebot.sandbox.request_log import Witness
     from quotebot.sandbox.salesforce.org import Record
     from quotebot.sandbox.salesforce.rules import Rules
     from quotebot.sandbox.salesforce.schema import SObject
-    from quotebot.sandbox.weather import Fault, Weather
     from quotebot.sandbox.wire import Received
-    from quotebot.sandbox.witness import Witness
 
 _LOOPBACK = "127.0.0.1"
 _BODY_BYTES_MAX = 16 * 1024 * 1024

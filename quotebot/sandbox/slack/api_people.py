@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quotebot.sandbox.slack.directory import (
-    APP_ID,
-    BOT_ID,
-    BOT_NAME,
-    BOT_USER_ID,
-    TEAM_DOMAIN,
-    TEAM_ID,
-    TEAM_NAME,
-    Group,
-    Person,
-)
+from quotebot.sandbox.slack.directory import APP_ID, BOT_ID, BOT_NAME, BOT_USER_ID, TEAM_DOMAIN, TEAM_ID, TEAM_NAME, Group, Person
 from quotebot.sandbox.slack.errors import Json, SlackError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.weather import Weather
+    from quotebot.sandbox.faults import Weather
 
 
 class Disorder:

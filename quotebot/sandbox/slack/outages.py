@@ -10,8 +10,8 @@ from quotebot.sandbox.wire import Answer, Cut, json_answer, text_answer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quotebot.sandbox.weather import Fault, Weather
-    from quotebot.sandbox.witness import Witness
+    from quotebot.sandbox.faults import Fault, Weather
+    from quotebot.sandbox.request_log import Witness
 
 HTTP_EFFECTS = frozenset(
     {"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "drip", "refused", "refused_after", "auth_expired"}

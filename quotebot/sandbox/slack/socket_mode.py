@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from quotebot.sandbox.chance import Tokens
+    from quotebot.sandbox.faults import Fault, Weather
+    from quotebot.sandbox.request_log import Witness
     from quotebot.sandbox.slack.changes import Changes
     from quotebot.sandbox.slack.errors import Json
     from quotebot.sandbox.slack.passes import Passes
-    from quotebot.sandbox.weather import Fault, Weather
-    from quotebot.sandbox.witness import Witness
 
 CONNECTIONS_MAX = 10
 PING_SECONDS = 5.0

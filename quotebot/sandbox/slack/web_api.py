@@ -22,10 +22,10 @@ from quotebot.sandbox.slack.workspace import Workspace
 from quotebot.sandbox.wire import Answer, json_answer, text_answer
 
 if TYPE_CHECKING:
+    from quotebot.sandbox.faults import Weather
+    from quotebot.sandbox.request_log import Witness
     from quotebot.sandbox.slack.rates import Rates
-    from quotebot.sandbox.weather import Weather
     from quotebot.sandbox.wire import Received
-    from quotebot.sandbox.witness import Witness
 
 Method = Callable[[Workspace, Arguments], Json]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from ledger.sqlite import SqliteDatabase
+    from ledger.sqlite.engine import SqliteDatabase
     from tests.ledger.parts import ManualClock
 
 

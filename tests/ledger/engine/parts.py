@@ -6,7 +6,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ledger.sqlite import SqliteDatabase
+from ledger.sqlite.engine import SqliteDatabase
 from tests.ledger.parts import NOTE_STATEMENTS, NOTES, ManualClock, note, notes, open_shell
 
 if TYPE_CHECKING:

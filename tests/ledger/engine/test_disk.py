@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.ballast import Ballast
 from ledger.database import NotRecorded
-from ledger.wal import Wal
+from ledger.sqlite.ballast import Ballast
+from ledger.sqlite.wal import Wal
 from tests.ledger.engine.parts import Engine, emitting, ended, open_book, start
 from tests.ledger.parts import START_MS, note, notes, open_shell
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger.database import Tx
-    from ledger.sqlite import SqliteDatabase
+    from ledger.sqlite.engine import SqliteDatabase
     from tests.ledger.parts import ManualClock
 
 SMALL = 64 * 1024

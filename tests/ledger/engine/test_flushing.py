@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
-from ledger.flushing import QUICK_SECONDS
-from ledger.locks import gate_holder
-from ledger.members import MAX_BATCH
-from ledger.wal import Wal
+from ledger.sqlite.flushing import QUICK_SECONDS
+from ledger.sqlite.locks import gate_holder
+from ledger.sqlite.members import MAX_BATCH
+from ledger.sqlite.wal import Wal
 from tests.ledger.engine.parts import open_book
 from tests.ledger.parts import note, notes, open_shell
 from tests.rig import eventually
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger.database import Tx
-    from ledger.sqlite import SqliteDatabase
+    from ledger.sqlite.engine import SqliteDatabase
     from tests.ledger.parts import ManualClock
 
 
@@ -242,7 +242,7 @@ async def test_a_log_whose_name_cannot_be_made_durable_is_not_opened(
         raise OSError(5, os.strerror(5), str(descriptor))
 
     await (await open_book(path, clock)).close()
-    monkeypatch.setattr("ledger.wal.os.fsync", refused)
+    monkeypatch.setattr("ledger.sqlite.wal.os.fsync", refused)
     with pytest.raises(DatabaseError, match=r"cannot be opened.*Input/output error.*No command was touched"):
         await open_at_once(path, clock)
     assert gate_holder(path) is None

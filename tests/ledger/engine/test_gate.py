@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.lifecycle.machine import disk_folder
-from ledger.batch import BatchRunner
 from ledger.database import NotRecorded, WritesRefused
-from ledger.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
-from ledger.sqlite import GATHERING_TURNS, SOON_SECONDS
+from ledger.sqlite.batch import BatchRunner
+from ledger.sqlite.engine import GATHERING_TURNS, SOON_SECONDS
+from ledger.sqlite.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
 from tests.ledger.engine.parts import all_ready, ended, open_book, start
 from tests.ledger.parts import Held, note, notes, open_shell
 from tests.rig import eventually
 
 if TYPE_CHECKING:
-    from ledger.sqlite import SqliteDatabase
+    from ledger.sqlite.engine import SqliteDatabase
     from tests.ledger.parts import ManualClock
 
 

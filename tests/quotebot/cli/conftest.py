@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.app import Ports
+from quotebot.app.bot import Ports
 from quotebot.cli import root, terminal
 from quotebot.sandbox.world import World
 from tests import forked

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cyclopts import App, CycloptsError
 
-from ledger.anchors import LOG_NAME, write_anchor
-from ledger.chain import key_id
+from ledger.audit.anchors import LOG_NAME, write_anchor
+from ledger.audit.chain import key_id
+from ledger.audit.keyring import KeyMissing, add_key, load_keyring, require_keys, rotate
 from ledger.database import DatabaseError
-from ledger.keyring import KeyMissing, add_key, load_keyring, require_keys, rotate
+from quotebot.app.installation import open_ledger
 from quotebot.cli import audit, exits, root
-from quotebot.opening import open_ledger
 from quotebot.settings import load_settings
 
 if TYPE_CHECKING:

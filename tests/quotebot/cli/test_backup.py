@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.keyring import load_keyring
-from ledger.manifests import text_of
-from quotebot.backups import folder_of, keep_backups
-from quotebot.doctor import records
-from quotebot.doctor.checks import Site
+from ledger.audit.keyring import load_keyring
+from ledger.operator.manifests import text_of
+from quotebot.app.backups import folder_of, keep_backups
+from quotebot.cli.doctor import records
+from quotebot.cli.doctor.checks import Site
 from quotebot.settings import Settings
 from tests.quotebot.parts import ManualClock, tampered
 from tests.rig import read_ledger

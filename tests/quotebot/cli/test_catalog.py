@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ledger.clock import SystemClock
-from quotebot.opening import open_ledger
+from quotebot.app.installation import open_ledger
 from quotebot.settings import Settings
 from tests.quotebot.cli.conftest import SECONDS, clean_environment
 from tests.quotebot.parts import tampered

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from ledger.keyring import load_keyring
-from ledger.manifests import read_manifest, text_of
+from ledger.audit.keyring import load_keyring
+from ledger.operator.manifests import read_manifest, text_of
 from tests.quotebot.parts import reshaped
 from tests.test_golden_ledgers import installed
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.clock import SystemClock
-from quotebot.app import Ports, run_bot
+from quotebot.app.bot import Ports, run_bot
 from quotebot.cli import terminal
 from quotebot.sandbox.world import World
 from tests.rig import bot_in, eventually, read_ledger, settings_for

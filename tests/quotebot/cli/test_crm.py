@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from quotebot.cli import root
+from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
-from quotebot.sandbox.weather import Weather
-from quotebot.sandbox.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

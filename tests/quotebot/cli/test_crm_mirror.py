@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.clock import SystemClock
-from quotebot.opening import open_ledger
+from quotebot.app.installation import open_ledger
 from quotebot.settings import Settings
 
 if TYPE_CHECKING:

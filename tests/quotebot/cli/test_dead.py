@@ -8,9 +8,9 @@ import pytest
 
 from ledger.records import Bury, Trouble
 from quotebot.cli import terminal
-from quotebot.cli.letters import age_words
-from quotebot.commands import SubmitQuote
-from quotebot.execution import Executor
+from quotebot.cli.dead_letter_tables import age_words
+from quotebot.commands.registry import SubmitQuote
+from quotebot.execution.executor import Executor
 from tests.quotebot.parts import MATRIX, RULES, bench_at, create_command, request_for, tampered
 from tests.rig import read_ledger
 

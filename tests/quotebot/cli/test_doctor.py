@@ -21,9 +21,9 @@ import pytest
 from pydantic import AnyHttpUrl, SecretStr
 
 from quotebot.cli import root
-from quotebot.doctor.checks import Check, Seen, Site, State, bad, examine, exit_status, fine
-from quotebot.doctor.others import CHANNEL_SCOPES, SCOPES
-from quotebot.doctor.table import CHECKS
+from quotebot.cli.doctor.checks import Check, Seen, Site, State, bad, examine, exit_status, fine
+from quotebot.cli.doctor.others import CHANNEL_SCOPES, SCOPES
+from quotebot.cli.doctor.table import CHECKS
 from quotebot.sandbox.slack.directory import APPROVERS
 from quotebot.sandbox.world import World
 from quotebot.settings import Settings
@@ -258,7 +258,9 @@ LOCAL = [
         "ledger.schema", State.ERROR, "newer build", sql(STRANGER), sql("DELETE FROM schema_migrations WHERE name = '9999_new.sql'")
     ),
     Broken("ledger.whole", State.ERROR, "", damage, restore),
-    Broken("ledger.wal", State.WARNING, "300 MiB", sparse_wal, lambda site: ledger(site).with_name("ledger.db-wal").unlink()),
+    Broken(
+        "ledger.sqlite.wal", State.WARNING, "300 MiB", sparse_wal, lambda site: ledger(site).with_name("ledger.db-wal").unlink()
+    ),
     Broken("ledger.dead", State.WARNING, "dead letters: 2 ", lambda _: None, discard_all),
     Broken("ledger.stuck", State.ERROR, "1 rows wait for nothing", put_to_sleep, cancel_stuck),
     Broken("ledger.gates", State.WARNING, "crm", quotebot("pause", "crm", "--reason", "a test"), quotebot("resume", "crm")),

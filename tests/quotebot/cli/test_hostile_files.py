@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ledger.clock import SystemClock
-from quotebot.opening import open_ledger
+from quotebot.app.installation import open_ledger
 from quotebot.settings import Settings
 
 if TYPE_CHECKING:

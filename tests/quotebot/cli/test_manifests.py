@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ledger.chain import Keyring
-from ledger.keyring import load_keyring
-from ledger.manifests import read_manifest, text_of
+from ledger.audit.chain import Keyring
+from ledger.audit.keyring import load_keyring
+from ledger.operator.manifests import read_manifest, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from adapters.failures import AdapterError, Failure
 from ledger.database import Health
 from ledger.measures import measure
-from quotebot.metrics import Metrics, exposition, families, of_database, read_page, write_page
+from quotebot.observability.metrics import Metrics, exposition, families, of_database, read_page, write_page
 from tests.quotebot.deeds import DONE, Round, lost, transient
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from quotebot.trusted_files import untrusted
+from quotebot.settings_sources import untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

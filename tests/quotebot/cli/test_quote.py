@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.app import Ports
+from quotebot.app.bot import Ports
 from quotebot.cli import terminal
 from quotebot.sandbox.world import World
 from tests.rig import bot_in, read_ledger

@@ -10,7 +10,7 @@ import pty
 import sys
 from typing import TYPE_CHECKING
 
-from quotebot.app import Ports
+from quotebot.app.bot import Ports
 from quotebot.sandbox.world import World
 from tests.quotebot.cli.conftest import clean_environment
 from tests.rig import bot_in

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.failures import AdapterError, Failure
-from adapters.salesforce_errors import Refusal, Target, refused
+from adapters.salesforce.errors import Refusal, Target, refused
 from adapters.vendor_text import UNPRINTABLE, vendor_line
 from quotebot.cli.printable import printable, safe_streams
 from tests.quotebot.cli.conftest import clean_environment

@@ -6,8 +6,8 @@ from decimal import Decimal
 from importlib.resources import files
 from typing import Any
 
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, PricingProblem, price
-from quotebot.domain.rulesets import Ruleset, parse_ruleset, parse_ruleset_toml
+from quotebot.domain.catalogue.rulesets import Ruleset, parse_ruleset, parse_ruleset_toml
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, PricingProblem, price
 
 SAMPLE = parse_ruleset_toml(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
 

@@ -7,11 +7,13 @@ from itertools import product
 
 import pytest
 
-from quotebot.domain.approvals import Mandate, Refusal, may_decide
-from quotebot.domain.people import Person
-from quotebot.domain.policy import LADDER, sufficient_roles
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
-from quotebot.domain.quotes import (
+from quotebot.domain.approvals.decisions import Mandate, Refusal, may_decide
+from quotebot.domain.approvals.people import Person
+from quotebot.domain.approvals.policy import LADDER, sufficient_roles
+from quotebot.domain.approvals.slots import Slot
+from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
+from quotebot.domain.quotes.quote import (
     Approval,
     ApprovalState,
     Quote,
@@ -22,8 +24,6 @@ from quotebot.domain.quotes import (
     title,
     utc_text,
 )
-from quotebot.domain.rulesets import parse_ruleset_toml
-from quotebot.domain.slots import Slot
 
 NOON = 1_795_170_660_000  # 20 Nov 2026 10:31 UTC
 PRICING = price(

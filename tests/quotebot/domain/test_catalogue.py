@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.domain.price_kinds import Flat, Tiered
-from quotebot.domain.rulesets import Ruleset, parse_ruleset, parse_ruleset_toml
+from quotebot.domain.catalogue.rulesets import Ruleset, parse_ruleset, parse_ruleset_toml
+from quotebot.domain.pricing.price_kinds import Flat, Tiered
 from tests.quotebot.domain.ruleset_parts import document, product
 
 if TYPE_CHECKING:
-    from quotebot.domain.catalogue import Catalogue
+    from quotebot.domain.catalogue.catalogue import Catalogue
 
 SAMPLE = files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8")
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot import extraction_words
-from quotebot.commands import CreateQuote
-from quotebot.domain.catalogue import Catalogue
-from quotebot.domain.extraction import REMARKS_MAX, Extraction, extract
-from quotebot.domain.remarks import DOUBTS, Remark
+from quotebot.commands.registry import CreateQuote
+from quotebot.domain.catalogue.catalogue import Catalogue
+from quotebot.domain.extraction.extractor import REMARKS_MAX, Extraction, extract
+from quotebot.domain.extraction.remarks import DOUBTS, Remark
 from quotebot.slack import grammar
-from tests.quotebot.slack.quote_examples import RULESET
+from quotebot.views import extraction_messages
+from tests.quotebot.views.quote_examples import RULESET
 
 CATALOGUE = RULESET.catalogue
 REQUESTS = Path(__file__).parents[2] / "data" / "requests.txt"
@@ -131,8 +131,8 @@ def test_what_does_not_fit_into_the_list_is_counted() -> None:
 
 
 def test_every_remark_has_its_sentence() -> None:
-    said = {code: extraction_words.remark(Remark(code, "<this>", "that")) for code in extraction_words.CODES}
-    assert DOUBTS < extraction_words.CODES
+    said = {code: extraction_messages.remark(Remark(code, "<this>", "that")) for code in extraction_messages.CODES}
+    assert DOUBTS < extraction_messages.CODES
     assert all("<" not in sentence and sentence.endswith((".", "?")) for sentence in said.values())
 
 
@@ -161,7 +161,7 @@ def test_what_was_read_is_written_as_the_command_that_means_it(
 ) -> None:
     lines = ", ".join(f"{data.draw(QUANTITIES)} {sku}" for sku in skus)
     found = extract(f"{lines} for {account}, {term} months" + (f", {discount}% off" if discount is not None else ""), CATALOGUE)
-    command = grammar.parse(f"new {extraction_words.written(found)}", "C0SALES", CATALOGUE)
+    command = grammar.parse(f"new {extraction_messages.written(found)}", "C0SALES", CATALOGUE)
     assert isinstance(command, CreateQuote)
     request = command.request
     read = tuple((line.quantity, line.sku) for line in request.lines)
@@ -201,8 +201,8 @@ def test_any_text_is_read_without_an_error_within_bounds_and_the_same_way_again(
     assert len(found.remarks) <= REMARKS_MAX
     assert all(line.sku in CATALOGUE.products and line.quantity >= 0 for line in found.lines)
     assert found.account is None or found.account in " ".join(text.split())
-    assert len(extraction_words.question(found)) < 3_000
-    assert all(code in extraction_words.CODES for code in (row.code for row in found.remarks))
+    assert len(extraction_messages.question(found)) < 3_000
+    assert all(code in extraction_messages.CODES for code in (row.code for row in found.remarks))
 
 
 HOSTILE = {

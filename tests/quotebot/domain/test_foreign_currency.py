@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.domain import money
-from quotebot.domain.conversion import Converted, converted
-from quotebot.domain.policy import evaluate
-from quotebot.domain.preview import preview
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, canonical, from_canonical, price
-from quotebot.domain.taxes import Rate
+from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.approvals.preview import preview
+from quotebot.domain.pricing.conversion import Converted, converted
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, canonical, from_canonical, price
+from quotebot.domain.pricing.taxes import Rate
 from tests.quotebot.domain.test_policy import POLICY, line, pricing
-from tests.quotebot.slack.quote_examples import RULESET
+from tests.quotebot.views.quote_examples import RULESET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

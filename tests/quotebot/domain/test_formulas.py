@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.formulas import CHARACTERS_MAX, DEPTH_MAX, FormulaError, evaluate, parse_formula
+from quotebot.domain.pricing.formulas import CHARACTERS_MAX, DEPTH_MAX, FormulaError, evaluate, parse_formula
 
 INPUTS = {"quantity": Decimal(150), "rate": Decimal("0.2")}
 

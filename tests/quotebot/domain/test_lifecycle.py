@@ -4,9 +4,17 @@ from itertools import product
 
 import pytest
 
-from quotebot.domain import lifecycle
-from quotebot.domain.lifecycle import ARROWS, IllegalTransitionError, allowed, is_final, may_be_changed, require, require_change
-from quotebot.domain.quotes import QuoteState
+from quotebot.domain.quotes import lifecycle
+from quotebot.domain.quotes.lifecycle import (
+    ARROWS,
+    IllegalTransitionError,
+    allowed,
+    is_final,
+    may_be_changed,
+    require,
+    require_change,
+)
+from quotebot.domain.quotes.quote import QuoteState
 
 # The legal pairs, written out once more by hand: the table and this list must agree on all 144 pairs.
 LEGAL = {

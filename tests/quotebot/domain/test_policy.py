@@ -6,10 +6,19 @@ from importlib.resources import files
 
 import pytest
 
-from quotebot.domain.policy import LADDER, Need, Policy, PolicyDecision, Timing, evaluate, margin_figures, without_margin_figures
-from quotebot.domain.policy_file import PolicyError, parse_policy
-from quotebot.domain.pricing import LineRequest, PricedLine, PriceRequest, Pricing, price
-from quotebot.domain.rulesets import parse_ruleset_toml
+from quotebot.domain.approvals.policy import (
+    LADDER,
+    Need,
+    Policy,
+    PolicyDecision,
+    Timing,
+    evaluate,
+    margin_figures,
+    without_margin_figures,
+)
+from quotebot.domain.approvals.policy_file import PolicyError, parse_policy
+from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
+from quotebot.domain.pricing.engine import LineRequest, PricedLine, PriceRequest, Pricing, price
 
 POLICY_TEXT = files("quotebot").joinpath("data/policy.toml").read_text("utf-8")
 POLICY = parse_policy(POLICY_TEXT)

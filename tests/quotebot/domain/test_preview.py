@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotebot.domain.policy import Policy, Threshold, evaluate
-from quotebot.domain.preview import PREVIEWED_LINES_MAX, STEPS, Preview, free_discount, preview
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
+from quotebot.domain.approvals.policy import Policy, Threshold, evaluate
+from quotebot.domain.approvals.preview import PREVIEWED_LINES_MAX, STEPS, Preview, free_discount, preview
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
 from tests.quotebot.domain.test_policy import POLICY, RULESET, line, pricing
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.domain.pricing import LineRequest, PricedLine
+from quotebot.domain.pricing.engine import LineRequest, PricedLine
 from tests.quotebot.domain.ruleset_parts import SAMPLE, ask, book, priced, problems, product, ruleset
 
 if TYPE_CHECKING:
-    from quotebot.domain.rulesets import Ruleset
+    from quotebot.domain.catalogue.rulesets import Ruleset
 
 TIERS = [{"from": 1, "price": 10}, {"from": 50, "price": 8}, {"from": 100, "price": 6}]
 DAY = date(2026, 11, 21)

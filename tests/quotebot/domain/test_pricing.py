@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, canonical, explain, from_canonical, price
-from quotebot.domain.rulesets import parse_ruleset, parse_ruleset_toml
+from quotebot.domain.catalogue.rulesets import parse_ruleset, parse_ruleset_toml
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, canonical, explain, from_canonical, price
 
 RULESET = parse_ruleset_toml(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
 GOLDEN = (LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1))

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from bench.pricing import wide_request, wide_ruleset
 from quotebot.domain import money
-from quotebot.domain.pricing import (
+from quotebot.domain.catalogue.rulesets import canonical_ruleset
+from quotebot.domain.pricing.engine import (
     LineRequest,
     PriceRequest,
     Pricing,
@@ -27,7 +28,6 @@ from quotebot.domain.pricing import (
     reprice,
     request_of,
 )
-from quotebot.domain.rulesets import canonical_ruleset
 from tests.quotebot.domain.ruleset_parts import SAMPLE, ask, book, priced, product, ruleset
 
 if TYPE_CHECKING:

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotebot.domain.approval_requests import open_request
-from quotebot.domain.policy import evaluate
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, price
-from quotebot.domain.quotes import Approval, ApprovalState
-from quotebot.domain.reapproval import EarlierApproval, ReuseRules, got_worse, reused
-from quotebot.domain.slots import SlotState
+from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.approvals.requests import open_request
+from quotebot.domain.approvals.reuse import EarlierApproval, ReuseRules, got_worse, reused
+from quotebot.domain.approvals.slots import SlotState
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
+from quotebot.domain.quotes.quote import Approval, ApprovalState
 from tests.quotebot.domain.test_policy import POLICY, line, pricing
 from tests.quotebot.parts import RULES
-from tests.quotebot.slack.quote_examples import MORNING, RULESET, example_pricing, example_quote
+from tests.quotebot.views.quote_examples import MORNING, RULESET, example_pricing, example_quote
 
 if TYPE_CHECKING:
-    from quotebot.domain.policy import Policy
+    from quotebot.domain.approvals.policy import Policy
 
 BEFORE = pricing(line("saas", "120000", "30000"), line("services", "5000", "2500"), discount="18")
 LEGAL = frozenset({"exclusivity"})

@@ -9,23 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotebot.domain import sheets
-from quotebot.domain.reading import is_text
-from quotebot.domain.ruleset_diff import ruleset_changes
-from quotebot.domain.ruleset_sheets import EXPORTED, edited, next_version, read_rows, table_of, to_sheets
-from quotebot.domain.rulesets import (
-    Ruleset,
-    RulesetError,
-    canonical_ruleset,
-    parse_ruleset,
-    parse_ruleset_json,
-    renamed,
-)
+from quotebot.domain.catalogue import sheets
+from quotebot.domain.catalogue.reader import is_text
+from quotebot.domain.catalogue.ruleset_diff import ruleset_changes
+from quotebot.domain.catalogue.ruleset_sheets import EXPORTED, edited, next_version, read_rows, table_of, to_sheets
+from quotebot.domain.catalogue.rulesets import Ruleset, RulesetError, canonical_ruleset, parse_ruleset, parse_ruleset_json, renamed
 from tests.quotebot.domain.ruleset_parts import SAMPLE, book, document, product
 from tests.quotebot.domain.test_rulesets import FULL
 
 if TYPE_CHECKING:
-    from quotebot.domain.sheets import SheetProblem
+    from quotebot.domain.catalogue.sheets import SheetProblem
 
 HARD = ("=1+1", "+x", "-x", "@x", "'=x", "''", "'s-Hertogenbosch", " a ", '"a"', "a|b", "[a]", "a,b;c", 'say "x"', "=")
 ALL = parse_ruleset(FULL)

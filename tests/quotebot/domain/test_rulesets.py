@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.price_requests import LineRequest
-from quotebot.domain.pricing import price
-from quotebot.domain.rulesets import RulesetError, canonical_ruleset, parse_ruleset, parse_ruleset_toml
+from quotebot.domain.catalogue.rulesets import RulesetError, canonical_ruleset, parse_ruleset, parse_ruleset_toml
+from quotebot.domain.pricing.engine import price
+from quotebot.domain.pricing.price_requests import LineRequest
 from tests.quotebot.domain.ruleset_parts import SAMPLE, ask, book, document, priced, product
 
 if TYPE_CHECKING:

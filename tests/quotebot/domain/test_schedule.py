@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.cron import parse_cron
-from quotebot.domain.schedule import (
+from quotebot.domain.schedule.cron import parse_cron
+from quotebot.domain.schedule.schedules import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
@@ -22,7 +22,7 @@ from quotebot.domain.schedule import (
     fate_of,
     slots_due,
 )
-from tests.quotebot.slack.quote_examples import MORNING  # Saturday, 21 Nov 2026 10:31 UTC
+from tests.quotebot.views.quote_examples import MORNING  # Saturday, 21 Nov 2026 10:31 UTC
 
 NINE = parse_cron("0 9 * * mon-fri", UTC)
 MONDAY = MORNING + 2 * DAY_MS - 91 * MINUTE_MS  # 09:00

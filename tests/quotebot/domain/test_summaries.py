@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from quotebot.domain.quotes import QuoteState
-from quotebot.domain.summaries import SUMMARY_CHARACTERS_MAX, facts_of, shown
-from tests.quotebot.slack.quote_examples import example_approval, example_quote
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.quotes.summaries import SUMMARY_CHARACTERS_MAX, facts_of, shown
+from tests.quotebot.views.quote_examples import example_approval, example_quote
 
 QUOTE = replace(example_quote(), state=QuoteState.PENDING_APPROVAL, approval=example_approval())
 FACTS = facts_of(QUOTE)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.policy_file import parse_policy
-from quotebot.domain.pricing import LineRequest, PriceRequest, Pricing, dated, price
-from quotebot.domain.versions import Simulation, difference, difference_words, simulate
-from tests.quotebot.slack.quote_examples import CATALOGUE, GOLDEN, MORNING, RULESET, example_pricing
+from quotebot.domain.approvals.policy_file import parse_policy
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
+from quotebot.domain.quotes.versions import Simulation, difference, difference_words, simulate
+from tests.quotebot.views.quote_examples import CATALOGUE, GOLDEN, MORNING, RULESET, example_pricing
 
 POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))
 FIRST = example_pricing("15")

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.keys import effect_key
-from quotebot import words
-from quotebot.domain.pricing import LineRequest
-from quotebot.domain.quotes import ApprovalState, QuoteState
+from quotebot.domain.pricing.engine import LineRequest
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState
 from quotebot.effects import ANSWER_MS
 from quotebot.handlers.approvals import submit
-from quotebot.handlers.quotes import DAY_MS, Asked, Decision, Twin, create, refused_offer, resubmission, root_key
+from quotebot.handlers.decision import Asked, Decision, Twin
+from quotebot.handlers.quotes import DAY_MS, create, refused_offer, resubmission, root_key
+from quotebot.views import messages
 from tests.quotebot.parts import RULES, create_command
-from tests.quotebot.slack.quote_examples import MORNING, example_pricing, example_quote
+from tests.quotebot.views.quote_examples import MORNING, example_pricing, example_quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,9 +112,9 @@ def test_a_repetition_is_answered_with_a_question_whose_token_is_its_own_key() -
 @pytest.mark.parametrize(
     ("code", "quote_id", "text"),
     [
-        ("offer_gone", None, words.offer_gone()),
-        ("not_your_offer", None, words.not_your_offer()),
-        ("already_created", "Q-2026-0001", words.already_created("Q-2026-0001")),
+        ("offer_gone", None, messages.offer_gone()),
+        ("not_your_offer", None, messages.not_your_offer()),
+        ("already_created", "Q-2026-0001", messages.already_created("Q-2026-0001")),
     ],
 )
 def test_an_offer_that_cannot_be_used_is_refused_with_its_reason(code: Any, quote_id: str | None, text: str) -> None:
@@ -181,7 +182,7 @@ def test_over_forty_percent_is_refused_and_stays_as_it_was() -> None:
 def test_only_a_priced_quote_can_be_submitted(state: QuoteState) -> None:
     decision = submit(asked(), example_quote(state), ROOT, 0, RULES)
     check_refused(decision, "wrong_state")
-    assert decision.response["text"] == words.wrong_state(example_quote(state), "submit")
+    assert decision.response["text"] == messages.wrong_state(example_quote(state), "submit")
 
 
 @pytest.mark.parametrize("seen", [1, 3])

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands import DecideApproval
-from quotebot.domain.quotes import ApprovalState, QuoteState
+from quotebot.commands.registry import DecideApproval
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState
 from quotebot.handlers.approvals import decide
 from tests.quotebot.handlers.test_create_and_submit import ROOT, asked, check_refused, owed
 from tests.quotebot.parts import RULES
-from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_quote
+from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_quote
 
 if TYPE_CHECKING:
-    from quotebot.domain.quotes import Quote
+    from quotebot.domain.quotes.quote import Quote
 
 APPROVE = DecideApproval("A-2026-0042-v1-1", "approve")
 REJECT = DecideApproval("A-2026-0042-v1-1", "reject", "Too deep.\nOffer 10 %.")

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from quotebot.approval_commands import EscalateApproval, ExpireApproval, RemindApprover
-from quotebot.commands import DecideApproval
-from quotebot.domain.approval_requests import invalidated, open_request
-from quotebot.domain.lifecycle import allowed
-from quotebot.domain.people import Delegation
-from quotebot.domain.policy import Policy, evaluate
-from quotebot.domain.policy_file import parse_policy
-from quotebot.domain.quotes import QuoteState
-from quotebot.domain.reapproval import EarlierApproval
+from quotebot.commands.approvals import EscalateApproval, ExpireApproval, RemindApprover
+from quotebot.commands.registry import DecideApproval
+from quotebot.domain.approvals.people import Delegation
+from quotebot.domain.approvals.policy import Policy, evaluate
+from quotebot.domain.approvals.policy_file import parse_policy
+from quotebot.domain.approvals.requests import invalidated, open_request
+from quotebot.domain.approvals.reuse import EarlierApproval
+from quotebot.domain.quotes.lifecycle import allowed
+from quotebot.domain.quotes.quote import QuoteState
 from quotebot.handlers.approvals import decide, submit
+from quotebot.handlers.decision import Asked, Decision
 from quotebot.handlers.escalation import follow_up
-from quotebot.handlers.quotes import Asked, Decision
 from tests.quotebot.domain.test_policy import POLICY_TEXT, line, pricing
 from tests.quotebot.parts import POLICY, RULES
-from tests.quotebot.slack.quote_examples import MORNING, example_quote
+from tests.quotebot.views.quote_examples import MORNING, example_quote
 
 if TYPE_CHECKING:
-    from quotebot.approval_commands import SlotCommand
-    from quotebot.domain.quotes import Quote
+    from quotebot.commands.approvals import SlotCommand
+    from quotebot.domain.quotes.quote import Quote
 
 HOUR: Final = 60
 ROOT: Final = "r" * 64

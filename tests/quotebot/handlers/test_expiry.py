@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.domain.lifecycle import ARROWS
-from quotebot.domain.quotes import QuoteState
+from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
+from quotebot.domain.quotes.lifecycle import ARROWS
+from quotebot.domain.quotes.quote import QuoteState
 from quotebot.handlers.approvals import submit, withdrawn
 from quotebot.handlers.expiry import expire, note_stale
-from quotebot.lifecycle_commands import ExpireQuote, NoteStaleDraft
 from tests.quotebot.handlers.test_create_and_submit import ROOT, asked, check_refused, owed
 from tests.quotebot.parts import RULES
-from tests.quotebot.slack.quote_examples import MORNING, example_quote, quote_in
+from tests.quotebot.views.quote_examples import MORNING, example_quote, quote_in
 
 if TYPE_CHECKING:
-    from quotebot.handlers.quotes import Decision
+    from quotebot.handlers.decision import Decision
 
 FINAL = {state for state, following in ARROWS.items() if not following}
 EXPIRE = ExpireQuote(valid_until=MORNING)

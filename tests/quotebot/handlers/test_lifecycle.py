@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands import ReviseQuote
-from quotebot.domain.changes import Changes, LineChange
-from quotebot.domain.lifecycle import allowed, may_be_changed
-from quotebot.domain.pricing import LineRequest, PriceRequest, request_of
-from quotebot.domain.quotes import Closing, Freezing, QuoteState, Sending
-from quotebot.domain.versions import difference
-from quotebot.handlers.lifecycle import change, clone
-from quotebot.handlers.quotes import DAY_MS, Asked, Decision
-from quotebot.lifecycle_commands import (
+from quotebot.commands.lifecycle import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
     AcceptQuote,
@@ -28,12 +20,21 @@ from quotebot.lifecycle_commands import (
     LoseQuote,
     MarkSent,
 )
+from quotebot.commands.registry import ReviseQuote
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, request_of
+from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
+from quotebot.domain.quotes.quote import Closing, Freezing, QuoteState, Sending
+from quotebot.domain.quotes.versions import difference
+from quotebot.handlers.decision import Asked, Decision
+from quotebot.handlers.lifecycle import change, clone
+from quotebot.handlers.quotes import DAY_MS
 from tests.quotebot.parts import RULES
-from tests.quotebot.slack.quote_examples import GOLDEN, MORNING, example_pricing, example_quote, quote_in
+from tests.quotebot.views.quote_examples import GOLDEN, MORNING, example_pricing, example_quote, quote_in
 
 if TYPE_CHECKING:
-    from quotebot.commands import LifecyclePayload
-    from quotebot.domain.quotes import Quote
+    from quotebot.commands.registry import LifecyclePayload
+    from quotebot.domain.quotes.quote import Quote
 
 ROOT = "r" * 64
 DISCOUNT_8 = ReviseQuote(Changes(discount_percent=Decimal(8)))

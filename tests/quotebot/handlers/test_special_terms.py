@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.commands import CreateQuote, ReviseQuote
-from quotebot.domain.changes import Changes
-from quotebot.domain.quotes import QuoteState
-from quotebot.domain.reapproval import got_worse
+from quotebot.commands.lifecycle import CloneQuote
+from quotebot.commands.registry import CreateQuote, ReviseQuote
+from quotebot.domain.approvals.reuse import got_worse
+from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.quotes.quote import QuoteState
 from quotebot.handlers.approvals import submit
 from quotebot.handlers.lifecycle import clone, revise
 from quotebot.handlers.quotes import create
-from quotebot.lifecycle_commands import CloneQuote
 from tests.quotebot.handlers.test_create_and_submit import ROOT, asked, numbered
 from tests.quotebot.parts import RULES, create_command
 
 if TYPE_CHECKING:
-    from quotebot.domain.quotes import Quote
-    from quotebot.handlers.quotes import Decision
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.handlers.decision import Decision
 
 
 def created(*terms: str) -> Decision:

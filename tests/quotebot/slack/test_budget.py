@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.database import NotRecorded
-from quotebot import words
 from quotebot.slack import budgets
 from quotebot.slack.budgets import Budgets
-from quotebot.slack.desk import Answer, FrontDesk
+from quotebot.slack.reserve import Answer, FrontDesk
+from quotebot.views import messages
 from tests.quotebot.parts import ManualClock
-from tests.quotebot.slack.test_desk import COMMAND
+from tests.quotebot.slack.test_reserve import COMMAND
 from tests.rig import FIRST_QUOTE, bot_in
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def test_a_command_beyond_the_budget_is_refused_and_nothing_is_recorded(be
     assert {answer.recorded for answer in await spend_all(desk)} == {True}
     before = bench.row("SELECT (SELECT count(*) FROM deliveries) + (SELECT count(*) FROM audit_events) AS n")
     refused = await give(desk, PER_MINUTE)
-    assert refused == Answer(recorded=False, text=words.over_budget(PER_MINUTE, 2), over_budget=True)
+    assert refused == Answer(recorded=False, text=messages.over_budget(PER_MINUTE, 2), over_budget=True)
     assert bench.row("SELECT count(*) AS n FROM operations")["n"] == PER_MINUTE
     assert bench.row("SELECT (SELECT count(*) FROM deliveries) + (SELECT count(*) FROM audit_events) AS n") == before
 
@@ -52,7 +52,7 @@ async def test_a_command_beyond_the_budget_is_refused_and_nothing_is_recorded(be
 async def test_the_budget_refills_evenly_over_a_minute(bench: Bench, desk: FrontDesk) -> None:
     await spend_all(desk)
     bench.clock.advance(1_999)
-    assert (await give(desk, 100)).text == words.over_budget(PER_MINUTE, 1)
+    assert (await give(desk, 100)).text == messages.over_budget(PER_MINUTE, 1)
     bench.clock.advance(1)
     assert [(await give(desk, number)).recorded for number in (101, 102)] == [True, False]
     bench.clock.advance(60_000)

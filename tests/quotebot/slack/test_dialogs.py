@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quotebot import words
-from quotebot.slack import buttons
-from quotebot.slack.offers import FILL_IN
-from quotebot.slack.values import ButtonValue, value_text
-from tests.quotebot.slack.block_kit import message_problems
+from quotebot.views import buttons, messages
+from quotebot.views.button_values import ButtonValue, value_text
+from quotebot.views.confirmations import FILL_IN
+from tests.quotebot.views.block_kit import message_problems
 from tests.rig import FIRST_QUOTE, Deal
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ async def test_a_form_sent_again_with_other_values_is_told_what_it_made(world: W
     await send(deal, account="Acme", lines="6 pro")
     await deal.settled()
     assert await kinds(deal) == ["quote.create_by_form applied", "quote.create_by_form refused"]
-    assert (await deal.whispers("U0REP"))[-1] == words.already_created(FIRST_QUOTE)
+    assert (await deal.whispers("U0REP"))[-1] == messages.already_created(FIRST_QUOTE)
     assert len(await deal.cards()) == 1
 
 
@@ -150,7 +149,7 @@ async def test_a_form_that_slack_does_not_open_is_said_and_nothing_is_recorded(d
     await deal.slash()
     await deal.settled()
     await deal.arm("slack", "5xx", method="views.open", times=2)
-    assert (await deal.slash("new"))["ack"]["text"] == words.form_not_opened()
+    assert (await deal.slash("new"))["ack"]["text"] == messages.form_not_opened()
     await deal.click(buttons.REVISE, user="U0REP")
-    assert (await deal.whispers("U0REP"))[-1] == words.form_not_opened()
+    assert (await deal.whispers("U0REP"))[-1] == messages.form_not_opened()
     assert await kinds(deal) == ["quote.create applied"]

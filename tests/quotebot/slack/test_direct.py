@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot import words
-from quotebot.commands import CreateQuote
-from quotebot.domain.price_requests import PriceRequest
-from quotebot.domain.pricing import LineRequest
-from quotebot.slack.forms import Draft, create_form, draft_of_creation
-from quotebot.slack.intake import is_direct
-from quotebot.slack.offers import CREATE_ANOTHER
+from quotebot.commands.registry import CreateQuote
+from quotebot.domain.pricing.engine import LineRequest
+from quotebot.domain.pricing.price_requests import PriceRequest
+from quotebot.slack.form_drafts import draft_of_creation
+from quotebot.slack.payloads import is_direct
+from quotebot.views import messages as words
+from quotebot.views.confirmations import CREATE_ANOTHER
+from quotebot.views.forms import Draft, create_form
 from tests.quotebot.parts import create_command
-from tests.quotebot.slack.block_kit import view_problems
-from tests.quotebot.slack.quote_examples import RULESET
+from tests.quotebot.views.block_kit import view_problems
+from tests.quotebot.views.quote_examples import RULESET
 from tests.rig import FIRST_QUOTE, Deal, bot_in
 
 if TYPE_CHECKING:

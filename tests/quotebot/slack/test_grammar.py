@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quotebot.commands import CreateQuote
-from quotebot.domain.pricing import LineRequest, PriceRequest
+from quotebot.commands.registry import CreateQuote
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest
 from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, HelpRequest, StatusRequest, parse
-from tests.quotebot.slack.quote_examples import CATALOGUE
+from tests.quotebot.views.quote_examples import CATALOGUE
 
 Parsed = HelpRequest | StatusRequest | CreateQuote | GrammarProblem
 GOLDEN = CreateQuote(

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot import words
 from quotebot.domain.texts import composed
-from quotebot.slack import forms
-from quotebot.slack.filled import Form, read_form
-from quotebot.slack.modals import parse_rejection
-from quotebot.slack.values import BUTTON_CHARACTERS_MAX
-from tests.quotebot.slack.quote_examples import MORNING, RULESET, example_quote
+from quotebot.slack.form_input import Form, read_form
+from quotebot.views import forms
+from quotebot.views import messages as words
+from quotebot.views.button_values import BUTTON_CHARACTERS_MAX
+from quotebot.views.modals import parse_rejection
+from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
 from tests.rig import FIRST_QUOTE, GOLDEN, Deal
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot import words
 from quotebot.sandbox.world import World
-from quotebot.slack.buttons import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
-from quotebot.slack.offers import CREATE_ANOTHER, SHOW
+from quotebot.views import messages
+from quotebot.views.buttons import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
+from quotebot.views.confirmations import CREATE_ANOTHER, SHOW
 from tests.quotebot.parts import gate_held
 from tests.rig import FIRST_QUOTE, GOLDEN, Deal, bot_in, eventually
 
@@ -51,7 +51,7 @@ def _without_given_id(block: dict[str, Any]) -> dict[str, Any]:
 async def test_help_is_answered_inside_the_ack_and_recorded_nowhere(deal: Deal) -> None:
     for text in ("", "help", "HELP me"):
         answer = await deal.slash(text)
-        assert answer["ack"]["text"] == words.help_text()
+        assert answer["ack"]["text"] == messages.help_text()
     assert await deal.rows(EMPTY) == []
 
 
@@ -124,7 +124,7 @@ async def test_a_button_of_another_build_is_explained_and_does_nothing(world: Wo
     before = await deal.rows(EMPTY)
     answer = await deal.click(SUBMIT, user="U0REP")
     assert answer["ack"] == {}
-    assert await deal.whispers("U0REP") == [(await deal.whispers("U0REP"))[0], words.unreadable_button()]
+    assert await deal.whispers("U0REP") == [(await deal.whispers("U0REP"))[0], messages.unreadable_button()]
     assert await deal.rows(EMPTY) == before
 
 
@@ -158,7 +158,7 @@ async def test_create_another_makes_one_more_however_often_it_is_clicked(deal: D
     assert [answer["ack"] for answer in (*clicks, *acks)] == [{}] * 5
     assert len(await deal.cards()) == len(await deal.rows("SELECT 1 FROM quotes")) == 2
     second = (await deal.rows("SELECT quote_id FROM one_time_tokens"))[0]["quote_id"]
-    assert (await deal.whispers("U0REP"))[-2:] == [words.already_created(second)] * 2
+    assert (await deal.whispers("U0REP"))[-2:] == [messages.already_created(second)] * 2
 
 
 async def test_show_it_shows_the_card_to_the_one_who_clicked_and_records_nothing(deal: Deal) -> None:
@@ -181,7 +181,7 @@ async def test_a_question_of_another_build_is_explained_and_does_nothing(world: 
     before = await deal.rows(EMPTY)
     answer = await deal.click_whisper(action_id)
     assert answer["ack"] == {}
-    assert (await deal.whispers("U0REP"))[-1] == words.unreadable_button()
+    assert (await deal.whispers("U0REP"))[-1] == messages.unreadable_button()
     assert await deal.rows(EMPTY) == before
 
 
@@ -212,8 +212,8 @@ async def test_an_empty_reason_is_an_error_inside_the_form(deal: Deal) -> None:
     await deal.click(REJECT, user="U0MANAGER")
     before = await deal.rows(EMPTY)
     answer = await send_form(deal, " \u200f ")  # more than the client checks for, still nothing to read
-    assert answer["ack"] == {"response_action": "errors", "errors": {"reason": words.reason_needed()}}
-    assert (await form(deal))["errors"] == {"reason": words.reason_needed()}
+    assert answer["ack"] == {"response_action": "errors", "errors": {"reason": messages.reason_needed()}}
+    assert (await form(deal))["errors"] == {"reason": messages.reason_needed()}
     assert await deal.rows(EMPTY) == before
 
 
@@ -288,7 +288,7 @@ async def test_a_form_that_slack_does_not_open_is_said_so_within_slacks_patience
     answer = await deal.click(REJECT, user="U0MANAGER")
     assert answer["ack"] == {}
     assert answer["ack_ms"] < 3_000
-    assert (await deal.whispers("U0MANAGER"))[-1] == words.form_not_opened()
+    assert (await deal.whispers("U0MANAGER"))[-1] == messages.form_not_opened()
 
 
 # ------------------------------------------------------------------------------------- a ledger that cannot be written in time
@@ -312,8 +312,8 @@ async def test_when_nothing_can_be_recorded_each_kind_of_gesture_is_told_so_in_i
             filled = await deal.post("submit", user="U0VP", view_id=creation, values=values)
         assert typed["ack"]["text"] == "Nothing was recorded and nothing was done. Try again."
         assert (clicked["ack"], clicked["error"]) == (None, "operation_timeout")
-        assert sent["ack"] == {"response_action": "errors", "errors": {"reason": words.nothing_recorded()}}
-        assert filled["ack"] == {"response_action": "errors", "errors": {"currency": words.nothing_recorded()}}  # its last field
+        assert sent["ack"] == {"response_action": "errors", "errors": {"reason": messages.nothing_recorded()}}
+        assert filled["ack"] == {"response_action": "errors", "errors": {"currency": messages.nothing_recorded()}}  # its last field
         await deal.slash("new for Later: 1 pro")
         await eventually(lambda: _two_cards(deal), "the next command to work")
         await deal.settled()

@@ -8,12 +8,12 @@ import pytest
 
 from ledger.records import Bury, Delivered, Drop, Trouble
 from quotebot import effects
-from quotebot.commands import SubmitQuote
-from quotebot.execution import Executor
-from quotebot.roots import GONE
-from quotebot.slack import buttons
+from quotebot.commands.registry import SubmitQuote
+from quotebot.dispatch.thread_roots import GONE
+from quotebot.execution.executor import Executor
+from quotebot.views import buttons
+from tests.quotebot.dispatch.test_follow_ups import claimed, performer_of, settle
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
-from tests.quotebot.test_follow_ups import claimed, performer_of, settle
 from tests.rig import FIRST_QUOTE
 
 if TYPE_CHECKING:

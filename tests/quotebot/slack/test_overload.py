@@ -10,14 +10,14 @@ import pytest
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from adapters.slack import Identity, SlackApi
-from quotebot import words
-from quotebot.precedence import BUSY, FLOOD, FLOOD_SECONDS, LATELY, QUIET, Precedence
-from quotebot.slack.desk import FrontDesk
-from quotebot.slack.envelopes import Envelopes, bolt_app, refusal
-from quotebot.slack.listeners import LOOK_AGAIN_SECONDS, Surface
-from quotebot.slack.socket import AT_ONCE, WAITING_MAX, SocketReceiver
+from adapters.slack.api import Identity, SlackApi
+from quotebot.ack_priority import BUSY, FLOOD, FLOOD_SECONDS, LATELY, QUIET, Precedence
+from quotebot.slack.bolt import Envelopes, bolt_app, refusal
+from quotebot.slack.receiver import AT_ONCE, WAITING_MAX, SocketReceiver
+from quotebot.slack.reserve import FrontDesk
+from quotebot.slack.surface import LOOK_AGAIN_SECONDS, Surface
 from quotebot.store.rulesets import ActiveRuleset
+from quotebot.views import messages
 from tests.quotebot.access_parts import OpenGate
 from tests.quotebot.parts import RULES, Bench, ManualClock
 from tests.rig import eventually
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quotebot.domain.access import Viewer
-    from quotebot.slack.cards import Card
+    from quotebot.slack.connections import Inbox, Link, Links
     from quotebot.slack.gate import Gate
-    from quotebot.slack.links import Inbox, Link, Links
+    from quotebot.views.card import Card
 
 BUDGET_SECONDS = 2.0
 LINK = cast("Link", None)  # nobody looks at it but the wire
@@ -121,7 +121,7 @@ async def test_a_burst_is_recorded_in_a_few_commits_and_each_ack_is_of_a_recorde
     for number in range(4 * AT_ONCE):
         desk.type(number)
     await _all_answered(desk, 4 * AT_ONCE)
-    assert all(text.startswith(words.working("").split("Ref")[0]) for text in desk.wire.texts())
+    assert all(text.startswith(messages.working("").split("Ref")[0]) for text in desk.wire.texts())
     assert bench.row("SELECT count(*) AS n FROM operations")["n"] == 4 * AT_ONCE
     assert bench.ledger.database.health.commits - before <= 12
 
@@ -131,7 +131,7 @@ async def test_what_waited_past_its_budget_is_refused_and_nothing_of_it_is_recor
         desk.type(number)
     bench.clock.advance(round(BUDGET_SECONDS * 1000))  # before any of them got to the ledger, or even to Bolt
     await _all_answered(desk, 2 * AT_ONCE)
-    assert desk.wire.texts() == [words.nothing_recorded()] * (2 * AT_ONCE)
+    assert desk.wire.texts() == [messages.nothing_recorded()] * (2 * AT_ONCE)
     assert bench.rows("SELECT 1 FROM operations") == []
 
 
@@ -140,7 +140,7 @@ async def test_beyond_what_may_wait_it_is_refused_at_once(bench: Bench, desk: De
         desk.type(number)
     bench.clock.advance(round(BUDGET_SECONDS * 1000))  # so that the test does not record thousands
     await _all_answered(desk, AT_ONCE + WAITING_MAX + 5)
-    assert set(desk.wire.texts()) == {words.nothing_recorded()}
+    assert set(desk.wire.texts()) == {messages.nothing_recorded()}
     first = {ack["envelope_id"] for ack in desk.wire.sent[: AT_ONCE + 5]}
     assert {f"E{AT_ONCE + WAITING_MAX + number}" for number in range(5)} <= first
 
@@ -161,10 +161,10 @@ def test_where_an_ack_carries_no_words_a_refusal_is_no_ack() -> None:
         return refusal(SocketModeRequest(kind, "E1", payload))
 
     form = {"blocks": [{"type": "input", "block_id": "reason"}, {"type": "divider"}]}
-    assert refused("slash_commands") == {"text": words.nothing_recorded()}
+    assert refused("slash_commands") == {"text": messages.nothing_recorded()}
     assert refused("interactive", type="view_submission", view=form) == {
         "response_action": "errors",
-        "errors": {"reason": words.nothing_recorded()},
+        "errors": {"reason": messages.nothing_recorded()},
     }
     assert refused("interactive", type="block_actions") is None
     assert refused("events_api", type="event_callback") is None

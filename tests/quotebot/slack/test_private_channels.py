@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot import channels
+from quotebot.execution import channels
 from quotebot.sandbox.slack.directory import TEAM_ID, Person
-from quotebot.slack import buttons
-from quotebot.slack.offers import SHOW
 from quotebot.store.versions import PAGE_ROWS
+from quotebot.views import buttons
+from quotebot.views.confirmations import SHOW
 from tests.rig import FIRST_QUOTE, Deal, bot_in
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from quotebot import words
-from quotebot.app import run_bot
+from quotebot.app.bot import run_bot
 from quotebot.sandbox.world import World
 from quotebot.settings import ConfigurationError
-from quotebot.slack.links import CROWDED_SECONDS_MAX, PAUSE_SECONDS_MAX, TOO_MANY, pause_seconds
+from quotebot.slack.connections import CROWDED_SECONDS_MAX, PAUSE_SECONDS_MAX, TOO_MANY, pause_seconds
+from quotebot.views import messages
 from tests.quotebot.parts import gate_held
 from tests.rig import Deal, bot_in, eventually, settings_for
 
@@ -114,7 +114,7 @@ async def test_an_ack_whose_connection_is_gone_leaves_over_the_next_one(world: W
         await eventually(lambda: world.socket.is_waiting, "the command to be delivered")
         await deal.arm("socket", "disconnect")
         await eventually(lambda: world.socket.connections == 0, "the connection to be cut")
-    assert (await typed)["ack"]["text"].startswith(words.working(""))
+    assert (await typed)["ack"]["text"].startswith(messages.working(""))
     await deal.settled()
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot import channels
-from quotebot.doctor.others import CHANNEL_SCOPES, SCOPES
+from quotebot.cli.doctor.others import CHANNEL_SCOPES, SCOPES
+from quotebot.execution import channels
 from quotebot.sandbox.world import World
-from quotebot.slack import buttons
+from quotebot.views import buttons
 from tests.rig import FIRST_QUOTE, bot_in, eventually
 
 if TYPE_CHECKING:

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.quotes import QuoteState
+from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack.thread_text import APPLY, parse_applied, proposed, with_number
 from tests.quotebot.parts import RULES
-from tests.quotebot.slack.block_kit import message_problems
-from tests.quotebot.slack.quote_examples import MORNING, example_quote, quote_in
+from tests.quotebot.views.block_kit import message_problems
+from tests.quotebot.views.quote_examples import MORNING, example_quote, quote_in
 from tests.rig import FIRST_QUOTE
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-    from quotebot.commands import ReviseQuote
+    from quotebot.commands.registry import ReviseQuote
     from tests.rig import Deal
 
 QUOTE = example_quote()

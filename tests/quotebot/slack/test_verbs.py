@@ -10,11 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quotebot.commands import CreateQuote, ReviseQuote, SubmitQuote
-from quotebot.domain.changes import Changes, LineChange
-from quotebot.domain.pricing import LineRequest, PriceRequest
-from quotebot.domain.quotes import QuoteState
-from quotebot.lifecycle_commands import (
+from quotebot.commands.lifecycle import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
     AcceptQuote,
@@ -24,9 +20,13 @@ from quotebot.lifecycle_commands import (
     LoseQuote,
     MarkSent,
 )
+from quotebot.commands.queries import OPEN, ListRequest
+from quotebot.commands.registry import CreateQuote, ReviseQuote, SubmitQuote
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest
+from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.slack.audit_queries import AuditRequest, OpsRequest
 from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, HelpRequest, StatusRequest
-from quotebot.slack.listing import OPEN, ListRequest
-from quotebot.slack.trails import AuditRequest, OpsRequest
 from quotebot.slack.verbs import (
     VERBS,
     ChangeRequest,
@@ -37,7 +37,7 @@ from quotebot.slack.verbs import (
     parse,
     typed_creation,
 )
-from tests.quotebot.slack.quote_examples import CATALOGUE
+from tests.quotebot.views.quote_examples import CATALOGUE
 
 if TYPE_CHECKING:
     from quotebot.slack.verbs import Meaning

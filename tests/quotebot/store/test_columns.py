@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-from ledger.columns import statements
-from ledger.migrations import migrate
-from quotebot.opening import schema_and_statements
+from ledger.audit.columns import statements
+from ledger.sqlite.migrations import migrate
+from quotebot.app.installation import schema_and_statements
 from quotebot.store.columns import TABLES
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.statements import load_statements
-from quotebot.domain.lifecycle import IllegalTransitionError
-from quotebot.domain.quotes import ApprovalState, QuoteState
+from quotebot.domain.quotes.lifecycle import IllegalTransitionError
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState
 from quotebot.store import quotes as store
-from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote
+from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote
 
 if TYPE_CHECKING:
     from ledger.database import Tx
-    from quotebot.domain.quotes import Quote
+    from quotebot.domain.quotes.quote import Quote
     from tests.quotebot.parts import Bench
 
 PRICED = example_quote(requester_name="rep")

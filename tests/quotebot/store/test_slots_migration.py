@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.migrations import Migration, migrate
+from ledger.sqlite.migrations import Migration, migrate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

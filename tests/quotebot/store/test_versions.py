@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.domain.approval_requests import invalidated
-from quotebot.domain.lifecycle import IllegalTransitionError, allowed, is_final
-from quotebot.domain.quotes import Closing, Freezing, QuoteState, Sending
+from quotebot.domain.approvals.requests import invalidated
+from quotebot.domain.quotes.lifecycle import IllegalTransitionError, allowed, is_final
+from quotebot.domain.quotes.quote import Closing, Freezing, QuoteState, Sending
 from quotebot.store import quotes as store
 from quotebot.store import versions
 from quotebot.store.versions import Filter, Page
-from tests.quotebot.slack.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
+from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
 
 if TYPE_CHECKING:
     from ledger.database import Tx
-    from quotebot.domain.quotes import Quote
+    from quotebot.domain.quotes.quote import Quote
     from tests.quotebot.parts import Bench
 
 QUOTE = "Q-2026-0042"

@@ -1,0 +1,1 @@
+"""A language model behind any server that speaks OpenAI's chat completions."""

@@ -1,0 +1,1 @@
+"""PDF documents, rendered by WeasyPrint in one child process."""

@@ -1,0 +1,232 @@
+"""Quote documents as PDF, rendered by WeasyPrint in one child process.
+
+The child (adapters/pdf/worker.py) keeps the CPU-bound work off the event loop, can be killed at a deadline, is capped in memory and
+sees none of the bot's secrets. Rendering is pure: the same document gives the same bytes, so every failure may be repeated.
+
+Frames on the child's stdin and stdout: four bytes of length, big-endian, then that many bytes. A request is one frame of JSON; an
+answer is one frame of JSON and, on success, one frame of PDF.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import struct
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version as installed_version
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adapters.failures import AdapterError, Failure
+from adapters.pdf.document import QuoteDocument, canonical_json, canonical_model, request_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from importlib.resources.abc import Traversable
+
+LANGUAGE = "en"  # of the template's own words
+PDF_VARIANT = "pdf/a-3b"
+REQUEST_BYTES_MAX = 8 << 20
+ANSWER_BYTES_MAX = 64 << 20
+RENDERS_PER_CHILD = 250
+
+_LENGTH = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPdf:
+    """One PDF/A-3b file, its SHA-256 (hex) and its number of pages."""
+
+    content: bytes
+    sha256: str
+    pages: int
+
+
+def render_key(document: QuoteDocument) -> str:
+    """Name the rendering of this document before it is made: SHA-256 (hex) of everything that decides how it looks.
+
+    Equal on every machine; another template, style sheet, font, language, PDF variant or WeasyPrint major version changes it.
+    """
+    decided_by = {
+        "document": canonical_model(document),
+        "assets": _assets_digest(),
+        "locale": LANGUAGE,
+        "variant": PDF_VARIANT,
+        "renderer": f"weasyprint {installed_version('weasyprint').partition('.')[0]}",
+    }
+    return hashlib.sha256(canonical_json(decided_by)).hexdigest()
+
+
+async def start_worker(memory_bytes: int, timeout_seconds: float, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+    """Start the child: requests go to its stdin, answers come from its stdout. `environment` is all it sees."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",  # the current directory is not a place to import from
+        "-m",
+        "adapters.pdf.worker",
+        str(memory_bytes),
+        str(timeout_seconds),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,  # errors come back as data; the libraries' chatter is not ours to print
+        env=environment,
+    )
+
+
+class PdfRenderer:
+    """Renders one document at a time in one long-lived child, started at the first need and replaced when it dies or overruns.
+
+    `timeout_seconds` bounds one render, the child's start included; `memory_bytes` is the child's address space. After
+    `renders_per_child` it is replaced: the libraries keep some 40 KB of every document.
+    """
+
+    def __init__(
+        self, *, timeout_seconds: float = 60.0, memory_bytes: int = 1 << 30, renders_per_child: int = RENDERS_PER_CHILD
+    ) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._memory_bytes = memory_bytes
+        self._renders_per_child = renders_per_child
+        self._rendered = 0  # by the present child
+        self._turn = asyncio.Lock()
+        self._child: asyncio.subprocess.Process | None = None
+        self._private_cache: tempfile.TemporaryDirectory[str] | None = None
+        self._closed = False
+
+    @property
+    def child_pid(self) -> int | None:
+        """The process id of the living child, None before the first render."""
+        return self._child.pid if self._child is not None and self._child.returncode is None else None
+
+    async def render(self, document: QuoteDocument) -> RenderedPdf:
+        """Render one document. Raises AdapterError; `possibly_applied` is never set, for nothing outside changes.
+
+        TRANSIENT: timeout, renderer_died, closed. RENDER: template_error, render_error, missing_glyphs, missing_native_library.
+        """
+        return await self._ask(request_of(document, LANGUAGE, PDF_VARIANT))
+
+    async def close(self) -> None:
+        """End the child. A render under way fails as transient; later ones are refused."""
+        self._closed = True
+        await self._discard_child()
+        if self._private_cache is not None:
+            self._private_cache.cleanup()
+            self._private_cache = None
+
+    async def _ask(self, request: bytes) -> RenderedPdf:
+        if len(request) > REQUEST_BYTES_MAX:
+            raise AdapterError(
+                Failure.RENDER, "render_error", f"The document is over {REQUEST_BYTES_MAX >> 20} MiB of text. Shorten it."
+            )
+        async with self._turn:
+            if self._closed:
+                raise AdapterError(Failure.TRANSIENT, "closed", "The PDF renderer is shutting down. Another try is safe.")
+            answered = False
+            try:
+                async with asyncio.timeout(self._timeout_seconds):
+                    answer, content = await self._exchange(request)
+                answered = True
+            except TimeoutError as error:
+                message = f"The PDF renderer took over {self._timeout_seconds:g} s and was stopped. Nothing was stored."
+                raise AdapterError(Failure.TRANSIENT, "timeout", message) from error
+            except (OSError, EOFError) as error:
+                message = f"The PDF renderer's process ended ({type(error).__name__}). Nothing was stored."
+                raise AdapterError(Failure.TRANSIENT, "renderer_died", message) from error
+            finally:
+                if not answered:  # also on cancellation: the frames are out of step
+                    await self._discard_child()
+            if answer.get("error") and not answer.get("alive", True):
+                await self._discard_child()
+            return _rendered(answer, content)
+
+    async def _exchange(self, request: bytes) -> tuple[dict[str, Any], bytes]:
+        child = await self._living_child()
+        if child.stdin is None or child.stdout is None:  # both are pipes: asked for at the start
+            raise EOFError
+        child.stdin.write(_LENGTH.pack(len(request)) + request)
+        await child.stdin.drain()
+        answer: dict[str, Any] = json.loads(await _read_frame(child.stdout))
+        content = b"" if answer.get("error") else await _read_frame(child.stdout)
+        return answer, content
+
+    async def _living_child(self) -> asyncio.subprocess.Process:
+        if self._child is not None and self._child.returncode is None and self._rendered < self._renders_per_child:
+            self._rendered += 1
+            return self._child
+        await self._discard_child()
+        self._rendered = 1
+        self._child = await start_worker(self._memory_bytes, self._timeout_seconds, self._environment())
+        return self._child
+
+    async def _discard_child(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        if child.stdin is not None:
+            child.stdin.close()
+        if child.stdout is not None:
+            with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a render under way is reading; it will see the end
+                await child.stdout.read()  # to its end, so that the transport closes
+        await child.wait()
+
+    def _environment(self) -> dict[str, str]:
+        """The whole of the child's environment: no tokens, no proxies, nothing that changes bytes from one run to the next."""
+        kept = ("DYLD_FALLBACK_LIBRARY_PATH", "LD_LIBRARY_PATH", "FONTCONFIG_PATH")
+        return {
+            "LC_ALL": "C.UTF-8",
+            "TZ": "UTC",
+            "PATH": os.defpath,  # the loader looks for libraries with ldconfig
+            "PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent),
+            "SOURCE_DATE_EPOCH": "0",  # fontTools would stamp the time into embedded fonts
+            "XDG_CACHE_HOME": self._cache_folder(),
+            **{name: os.environ[name] for name in kept if name in os.environ},
+        }
+
+    def _cache_folder(self) -> str:
+        """Where fontconfig may keep its index: the user's cache, or a private folder where that cannot be written."""
+        usual = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME", "/nonexistent"), ".cache"))
+        if usual.is_dir() and os.access(usual, os.W_OK):
+            return str(usual)
+        if self._private_cache is None:
+            self._private_cache = tempfile.TemporaryDirectory(prefix="quotebot-fonts-")
+        return self._private_cache.name
+
+
+async def _read_frame(stream: asyncio.StreamReader) -> bytes:
+    (length,) = _LENGTH.unpack(await stream.readexactly(_LENGTH.size))
+    if length > ANSWER_BYTES_MAX:
+        raise EOFError
+    return await stream.readexactly(length)
+
+
+def _rendered(answer: dict[str, Any], content: bytes) -> RenderedPdf:
+    if answer.get("error"):
+        raise AdapterError(Failure.RENDER, str(answer["error"]), str(answer["message"]))
+    if not content.startswith(b"%PDF-"):
+        raise AdapterError(Failure.RENDER, "render_error", "The renderer's answer is not a PDF. Nothing was stored.")
+    return RenderedPdf(content=content, sha256=hashlib.sha256(content).hexdigest(), pages=int(answer["pages"]))
+
+
+@cache
+def _assets_digest() -> str:
+    """SHA-256 over the template folder: names and bytes, sorted. Package data does not change while the process lives."""
+    digest = hashlib.sha256()
+    for name, content in sorted(_assets(files("adapters.pdf") / "templates", "")):
+        digest.update(f"{name}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _assets(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _assets(entry, f"{prefix}{entry.name}/")
+        else:
+            yield prefix + entry.name, entry.read_bytes()

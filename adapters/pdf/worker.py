@@ -1,0 +1,324 @@
+"""The PDF renderer's child process: frames of JSON in, frames of PDF out (see adapters/pdf/renderer.py), until stdin ends.
+
+Run as `python -m adapters.pdf.worker MEMORY_BYTES TIMEOUT_SECONDS`. It holds nothing worth saving and may be killed at any moment;
+it ends by itself when its parent dies, and at the deadline of a request even where nobody is left to enforce it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import ctypes.util
+import gc
+import json
+import logging
+import math
+import os
+import resource
+import signal
+import struct
+import sys
+import traceback
+import unicodedata
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, BinaryIO
+from xml.etree import ElementTree as ET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_LENGTH = struct.Struct(">I")
+_PR_SET_PDEATHSIG = 1
+_OVERTIME_SECONDS = 5  # the parent's own deadline comes first
+LOGO = "quotebot:logo.png"
+DETAILED = "detailed"
+GLYPHS_SHOWN = 5
+_NARROW_CHARACTERS = frozenset(" !'(),./:;I[]fijlrt|\u00b7")
+_USUAL_CHARACTERS = frozenset("-#$&*0123456789?BEFJLPRSTZ_abcdeghknopqsuvxyz\u2013")
+_KNOWN_CHARACTERS = frozenset(map(chr, range(0x20, 0x7F))) | _NARROW_CHARACTERS | _USUAL_CHARACTERS
+_NARROW, _USUAL, _WIDE = 0.41, 0.67, 1.02  # of the font's size
+_POINT_MILLIMETRES = 25.4 / 72
+_NICENESS = 5  # answering Slack within its three seconds goes before printing
+
+INSTALL_NATIVE_LIBRARIES = (
+    "WeasyPrint cannot load Pango, so no PDF can be rendered on this machine. Install it, then replay the render. "
+    "Debian or Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0. "
+    "macOS: brew install pango (with a Python from elsewhere also set DYLD_FALLBACK_LIBRARY_PATH=/opt/homebrew/lib)."
+)
+
+
+class RefusedError(Exception):
+    """One request that cannot be rendered: a code and a sentence. `alive` is false when this process should be replaced."""
+
+    def __init__(self, code: str, message: str, *, alive: bool = True) -> None:
+        super().__init__(message)
+        self.code = code
+        self.alive = alive
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    memory_bytes, timeout_seconds = int(sys.argv[1]), float(sys.argv[2])
+    requests, answers = _claim_streams()
+    _bound_this_process(memory_bytes)
+    renderer: Renderer | None = None
+    while (request := _read_frame(requests)) is not None:
+        signal.alarm(math.ceil(timeout_seconds) + _OVERTIME_SECONDS)
+        content = b""
+        try:
+            renderer = renderer or _loaded()
+            content, pages = renderer.render(json.loads(request))
+            answer: dict[str, Any] = {"pages": pages}
+        except RefusedError as error:
+            answer = {"error": error.code, "message": str(error), "alive": error.alive}
+        signal.alarm(0)
+        _write_frame(answers, json.dumps(answer).encode())
+        if content:
+            _write_frame(answers, content)
+        answers.flush()
+        gc.collect()  # between documents, when nobody waits
+
+
+def _loaded() -> Renderer:
+    """Return the renderer, and let nothing collect garbage in the middle of a document: that took a sixth of its time.
+
+    Nor while it is loaded, where there is none: that took a tenth.
+    """
+    gc.disable()
+    renderer = Renderer()
+    gc.collect()
+    gc.freeze()
+    return renderer
+
+
+class Renderer:
+    """WeasyPrint and the templates, loaded once. Raises RefusedError from both methods."""
+
+    def __init__(self) -> None:
+        weasyprint, jinja2 = load_libraries()
+        folder = files("adapters.pdf") / "templates"
+        self._weasyprint = weasyprint
+        self._template_error = jinja2.TemplateError
+        # One shared configuration: a new one for each document leaks a third of a megabyte every time.
+        self._fonts = weasyprint.text.fonts.FontConfiguration()
+        self._resources: dict[str, tuple[str, bytes]] = {}
+        self._fetcher = fixed_fetcher(self._resources)
+        self._html_type = html_type((folder / "elements.css").read_text("utf-8"))
+        self._style = weasyprint.CSS(string=(folder / "quote.css").read_text("utf-8"))
+        self._complaints = Complaints()
+        logging.getLogger("weasyprint").addHandler(self._complaints)
+        sources = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".html")}
+        self._environment = jinja2.Environment(
+            loader=jinja2.DictLoader(sources), autoescape=True, undefined=jinja2.StrictUndefined, auto_reload=False
+        )
+        self._environment.tests["longer_than"] = longer_than
+
+    def render(self, request: Mapping[str, Any]) -> tuple[bytes, int]:
+        """Render {document, language, variant, logo_png} to the bytes of a PDF and its number of pages."""
+        page = self._page(request)
+        self._resources[LOGO] = ("image/png", base64.b64decode(request.get("logo_png", "")))
+        self._complaints.forget()
+        try:
+            source = self._html_type(page, self._fetcher)
+            pages = source.render(font_config=self._fonts, stylesheets=[self._style], pdf_variant=request["variant"])
+            content = pages.write_pdf(finisher=compress_once, pdf_variant=request["variant"])
+        except MemoryError as error:
+            message = "The document needs more memory than the PDF renderer may use. Shorten the quote, then replay the render."
+            raise RefusedError("render_error", message, alive=False) from error
+        except (Exception, self._weasyprint.urls.FatalURLFetchingError) as error:
+            raise RefusedError("render_error", f"WeasyPrint could not render the quote: {_where(error)}.") from error
+        self._complaints.refuse()
+        return content, len(pages.pages)
+
+    def _page(self, request: Mapping[str, Any]) -> ET.Element:
+        """Fill in the template. It is well-formed XML: expat takes a fraction of the time of a parser that guesses."""
+        try:
+            name = request["document"].get("template", DETAILED)
+            page = self._environment.get_template(f"{name}.html").render(request)
+            return ET.fromstring(page)  # noqa: S314 -- written by our template, which escapes every value
+        except self._template_error as error:
+            raise RefusedError("template_error", f"The quote template failed: {type(error).__name__}: {error}.") from error
+        except Exception as error:
+            raise RefusedError("template_error", f"The quote template failed: {_where(error)}.") from error
+
+
+def longer_than(text: str, millimetres: float, points: float) -> bool:
+    """Say whether a text in this size might need more than so many millimetres: never False for one that does.
+
+    Each character is taken for as wide as the widest of its kind in Inter Medium; one of another script may have any width.
+    """
+    widths = (_NARROW if c in _NARROW_CHARACTERS else _USUAL if c in _USUAL_CHARACTERS else _WIDE for c in text)
+    return not set(text) <= _KNOWN_CHARACTERS or sum(widths) * points * _POINT_MILLIMETRES > millimetres
+
+
+class Complaints(logging.Handler):
+    """What WeasyPrint only logs and a customer would see: a character that no font has, printed as a box; a picture left out."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._missing: set[str] = set()
+        self._unusable = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take note of a record of WeasyPrint's."""
+        if str(record.msg).startswith(".notdef glyph") and isinstance(record.args, tuple):
+            self._missing.add(str(record.args[0]))
+        self._unusable |= record.levelno >= logging.ERROR
+
+    def forget(self) -> None:
+        """Begin a document."""
+        self._missing.clear()
+        self._unusable = False
+
+    def refuse(self) -> None:
+        """Raise RefusedError when the document just drawn is not what was meant."""
+        if self._unusable:
+            message = "The logo cannot be drawn. Nothing was stored. Set seller_logo to a sound PNG file, then replay the render."
+            raise RefusedError("render_error", message)
+        if self._missing:
+            raise RefusedError("missing_glyphs", missing_glyphs(self._missing))
+
+
+def missing_glyphs(characters: Iterable[str]) -> str:
+    """Say which characters no font on this machine can print, by number and script, and what to install."""
+    found = sorted(characters)
+    scripts = sorted({unicodedata.name(character, "unnamed").split()[0].split("-")[0].lower() for character in found})
+    numbers = ", ".join(f"U+{ord(character):04X}" for character in found[:GLYPHS_SHOWN])
+    more = f" and {len(found) - GLYPHS_SHOWN} more" if len(found) > GLYPHS_SHOWN else ""
+    return (
+        f"No font on this machine can print {numbers}{more} ({', '.join(scripts)}), and the customer would see boxes. Nothing was "
+        "stored. Install fonts for that script (Debian: fonts-noto-cjk for Chinese, Japanese and Korean, fonts-noto-core for most "
+        "others), restart the bot, then replay the render."
+    )
+
+
+def fixed_fetcher(resources: Mapping[str, tuple[str, bytes]]) -> Any:
+    """Make a WeasyPrint URL fetcher that serves these {url: (media type, bytes)} and ends the render at any other URL."""
+    from weasyprint.urls import FatalURLFetchingError, URLFetcher, URLFetcherResponse  # noqa: PLC0415 -- needs native libraries
+
+    class FixedFetcher(URLFetcher):  # type: ignore[misc] # the library is untyped
+        def fetch(self, url: str, headers: Any = None) -> Any:  # noqa: ARG002 -- the library's signature
+            if url not in resources:
+                raise FatalURLFetchingError("a URL outside the template's own resources was asked for")
+            media_type, content = resources[url]
+            return URLFetcherResponse(url, content, {"Content-Type": media_type})
+
+    return FixedFetcher(allowed_protocols=(), allow_redirects=False)
+
+
+def html_type(elements: str) -> Any:
+    """Make WeasyPrint's document type for pages that are parsed already; what their elements are says this style sheet."""
+    from cssselect2 import ElementWrapper  # noqa: PLC0415 -- only the child pays for it
+    from weasyprint import CSS, HTML  # noqa: PLC0415 -- needs native libraries
+
+    sheets = [CSS(string=elements)]
+
+    class PlainHtml(HTML):  # type: ignore[misc] # the library is untyped
+        def __init__(self, page: ET.Element, fetcher: Any) -> None:  # the library's would parse HTML
+            self.etree_element, self.wrapper_element = page, ElementWrapper.from_html_root(page)
+            self.base_url, self.media_type, self.url_fetcher = None, "print", fetcher
+
+        def _ua_stylesheets(self, forms: bool = False) -> list[Any]:  # noqa: ARG002, FBT001, FBT002 -- the library's signature
+            return sheets
+
+    return PlainHtml
+
+
+def compress_once(_document: Any, pdf: Any) -> None:
+    """Compress a PDF's streams for good: pydyf would do so to write them, and once more for the file's identifier."""
+    import pydyf  # noqa: PLC0415 -- only the child pays for it
+
+    class Compressed(pydyf.Stream):  # type: ignore[misc] # the library is untyped
+        data = b""
+
+    for number, part in enumerate(pdf.objects):
+        if isinstance(part, pydyf.Stream):
+            pdf.objects[number] = compressed = Compressed()
+            compressed.number, compressed.data = part.number, part.data
+
+
+def load_libraries() -> tuple[Any, Any]:
+    """Import WeasyPrint and Jinja, and return them. Raises RefusedError."""
+    import jinja2  # noqa: PLC0415 -- imported after the limits are set
+
+    return _load_weasyprint(), jinja2
+
+
+def _load_weasyprint() -> Any:
+    # Our fonts, then the machine's: fontconfig reads this when it is first loaded, so nothing is copied to a temporary folder.
+    os.environ["FONTCONFIG_FILE"] = str(files("adapters.pdf") / "templates" / "fonts" / "quote-fonts.conf")
+    try:
+        with _libraries_by_name():
+            import weasyprint  # noqa: PLC0415 -- needs native libraries; where they are missing it also prints a banner
+        import weasyprint.text.fonts  # noqa: PLC0415 -- only the child pays for it
+        import weasyprint.urls  # noqa: PLC0415 -- only the child pays for it
+    except OSError as error:
+        raise RefusedError("missing_native_library", INSTALL_NATIVE_LIBRARIES, alive=False) from error
+    except (ImportError, MemoryError) as error:
+        raise RefusedError("render_error", f"WeasyPrint cannot be loaded: {_where(error)}.", alive=False) from error
+    return weasyprint
+
+
+@contextlib.contextmanager
+def _libraries_by_name() -> Iterator[None]:
+    """Let the loader alone find native libraries, on Linux by the names in their own headers.
+
+    WeasyPrint tries names of other systems first, and for each of them ldconfig, gcc and ld would be asked: fifty processes.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    looked_for = ctypes.util.find_library
+    ctypes.util.find_library = lambda name: None  # noqa: ARG005 -- what cffi asks
+    try:
+        yield
+    finally:
+        ctypes.util.find_library = looked_for
+
+
+def _where(error: BaseException) -> str:
+    """Name the error and where it arose, without its text: that may quote the customer's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""  # noqa: PTH119 -- a name, not a file
+    return f"{type(error).__name__}{place}"
+
+
+def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
+    """Keep stdin and stdout for frames alone: whatever prints goes to stderr, whatever reads gets nothing."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 -- a descriptor is needed
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def _bound_this_process(memory_bytes: int) -> None:
+    # The parent ends this process by closing stdin or by SIGKILL; signals of a terminal or a service manager are not for it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    os.nice(_NICENESS)
+    with contextlib.suppress(ValueError, OSError):  # not every system knows this limit
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    with contextlib.suppress(OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold customers' quotes
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def _read_frame(stream: BinaryIO) -> bytes | None:
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    body = stream.read(length)
+    return body if len(body) == length else None
+
+
+def _write_frame(stream: BinaryIO, body: bytes) -> None:
+    stream.write(_LENGTH.pack(len(body)) + body)
+
+
+if __name__ == "__main__":
+    main()

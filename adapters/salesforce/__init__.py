@@ -1,0 +1,1 @@
+"""Salesforce REST: quotes, lookups, login, mapping and errors."""

@@ -1,0 +1,378 @@
+"""Salesforce: one immutable Quote record with its lines per quote version, written once however often it is asked for.
+
+What may change after that (how far the version is, its document) follows in writes that can be repeated as well. How requests are
+sent, logged in, cut and classified is salesforce_calls.py's business; which field holds what is the mapping's.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from adapters.failures import AdapterError, Failure
+from adapters.salesforce.calls import RestRequest, SalesforceCalls, Trip
+from adapters.salesforce.describe import Described, read_described
+from adapters.salesforce.errors import Refusal, Target, lost, refused
+from adapters.salesforce.graph import SalesforceLine, SalesforceQuote, checked_key, exact_json, graph_body, read_graph
+from adapters.salesforce.login import ClientCredentials, Credentials
+from adapters.salesforce.mapping import CrmMapping, default_mapping
+from adapters.salesforce.mirror import Mirrors
+from adapters.salesforce.opportunities import Opportunities
+from adapters.salesforce.query import soql_beginning, soql_moment
+from adapters.salesforce.transport import make_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Executor
+
+    import requests
+
+    from adapters.salesforce.limits import ApiUsage
+
+__all__ = ["Salesforce", "SalesforceLine", "SalesforceQuote", "SalesforceRecord"]
+
+API_VERSION = "65.0"
+MODSTAMP = "SystemModstamp"
+CHANGES_MAX = 500  # records of one reading
+OVERLAP_SECONDS = 5
+ACCOUNTS_MAX = 20
+RESERVED_WAIT_SECONDS = 900.0
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SalesforceRecord:
+    """The Quote record in Salesforce. `created` is false when it was already there under our key with our hash."""
+
+    record_id: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeldQuote:
+    """What Salesforce holds of a quote version now. `version` is None where it is no whole number."""
+
+    record_id: str
+    content_hash: str | None
+    version: int | None
+    status: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CrmDocument:
+    """A file of a quote's record. `key` is its identity in Salesforce: the same key is never attached twice."""
+
+    key: str
+    title: str
+    file_name: str
+    record_id: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedQuote:
+    """A record of ours that changed, by whoever's hand."""
+
+    record_id: str
+    key: str
+    status: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed since a moment. `modstamp` is the newest change's, empty when there is none; `more` is to be read from there."""
+
+    quotes: tuple[ChangedQuote, ...]
+    modstamp: str
+    more: bool
+
+
+class Salesforce:
+    """The client. Safe to share between tasks; `threads` calls run at once and the others wait within their own deadline.
+
+    `instance_url` is the org's own https address (https://acme.my.salesforce.com), `ca_file` a PEM file to trust instead of the
+    public authorities, `timeout_seconds` the deadline of one whole call, login included. `credentials` replaces the client
+    secret, e.g. by an assertion. Proxies of the process environment are ignored; name one with `proxy_url`. `watch` is told how
+    much of the org's allowance of calls is used, in a worker thread. `session` and `executor` replace our own connections and
+    threads.
+    """
+
+    def __init__(
+        self,
+        instance_url: str,
+        client_id: str,
+        client_secret: str = "",
+        *,
+        credentials: Credentials | None = None,
+        mapping: CrmMapping | None = None,
+        ca_file: str | None = None,
+        api_version: str = API_VERSION,
+        timeout_seconds: float = 20.0,
+        threads: int = 4,
+        proxy_url: str | None = None,
+        watch: Callable[[ApiUsage], None] | None = None,
+        session: requests.Session | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        parts = urlsplit(instance_url)
+        if parts.scheme != "https" or not parts.hostname or parts.username is not None:
+            raise ValueError(
+                "the Salesforce instance URL must be an https address without credentials, such as https://acme.my.salesforce.com"
+            )
+        if ca_file is not None and not Path(ca_file).is_file():
+            raise ValueError(f"the certificate file for Salesforce does not exist: {ca_file}")
+        self.mapping = mapping or default_mapping()
+        self._api_version = api_version
+        self._calls = SalesforceCalls(
+            f"https://{parts.netloc}",
+            credentials or ClientCredentials(client_id, client_secret),
+            api_version=api_version,
+            timeout_seconds=timeout_seconds,
+            session=session
+            or make_session(ca_file=ca_file, timeout_seconds=timeout_seconds, connections=threads, proxy_url=proxy_url),
+            threads=threads,
+            executor=executor,
+            watch=watch,
+        )
+        self.opportunities = Opportunities(self._calls, self.mapping)
+        self.mirrors = Mirrors(self._calls)
+
+    @property
+    def usage(self) -> ApiUsage | None:
+        """How much of the org's allowance of calls was used when it last said so."""
+        return self._calls.usage
+
+    async def create_quote(self, quote: SalesforceQuote, *, correlation_id: str) -> SalesforceRecord:
+        """Write the quote and its lines, all or nothing. Repeating it under the same key and hash finds what is there.
+
+        Raises AdapterError: VALIDATION before anything is sent for a bad key or more than 499 lines, CONFLICT when the key holds
+        another content or the chosen opportunity cannot take it, otherwise what Salesforce answered.
+        """
+        body = graph_body(quote, self._api_version, self.mapping)
+        trip = Trip(correlation_id, Target("write the quote", self.mapping.quote, quote.key, writes=True))
+        return await self._calls.within_deadline(trip, self._create(quote, body, trip))
+
+    async def _with_opportunity(self, quote: SalesforceQuote, body: bytes, trip: Trip) -> bytes:
+        """Return the request again for a quote whose opportunity is there already: all versions share one."""
+        wanted = self.mapping.opportunity
+        if wanted is None or quote.opportunity_id:
+            return body
+        found = await self._read(wanted.sobject, wanted.key, checked_key(quote.opportunity_key), (), trip)
+        if found is None:
+            return body
+        return graph_body(quote, self._api_version, self.mapping, opportunity_id=found["Id"])
+
+    async def _refused_for(self, quote: SalesforceQuote, trip: Trip) -> SalesforceRecord | None:
+        """Look at the chosen opportunity. Where it is in the way: the record that was written before that, or AdapterError."""
+        try:
+            await self.opportunities.check(quote, trip)
+        except AdapterError as error:
+            if error.failure is not Failure.CONFLICT:
+                raise
+            found = await self._find(quote.key, quote.content_hash, trip)
+            if found is None:
+                raise
+            return found
+        return None
+
+    async def find_quote(self, key: str, content_hash: str, *, correlation_id: str) -> SalesforceRecord | None:
+        """Look for the quote of that key; None when it is absent. Raises AdapterError, CONFLICT when it holds another content."""
+        trip = Trip(correlation_id, Target("read the quote", self.mapping.quote, checked_key(key)))
+        return await self._calls.within_deadline(trip, self._find(key, content_hash, trip))
+
+    async def read_quote(self, key: str, *, correlation_id: str) -> HeldQuote | None:
+        """Return what is held under that key, or None when nothing is. Raises AdapterError."""
+        mapping = self.mapping
+        names = (mapping.field_of("content_hash"), mapping.field_of("version"), mapping.status.field)
+        trip = Trip(correlation_id, Target("read the quote", mapping.quote, checked_key(key)))
+        found = await self._calls.within_deadline(trip, self._read(mapping.quote, mapping.quote_key, key, names, trip))
+        if found is None:
+            return None
+        content_hash, version, status = (found.get(name) for name in names)
+        return HeldQuote(
+            record_id=found["Id"],
+            content_hash=content_hash if isinstance(content_hash, str) else None,
+            version=int(version) if isinstance(version, int | Decimal) and version == int(version) else None,
+            status=status if isinstance(status, str) else None,
+        )
+
+    async def write_status(self, key: str, word: str, *, correlation_id: str) -> None:
+        """Change how far the quote of that key is; never makes a record. Raises AdapterError."""
+        mapping = self.mapping
+        values = {mapping.status.field: word}
+        await self._change(mapping.quote, mapping.quote_key, key, values, f"write the status {word} of", correlation_id)
+
+    async def attach(self, document: CrmDocument, *, correlation_id: str) -> SalesforceRecord:
+        """Attach a file to a record. Repeating it under the same key finds the one that is there. Raises AdapterError."""
+        mapping = self.mapping
+        values = {
+            mapping.document_key: checked_key(document.key),
+            "Title": document.title,
+            "PathOnClient": document.file_name,
+            mapping.document_parent: document.record_id,
+        }
+        shown = {name: json.dumps(value) for name, value in values.items()}
+        target = Target("attach the document", mapping.document, document.key, shown, writes=True)
+        content = base64.b64encode(document.content).decode("ascii")
+        body = exact_json({**values, "VersionData": content}).encode()
+        trip = Trip(correlation_id, target)
+        request = RestRequest("POST", f"sobjects/{mapping.document}", target, body)
+        return await self._calls.within_deadline(trip, self._attach(request, document.key, trip))
+
+    async def retitle(self, key: str, title: str, *, correlation_id: str) -> bool:
+        """Give a file another title; false when there is none of that key. Raises AdapterError."""
+        mapping = self.mapping
+        deed = "change the title of"
+        try:
+            await self._change(mapping.document, mapping.document_key, key, {"Title": title}, deed, correlation_id)
+        except AdapterError as error:
+            if error.code == "NOT_FOUND":
+                return False
+            raise
+        return True
+
+    async def changed_quotes(self, since: str, *, correlation_id: str) -> Changes:
+        """Return our records that changed since `since` (a SystemModstamp), the oldest change first. Raises AdapterError.
+
+        A little of what was read before is read again: changes that were made at once become visible one after the other.
+        """
+        mapping = self.mapping
+        target = Target("read what changed", mapping.quote)
+        names = ("Id", mapping.quote_key, mapping.status.field, MODSTAMP)
+        after = soql_moment(since, back_seconds=OVERLAP_SECONDS)
+        query = (
+            f"SELECT {', '.join(names)} FROM {mapping.quote} "  # noqa: S608 -- names of the mapping: API names only
+            f"WHERE {mapping.quote_key} != null AND {MODSTAMP} > {after} ORDER BY {MODSTAMP} ASC LIMIT {CHANGES_MAX}"
+        )
+        rows = await self._calls.rows(query, Trip(correlation_id, target))
+        changed = tuple(
+            ChangedQuote(str(row["Id"]), str(row[mapping.quote_key]), row.get(mapping.status.field) or None) for row in rows
+        )
+        newest = str(rows[-1][MODSTAMP]) if rows else ""
+        return Changes(changed, max(newest, since) if newest else "", more=len(rows) == CHANGES_MAX and newest > since)
+
+    def background_wait_seconds(self) -> float | None:
+        """Return how long (seconds) work that nobody waits for should leave the org alone: once per answer that asks for it."""
+        return RESERVED_WAIT_SECONDS if self._calls.spare_usage() else None
+
+    async def find_accounts(self, beginning: str, seconds: float) -> tuple[str, ...]:
+        """Return the names of accounts that begin so, in order, at most 20, within `seconds`. Raises AdapterError."""
+        sobject, name = self.mapping.lookup, self.mapping.lookup_name
+        target = Target("look accounts up", sobject)
+        query = (
+            f"SELECT {name} FROM {sobject} "  # noqa: S608 -- names of the mapping: API names only
+            f"WHERE {name} LIKE {soql_beginning(beginning)} ORDER BY {name} ASC LIMIT {ACCOUNTS_MAX}"
+        )
+        rows = await self._calls.rows(query, Trip("lookup", target), seconds=seconds)
+        names = (row.get(name) for row in rows)
+        return tuple(dict.fromkeys(each for each in names if isinstance(each, str) and each))[:ACCOUNTS_MAX]
+
+    async def describe(self, sobject: str) -> Described | None:
+        """Return an object as the org describes it to our login, or None when there is none of that name. Raises AdapterError."""
+        trip = Trip("describe", Target("read the fields", sobject))
+        request = RestRequest("GET", f"sobjects/{sobject}/describe", trip.target)
+        try:
+            answer = await self._calls.within_deadline(trip, self._calls.authorised(request, trip))
+        except AdapterError as error:
+            if error.code in ("NOT_FOUND", "INVALID_TYPE"):
+                return None
+            raise
+        try:
+            return read_described(answer)
+        except ValueError as error:
+            raise lost("unreadable", "its answer describes no object", trip.target, sent=True) from error
+
+    async def writable_fields(self, sobject: str) -> frozenset[str]:
+        """Return the names of the fields of an object that our login may fill in; empty when there is none. Raises AdapterError."""
+        described = await self.describe(sobject)
+        fields = () if described is None else described.fields.values()
+        return frozenset(field.name for field in fields if field.createable)
+
+    async def close(self) -> None:
+        """Cut what is running and end the threads. Calls after this fail as transient."""
+        await self._calls.close()
+
+    async def _change(self, sobject: str, key_field: str, key: str, values: dict[str, str], deed: str, correlation_id: str) -> None:
+        """Change fields of the record of that key, if there is one."""
+        shown = {name: json.dumps(value) for name, value in values.items()}
+        target = Target(deed, sobject, checked_key(key), shown, writes=True)
+        trip = Trip(correlation_id, target)
+        body, params = exact_json(values).encode(), {"updateOnly": "true"}
+        request = RestRequest("PATCH", f"sobjects/{sobject}/{key_field}/{key}", target, body, params)
+        await self._calls.within_deadline(trip, self._calls.authorised(request, trip))
+
+    async def _attach(self, request: RestRequest, key: str, trip: Trip) -> SalesforceRecord:
+        mapping = self.mapping
+        try:
+            answer = await self._calls.authorised(request, trip)
+        except AdapterError as error:
+            if error.code != "DUPLICATE_VALUE":
+                raise
+            trip.write = None  # refused, so it was not written again
+            found = await self._read(mapping.document, mapping.document_key, key, (), trip)
+            if found is None:
+                raise
+            return SalesforceRecord(found["Id"], created=False)
+        if not isinstance(answer, dict) or not isinstance(answer.get("id"), str):
+            raise lost("unreadable", "its answer names no record", request.target, sent=True)
+        return SalesforceRecord(answer["id"], created=True)
+
+    async def _read(self, sobject: str, key_field: str, key: str, names: Iterable[str], trip: Trip) -> dict[str, Any] | None:
+        """Read fields of the record of that key; None when there is none."""
+        target = Target("read the record", sobject, key)
+        fields = ",".join(dict.fromkeys(("Id", *names)))
+        try:
+            found = await self._calls.authorised(
+                RestRequest("GET", f"sobjects/{sobject}/{key_field}/{key}", target, params={"fields": fields}), trip
+            )
+        except AdapterError as error:
+            if error.code == "NOT_FOUND":
+                return None
+            raise
+        if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
+            raise lost("unreadable", "its answer is not a record", target, sent=True)
+        return found
+
+    async def _create(self, quote: SalesforceQuote, body: bytes, trip: Trip) -> SalesforceRecord:
+        if quote.opportunity_id and (there := await self._refused_for(quote, trip)) is not None:
+            return there
+        content = await self._with_opportunity(quote, body, trip)
+        request = RestRequest("POST", "composite/graph", trip.target, content)
+        answer = await self._calls.authorised(request, trip)
+        try:
+            result = read_graph(answer, quote, self.mapping)
+        except ValueError as error:
+            raise lost("unreadable", "its answer is not one to our request", trip.target, sent=True) from error
+        if result.quote_id is not None:
+            return SalesforceRecord(result.quote_id, created=True)
+        trip.write = None  # rolled back as a whole
+        refusal = result.refusal or Refusal(_OK, "PROCESSING_HALTED")
+        if refusal.code != "DUPLICATE_VALUE":
+            raise refused(refusal, replace(trip.target, sobject=result.sobject, values=result.values), rolled_back=True)
+        found = await self._find(quote.key, quote.content_hash, trip)
+        if found is None:
+            message = (
+                f"Salesforce says that {result.sobject} of {quote.key} is a duplicate (DUPLICATE_VALUE) but holds no quote under "
+                "that key. Nothing was written; another try is safe."
+            )
+            raise AdapterError(Failure.TRANSIENT, refusal.code, message, http_status=refusal.status)
+        return found
+
+    async def _find(self, key: str, content_hash: str, trip: Trip) -> SalesforceRecord | None:
+        mapping = self.mapping
+        hash_field = mapping.field_of("content_hash")
+        found = await self._read(mapping.quote, mapping.quote_key, key, (hash_field,), trip)
+        if found is None:
+            return None
+        if found.get(hash_field) == content_hash:
+            return SalesforceRecord(found["Id"], created=False)
+        message = (
+            f"Salesforce already holds another content under the key {key} (record {found['Id']}): its {hash_field} differs "
+            "from ours. Nothing was written. Look at the record before replaying it."
+        )
+        raise AdapterError(Failure.CONFLICT, "content_differs", message)

@@ -1,0 +1,310 @@
+"""Every request to Salesforce passes here: one shared login, one renewal of it, one deadline, and errors in our vocabulary.
+
+simple-salesforce speaks the protocol in its direct mode (a token and an instance), the one mode in which it never logs in again
+on its own.
+
+A token is proven before others use it: whoever logs in sends the first request with it, alone. So a session that is refused for
+good costs one login and at most two requests, however many calls wait for it: they share the refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import requests
+import urllib3
+
+from adapters.failures import AdapterError, Failure
+from adapters.retry_after import asked_wait_seconds
+from adapters.salesforce.errors import Refusal, Target, login_refused, lost, refused
+from adapters.salesforce.limits import ApiUsage, read_usage
+from adapters.salesforce.login import Credentials, KeyUnusableError
+from adapters.salesforce.transport import AnswerTooLargeError, CallCutError, LiveCall
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
+SESSION_REFUSED = "INVALID_SESSION_ID"
+_MULTIPLE_CHOICES = 300
+_CORRELATION_CHARACTERS_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class RestRequest:
+    """One REST call below the API version."""
+
+    method: str
+    path: str
+    target: Target
+    body: bytes | None = None
+    params: dict[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Trip:
+    """One call of ours, of one or more HTTP exchanges under one deadline."""
+
+    correlation_id: str
+    target: Target
+    write: LiveCall | None = field(default=None)  # the exchange whose fate is not known yet
+
+
+class SalesforceCalls:
+    """Sends requests. Safe to share between tasks; `threads` exchanges run at once, the others wait within their own deadline."""
+
+    def __init__(
+        self,
+        instance_url: str,
+        credentials: Credentials,
+        *,
+        api_version: str,
+        timeout_seconds: float,
+        session: requests.Session,
+        threads: int,
+        executor: Executor | None = None,
+        watch: Callable[[ApiUsage], None] | None = None,
+    ) -> None:
+        """`watch` is told how much of the org's allowance is used, after each answer that says it, in a worker thread."""
+        self._instance_url = instance_url
+        self._credentials = credentials
+        self._api_version = api_version
+        self._timeout_seconds = timeout_seconds
+        self._session = session
+        self._threads = executor or ThreadPoolExecutor(threads, thread_name_prefix="salesforce")
+        self._watch = watch
+        self._live: set[LiveCall] = set()
+        self._token: str | None = None
+        self._renewing = asyncio.Lock()
+        self._refusals = 0  # renewals that ended with a session that is not taken, or no session at all
+        self._refusal: AdapterError | None = None
+        self._ended: str | None = None  # the session that could not be renewed last
+        self._closed = False
+        self.usage: ApiUsage | None = None
+        self._spared: ApiUsage | None = None  # what work that can wait has stood back for
+
+    def spare_usage(self) -> bool:
+        """Tell, once per answer that said so, whether the org's allowance is all but used."""
+        spared = self._spared
+        usage, self._spared = self.usage, self.usage
+        return usage is not None and usage is not spared and usage.reserved
+
+    async def within_deadline(self, trip: Trip, work: Awaitable[T], *, seconds: float | None = None) -> T:
+        """Await the work, for `seconds` at most (the client's own deadline without). Raises AdapterError when it takes longer."""
+        limit = self._timeout_seconds if seconds is None else min(seconds, self._timeout_seconds)
+        try:
+            async with asyncio.timeout(limit):
+                return await work
+        except TimeoutError as error:
+            sent = trip.write is not None and trip.write.sent
+            raise lost("timeout", f"no answer within {limit:g} s", trip.target, sent=sent) from error
+
+    async def authorised(self, request: RestRequest, trip: Trip) -> Any:
+        """Send one request with a session; when it has expired, renew it once and send once more. Raises AdapterError."""
+        token = self._token
+        if token is None:
+            return await self._first_to_use(request, trip, None)
+        try:
+            return await self._exchange(request, token, trip)
+        except AdapterError as error:
+            if error.code != SESSION_REFUSED:
+                raise
+        trip.write = None  # refused at the door
+        return await self._first_to_use(request, trip, token)
+
+    async def rows(
+        self, query: str, trip: Trip, *, seconds: float | None = None, deleted_too: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the first page of what a query (SOQL) finds, within the deadline. Raises AdapterError.
+
+        `deleted_too`: also what lies in the recycle bin.
+        """
+        request = RestRequest("GET", "queryAll" if deleted_too else "query", trip.target, params={"q": query})
+        found = await self.within_deadline(trip, self.authorised(request, trip), seconds=seconds)
+        rows = found.get("records") if isinstance(found, dict) else None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise lost("unreadable", "its answer holds no records", trip.target, sent=True)
+        return rows
+
+    async def close(self) -> None:
+        """Cut what is running and end the threads. Calls after this fail as transient."""
+        self._closed = True
+        for call in tuple(self._live):
+            call.cut()
+        await asyncio.to_thread(self._threads.shutdown, wait=True)
+        self._session.close()
+
+    async def _first_to_use(self, request: RestRequest, trip: Trip, expired: str | None) -> Any:
+        """Get a session other than `expired`: whoever comes first logs in and proves it with its request, the others wait."""
+        refusals = self._refusals
+        async with self._renewing:
+            waited_in_vain = self._refusals != refusals or (expired is not None and expired == self._ended)
+            if waited_in_vain and self._refusal is not None:
+                raise _shared(self._refusal)
+            if self._token is None or self._token == expired:
+                return await self._renewed(request, trip, expired)
+            token = self._token
+        return await self._exchange(request, token, trip)
+
+    async def _renewed(self, request: RestRequest, trip: Trip, expired: str | None) -> Any:
+        """Log in, then send the request: only one that is not refused for its session makes the session everybody's.
+
+        A session that is refused as soon as it is made would be refused again: the org takes none of this app's, whatever it says
+        at the login. Another login would not change that, so a refusal for good costs one login and at most two requests.
+        """
+        self._token = None
+        try:
+            call = LiveCall()
+            token = await self._in_thread(call, partial(self._log_in, call))
+        except AdapterError as error:
+            self._share(error, expired)
+            raise
+        try:
+            answer = await self._exchange(request, token, trip)
+        except AdapterError as error:
+            if error.code == SESSION_REFUSED:
+                self._share(error, expired)
+            else:
+                self._token = token
+            raise
+        except asyncio.CancelledError:
+            self._token = token  # nothing speaks against it
+            raise
+        self._token = token
+        return answer
+
+    def _share(self, refusal: AdapterError, expired: str | None) -> None:
+        """Let those who wait for a session know that there is none: each of them asking for itself would change nothing."""
+        self._refusals += 1
+        self._ended = expired
+        self._refusal = refusal
+
+    async def _exchange(self, request: RestRequest, token: str, trip: Trip) -> Any:
+        call = LiveCall()
+        if request.target.writes:
+            trip.write = call
+        return await self._in_thread(call, partial(self._send, request, token, trip.correlation_id, call))
+
+    async def _in_thread(self, call: LiveCall, work: Callable[[], T]) -> T:
+        """Run blocking work on our own threads; a deadline or a cancellation cuts its socket, so the thread ends too."""
+        if self._closed:
+            raise _shut_down()
+        future = self._threads.submit(call.run, work)
+        self._live.add(call)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            call.cut()
+            raise
+        except CallCutError as error:  # it was still waiting for a thread when the client was closed
+            raise _shut_down() from error
+        finally:
+            self._live.discard(call)
+
+    def _send(self, request: RestRequest, token: str, correlation_id: str, call: LiveCall) -> Any:
+        """Send one request, in a worker thread. Raises AdapterError."""
+        # Imported at first use: it takes a sixth of a second and tens of megabytes.
+        from simple_salesforce.api import Salesforce as RestClient  # noqa: PLC0415 -- slow to import
+        from simple_salesforce.exceptions import SalesforceError  # noqa: PLC0415 -- slow to import
+
+        client = RestClient(
+            session_id=token,
+            instance_url=self._instance_url,
+            version=self._api_version,
+            session=self._session,
+            parse_float=Decimal,
+            object_pairs_hook=dict,
+        )
+        headers = {"X-Request-Id": _header_value(correlation_id), "Sforce-Call-Options": "client=quotebot"}
+        ask = partial(
+            client.restful, request.path, method=request.method, params=request.params, data=request.body, headers=headers
+        )
+        try:
+            return self._guarded(ask, request.target, call)
+        except SalesforceError as error:
+            refusal = Refusal.read(error.status, error.content)
+            raise refused(refusal, request.target, retry_after_seconds=asked_wait_seconds(call.answer_headers)) from error
+        finally:
+            self._note_usage(call)
+
+    def _note_usage(self, call: LiveCall) -> None:
+        usage = read_usage(call.answer_headers)
+        if usage is not None:
+            self.usage = usage
+            if self._watch is not None:
+                self._watch(usage)
+
+    def _log_in(self, call: LiveCall) -> str:
+        """Get a token, in a worker thread. Raises AdapterError."""
+        target = Target("log in")
+        try:
+            login = self._credentials.request()
+        except KeyUnusableError as error:
+            message = f"Could not log in to Salesforce: {error}. Nothing was sent. Set another key, then resume the CRM."
+            raise AdapterError(Failure.AUTH, "private_key_unusable", message) from error
+        url = f"{self._instance_url}/services/oauth2/token"
+        ask = partial(self._session.post, url, data=dict(login.form), headers=dict(login.headers))
+        response = self._guarded(ask, target, call)
+        try:
+            content = response.json()
+        except (ValueError, RecursionError):
+            content = None
+        if response.status_code >= _MULTIPLE_CHOICES:
+            raise login_refused(response.status_code, content, retry_after_seconds=asked_wait_seconds(call.answer_headers))
+        token = content.get("access_token") if isinstance(content, dict) else None
+        if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise lost("unreadable", "its answer holds no token", target, sent=True)
+        return token
+
+    def _guarded(self, ask: Callable[[], T], target: Target, call: LiveCall) -> T:
+        """Run one exchange and translate what the network and the library can do to it; refusals pass through."""
+        try:
+            return ask()
+        except requests.exceptions.TooManyRedirects as error:
+            message = (
+                f"Salesforce redirected the request to {target.deed} elsewhere, which is never followed. Nothing was written. "
+                "Set the instance URL to the org's own address, then replay it."
+            )
+            raise AdapterError(Failure.VALIDATION, "redirect", message) from error
+        except requests.exceptions.JSONDecodeError as error:
+            raise lost("unreadable", "its answer is not JSON", target, sent=True) from error
+        except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError) as error:
+            raise lost("timeout", "no answer in time", target, sent=call.sent) from error
+        except requests.exceptions.SSLError as error:
+            what = "the secure connection failed (if this stays, check the trusted certificates)"
+            raise lost("tls", what, target, sent=call.sent) from error
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            what = "the connection broke before the answer" if call.sent else "no connection"
+            raise lost("network", what, target, sent=call.sent) from error
+        except AnswerTooLargeError as error:
+            raise lost("unreadable", "its answer is too large", target, sent=True) from error
+        except (ValueError, TypeError, RecursionError) as error:
+            if not call.sent:
+                raise AdapterError(Failure.INTERNAL, "bad_request", f"Could not build the request to {target.deed}.") from error
+            raise lost("unreadable", "its answer cannot be read", target, sent=call.sent) from error
+
+
+def _shut_down() -> AdapterError:
+    message = "The Salesforce client is shut down. Nothing was sent; another try is safe."
+    return AdapterError(Failure.TRANSIENT, "closed", message)
+
+
+def _header_value(correlation_id: str) -> str:
+    return re.sub(r"[^\x21-\x7e]", "_", correlation_id)[:_CORRELATION_CHARACTERS_MAX]
+
+
+def _shared(refusal: AdapterError) -> AdapterError:
+    """Return the refusal anew, for one more call that waited for the session; nothing of it was sent."""
+    return AdapterError(
+        refusal.failure,
+        refusal.code,
+        str(refusal),
+        http_status=refusal.http_status,
+        retry_after_seconds=refusal.retry_after_seconds,
+    )

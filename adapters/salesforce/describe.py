@@ -1,0 +1,303 @@
+"""Whether an org agrees with the mapping: every object and field is there, of a fitting kind, and may be written by our login.
+
+Pure: what `describe` answered in, sentences for people out. A mapping that passes here cannot become a row of dead letters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from adapters.salesforce.graph import STATUS_AT_FIRST
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from adapters.salesforce.mapping import ChoiceMapping, CrmMapping, MirrorMapping, OpportunityMapping
+
+_TEXT: Final = frozenset({"string", "textarea", "picklist", "email", "url", "encryptedstring", "combobox"})
+_NUMBER: Final = frozenset({"double", "currency", "int", "percent", "long"})
+_MONEY: Final = frozenset({"double", "currency"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a field must be able to hold: a kind of `types`, and for text so many characters."""
+
+    types: frozenset[str]
+    called: str
+    length: int = 0
+
+
+_HELD: Final[Mapping[str, Wanted]] = MappingProxyType(
+    {
+        "key": Wanted(frozenset({"string"}), "Text(255)", 255),
+        "content_hash": Wanted(_TEXT, "Text(64)", 64),
+        "name": Wanted(_TEXT, "Text(255)", 255),
+        "opportunity_name": Wanted(_TEXT, "Text(120)", 120),
+        "account": Wanted(_TEXT, "Text(255)", 255),
+        "version": Wanted(_NUMBER, "Number"),
+        "currency": Wanted(_TEXT, "Text(3) or a picklist", 3),
+        "total": Wanted(_MONEY, "Currency or Number"),
+        "expires_on": Wanted(frozenset({"date"}), "Date"),
+        "sku": Wanted(_TEXT, "Text(80)", 80),
+        "quantity": Wanted(_NUMBER, "Number"),
+        "months": Wanted(_NUMBER, "Number"),
+        "unit_price": Wanted(_MONEY, "Currency or Number"),
+        "discount_percent": Wanted(frozenset({"percent", "double"}), "Percent"),
+        "net_amount": Wanted(_MONEY, "Currency or Number"),
+        "position": Wanted(_NUMBER, "Number"),
+        "status": Wanted(_TEXT, "Picklist or Text", 1),
+        "parent": Wanted(frozenset({"reference"}), "Lookup or Master-Detail"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedField:
+    """One field, as far as it matters here. `values` are the active ones of a restricted picklist, None for any other field."""
+
+    name: str
+    type: str
+    length: int
+    createable: bool
+    updateable: bool
+    unique: bool
+    external_id: bool
+    must_be_given: bool
+    values: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One object: whether records of it may be made at all, and its fields by lower-case name."""
+
+    name: str
+    createable: bool
+    fields: Mapping[str, DescribedField]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing the org and the mapping disagree about: where, what is wrong, why that matters, what to do."""
+
+    place: str
+    what: str
+    why: str
+    fix: str
+
+
+def read_described(answer: object) -> Described:
+    """Read a describe answer. Raises ValueError when it is not one."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("fields"), list):
+        raise ValueError("not a describe answer")  # noqa: TRY004 -- it is a value of the other side, not a type of ours
+    fields = [_field(entry) for entry in answer["fields"] if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
+    return Described(
+        str(answer.get("name", "")),
+        answer.get("createable") is not False,
+        MappingProxyType({field.name.lower(): field for field in fields}),
+    )
+
+
+def objects_of(mapping: CrmMapping) -> tuple[str, ...]:
+    """Return the objects the mapping names, each once, in the order they are written."""
+    opportunity = tuple(part.sobject for part in (mapping.opportunity, mapping.choice) if part is not None)
+    mirrored = [part.sobject for part in mapping.mirrors.values()]
+    return tuple(dict.fromkeys((mapping.quote, mapping.line, mapping.document, mapping.lookup, *opportunity, *mirrored)))
+
+
+def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> tuple[Finding, ...]:
+    """Compare the mapping with the org. `described` has each of `objects_of`; None stands for an object that is not there."""
+    found: list[Finding] = []
+    for name in objects_of(mapping):
+        sobject = described[name]
+        if sobject is None:
+            found.append(_no_object(name))
+            continue
+        looker = _Looker(sobject)
+        if name == mapping.quote:
+            _quote(looker, mapping)
+        if name == mapping.line:
+            _lines(looker, mapping)
+        if name == mapping.document:
+            _document(looker, mapping)
+        _theirs(looker, name, mapping)
+        found += looker.found
+    return tuple(dict.fromkeys(found))
+
+
+def _theirs(looker: _Looker, name: str, mapping: CrmMapping) -> None:
+    """Look at what is not ours: what is looked up, chosen or kept of it, and the opportunity that a quote may have."""
+    if name == mapping.lookup:
+        looker.there(mapping.lookup_name)
+    if mapping.opportunity is not None and name == mapping.opportunity.sobject:
+        _opportunity(looker, mapping.opportunity)
+    if mapping.choice is not None and name == mapping.choice.sobject:
+        _choice(looker, mapping.choice)
+    for part in mapping.mirrors.values():
+        if name == part.sobject:
+            _mirror(looker, part)
+
+
+def _quote(looker: _Looker, mapping: CrmMapping) -> None:
+    looker.makeable()
+    looker.key(mapping.quote_key)
+    for field, held in mapping.quote_fields.items():
+        looker.written(field, held)
+    status = mapping.status
+    looker.written(status.field, "status", later=status.owner != "immutable_after_bind")
+    words = status.words.values() if status.owner != "immutable_after_bind" else (status.words[STATUS_AT_FIRST],)
+    looker.holds(status.field, dict.fromkeys(words))
+    link = dict.fromkeys(part.link for part in (mapping.opportunity, mapping.choice) if part is not None)
+    for field in link:
+        looker.written(field, "parent")
+    always = () if mapping.opportunity is None else (mapping.opportunity.link,)
+    looker.nothing_else_needed({mapping.quote_key, status.field, *mapping.quote_fields, *always})
+
+
+def _lines(looker: _Looker, mapping: CrmMapping) -> None:
+    looker.makeable()
+    looker.key(mapping.line_key)
+    looker.written(mapping.line_parent, "parent")
+    for field, held in mapping.line_fields.items():
+        looker.written(field, held)
+    looker.nothing_else_needed({mapping.line_key, mapping.line_parent, *mapping.line_fields})
+
+
+def _opportunity(looker: _Looker, wanted: OpportunityMapping) -> None:
+    looker.makeable()
+    looker.key(wanted.key)
+    looker.written(wanted.amount, "total", later=True)
+    for field, held in wanted.fields.items():
+        looker.written(field, held)
+    for field, word in wanted.given.items():
+        if looker.there(field) is not None:
+            looker.holds(field, {word: None})
+    looker.nothing_else_needed({wanted.key, wanted.amount, *wanted.fields, *wanted.given})
+
+
+def _choice(looker: _Looker, wanted: ChoiceMapping) -> None:
+    for field in (wanted.name, wanted.account, wanted.closed, wanted.stage, wanted.closes, wanted.currency):
+        if field is not None:
+            looker.there(field)
+    if wanted.amount is not None:
+        looker.changed(wanted.amount, "total")
+
+
+def _mirror(looker: _Looker, wanted: MirrorMapping) -> None:
+    for path in (wanted.name, wanted.account, *wanted.facts.values()):
+        if path is not None and "." not in path:  # a parent's field is that object's matter
+            looker.there(path)
+
+
+def _document(looker: _Looker, mapping: CrmMapping) -> None:
+    looker.makeable()
+    looker.key(mapping.document_key)
+    looker.there(mapping.document_parent)
+
+
+class _Looker:
+    """Looks at one object; `found` collects what is wrong with it."""
+
+    def __init__(self, sobject: Described) -> None:
+        self._sobject = sobject
+        self.found: list[Finding] = []
+
+    def makeable(self) -> None:
+        """The object takes new records of ours."""
+        if not self._sobject.createable:
+            fix = f"give the integration user's permission set Create on {self._sobject.name}"
+            self._say("", "our login may not make records of it", "nothing can be written", fix)
+
+    def there(self, name: str) -> DescribedField | None:
+        """The field exists for our login."""
+        field = self._sobject.fields.get(name.lower())
+        if field is None:
+            self._say(
+                name,
+                "there is no such field, or our login may not see it",
+                "every record that names it is refused (INVALID_FIELD)",
+                "make it (Setup, Object Manager), and let the integration user's permission set read and edit it",
+            )
+        return field
+
+    def key(self, name: str) -> None:
+        """The field makes a repeated write harmless."""
+        self.written(name, "key")
+        field = self._sobject.fields.get(name.lower())
+        if field is not None and not (field.unique and field.external_id):
+            missing = " and ".join(word for word, has in (("External ID", field.external_id), ("Unique", field.unique)) if not has)
+            why = "a repeated write could make a second record"
+            self._say(name, f"it is not {missing}", why, f"edit the field and tick {missing} (case does not matter)")
+
+    def written(self, name: str, held: str, *, later: bool = False) -> None:
+        """The field takes what we write: at creation and, with `later`, afterwards too."""
+        field = self.there(name)
+        if field is None:
+            return
+        wanted = _HELD[held]
+        if not field.createable or (later and not field.updateable):
+            fix = "give the integration user's permission set edit access to it (field-level security)"
+            self._say(name, "our login may not write it", "every record is refused (INVALID_FIELD_FOR_INSERT_UPDATE)", fix)
+        if field.type not in wanted.types:
+            why = f"it is to hold our {held.replace('_', ' ')}"
+            self._say(name, f"it is a {field.type} field", why, f"make it {wanted.called}, or map another field")
+        elif field.type in _TEXT and field.values is None and 0 < field.length < wanted.length:
+            why = f"our {held.replace('_', ' ')} may be longer (STRING_TOO_LONG)"
+            self._say(name, f"it takes {field.length} characters", why, f"make it {wanted.called}")
+
+    def changed(self, name: str, held: str) -> None:
+        """The field of a record that is not ours takes what we write."""
+        field = self.there(name)
+        if field is not None and not field.updateable:
+            fix = "give the integration user's permission set edit access to it (field-level security)"
+            self._say(name, "our login may not write it", f"our {held} is refused (INVALID_FIELD_FOR_INSERT_UPDATE)", fix)
+
+    def holds(self, name: str, words: Mapping[str, None]) -> None:
+        """A restricted picklist has the values we write."""
+        field = self._sobject.fields.get(name.lower())
+        missing = [] if field is None or field.values is None else [word for word in words if word not in field.values]
+        if missing:
+            why = "a record with it is refused (INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST)"
+            self._say(name, f"it has no value {', '.join(map(repr, missing))}", why, "add the value, or map another word")
+
+    def nothing_else_needed(self, given: set[str]) -> None:
+        """No record lacks a field that the org asks for."""
+        known = {name.lower() for name in given}
+        for name, field in self._sobject.fields.items():
+            if field.must_be_given and field.createable and name not in known:
+                why = "every record without it is refused (REQUIRED_FIELD_MISSING)"
+                self._say(field.name, "the org asks for it and the mapping does not give it", why, "map it, or make it optional")
+
+    def _say(self, field: str, what: str, why: str, fix: str) -> None:
+        place = f"{self._sobject.name}.{field}" if field else self._sobject.name
+        self.found.append(Finding(place, what, why, fix))
+
+
+def _no_object(name: str) -> Finding:
+    fix = (
+        "switch quotes on (Setup, Quote Settings), or let the integration user's permission set read it"
+        if name in ("Quote", "QuoteLineItem")
+        else "name another object in the mapping, or let the integration user's permission set read it"
+    )
+    return Finding(name, "there is no such object, or our login may not see it", "nothing of it can be written", fix)
+
+
+def _field(entry: Mapping[str, Any]) -> DescribedField:
+    length = entry.get("length")
+    picklist = entry.get("picklistValues")
+    restricted = entry.get("restrictedPicklist") is True and isinstance(picklist, list)
+    return DescribedField(
+        name=entry["name"],
+        type=str(entry.get("type", "")),
+        length=length if isinstance(length, int) else 0,
+        createable=entry.get("createable") is True,
+        updateable=entry.get("updateable") is True,
+        unique=entry.get("unique") is True,
+        external_id=entry.get("externalId") is True,
+        must_be_given=entry.get("nillable") is False and entry.get("defaultedOnCreate") is not True,
+        values=frozenset(str(one["value"]) for one in picklist or () if isinstance(one, dict) and one.get("active") is not False)
+        if restricted
+        else None,
+    )

@@ -1,0 +1,238 @@
+"""A quote as one all-or-nothing composite graph, and what the graph's answer means.
+
+Which field holds what is data (salesforce_mapping.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from adapters.failures import AdapterError, Failure
+from adapters.salesforce.errors import Refusal
+from adapters.salesforce.mapping import CrmMapping, OpportunityMapping, default_mapping
+
+NODES_MAX = 500  # of a graph: the quote, its lines, and the opportunity where one is wanted
+LINES_MAX = NODES_MAX - 1
+STATUS_AT_FIRST = "approved"  # a record is made when a version is approved
+_KEY = re.compile(r"[A-Za-z0-9_-]{1,240}")  # fits a URL unescaped and leaves room for a line's suffix in 255 characters
+_QUOTE_NODE = "quote"
+_OPPORTUNITY_NODE = "opportunity"
+_SUCCESS = range(200, 300)
+_CUSTOMER_TEXT = frozenset({"name", "account", "opportunity_name"})  # of a quote: told by length only
+
+
+@dataclass(frozen=True, slots=True)
+class SalesforceLine:
+    """One line. `unit_price` is per unit (and month), not rounded; `discount_percent` is 0..100; `position` is 1-based."""
+
+    sku: str
+    name: str
+    quantity: int
+    months: int
+    unit_price: Decimal
+    discount_percent: Decimal
+    net_amount: Decimal
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SalesforceQuote:
+    """One immutable quote version. `key` is its identity in Salesforce ([A-Za-z0-9_-], at most 240 characters).
+
+    `content_hash` covers our snapshot: the same key with another hash is a conflict. `currency` is ISO 4217, `expires_on` a date
+    (YYYY-MM-DD). `opportunity_key` is the identity of the opportunity that all versions share, where the mapping wants one; an
+    older version (not `is_head`) never changes its amount. `opportunity_id` names one that somebody chose instead, of
+    the account `opportunity_account_id`.
+    """
+
+    key: str
+    name: str
+    account: str
+    version: int
+    currency: str
+    total: Decimal
+    content_hash: str
+    expires_on: str
+    lines: tuple[SalesforceLine, ...]
+    opportunity_key: str = ""
+    opportunity_name: str = ""
+    is_head: bool = True
+    opportunity_id: str = ""
+    opportunity_account_id: str = ""
+
+
+def checked_key(key: str) -> str:
+    """Return the key. Raises AdapterError(VALIDATION) when it is not safe in a URL."""
+    if _KEY.fullmatch(key):
+        return key
+    raise AdapterError(
+        Failure.VALIDATION,
+        "invalid_key",
+        "The quote's Salesforce key may hold only letters, digits, '_' and '-' (at most 240). Nothing was sent.",
+    )
+
+
+def graph_body(
+    quote: SalesforceQuote, api_version: str, mapping: CrmMapping | None = None, *, opportunity_id: str | None = None
+) -> bytes:
+    """Return the request body: the opportunity where the mapping wants one, the quote, then its lines.
+
+    `opportunity_id` names the opportunity that is there; without it one is made. Raises AdapterError(VALIDATION) for what no graph
+    can hold.
+    """
+    checked_key(quote.key)
+    mapping = mapping or default_mapping()
+    root = f"/services/data/v{api_version}/sobjects"
+    nodes = _opportunity_nodes(quote, root, mapping, opportunity_id)
+    most = LINES_MAX - len(nodes)
+    if len(quote.lines) > most:
+        size = f"Quote {quote.key} has {len(quote.lines)} lines; Salesforce takes {most} at once."
+        raise AdapterError(Failure.VALIDATION, "too_many_lines", f"{size} Nothing was sent. Split the quote.")
+    body = _quote_body(quote, mapping)
+    body |= _linked(quote, mapping, opportunity_id)
+    nodes.append({"method": "POST", "url": f"{root}/{mapping.quote}/", "referenceId": _QUOTE_NODE, "body": body})
+    for line in quote.lines:
+        body = {
+            mapping.line_parent: f"@{{{_QUOTE_NODE}.id}}",
+            mapping.line_key: f"{quote.key}_L{line.position}",
+            **_mapped(line, mapping.line_fields),
+        }
+        nodes.append({"method": "POST", "url": f"{root}/{mapping.line}/", "referenceId": f"line{line.position}", "body": body})
+    return exact_json({"graphs": [{"graphId": "1", "compositeRequest": nodes}]}).encode()
+
+
+def _opportunity_nodes(
+    quote: SalesforceQuote, root: str, mapping: CrmMapping, opportunity_id: str | None
+) -> list[dict[str, object]]:
+    """Return the node that makes the opportunity, or gives the one that is there the amount of the newest version; or none."""
+    wanted = mapping.opportunity
+    if wanted is None or quote.opportunity_id:
+        return []
+    node: dict[str, object] = {"referenceId": _OPPORTUNITY_NODE}
+    if opportunity_id is None:
+        body = _opportunity_body(quote, wanted)
+        return [{"method": "POST", "url": f"{root}/{wanted.sobject}/", **node, "body": body}]
+    if not quote.is_head:
+        return []
+    return [{"method": "PATCH", "url": f"{root}/{wanted.sobject}/{opportunity_id}", **node, "body": {wanted.amount: quote.total}}]
+
+
+def _linked(quote: SalesforceQuote, mapping: CrmMapping, opportunity_id: str | None) -> dict[str, object]:
+    """Return the field that names the quote's opportunity: the chosen one, else the one of our own, where the mapping wants it."""
+    if quote.opportunity_id and mapping.choice is not None:
+        return {mapping.choice.link: quote.opportunity_id}
+    if mapping.opportunity is None:
+        return {}
+    return {mapping.opportunity.link: opportunity_id or f"@{{{_OPPORTUNITY_NODE}.id}}"}
+
+
+def _opportunity_body(quote: SalesforceQuote, wanted: OpportunityMapping) -> dict[str, object]:
+    key = {wanted.key: checked_key(quote.opportunity_key)}
+    return {**key, **_mapped(quote, wanted.fields), **wanted.given, wanted.amount: quote.total}
+
+
+def exact_json(value: object) -> str:
+    """Write JSON with every Decimal as its exact literal; a float is a bug. Raises AdapterError(VALIDATION) for NaN."""
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise AdapterError(Failure.VALIDATION, "invalid_number", "An amount of the quote is not a number. Nothing was sent.")
+        return format(value, "f")
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{json.dumps(name)}:{exact_json(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(exact_json, value)) + "]"
+    if isinstance(value, str | bool | int) or value is None:
+        return json.dumps(value)
+    raise TypeError(f"{type(value).__name__} has no exact JSON form")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphAnswer:
+    """What became of a graph: the new quote's id, or the refusal with the object and the values it concerns."""
+
+    quote_id: str | None
+    refusal: Refusal | None = None
+    sobject: str = "Quote"
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_graph(answer: object, quote: SalesforceQuote, mapping: CrmMapping | None = None) -> GraphAnswer:
+    """Read the answer to `graph_body`. Raises ValueError when it has not the shape of one."""
+    try:
+        graph = _only(_only(answer)["graphs"][0])
+        nodes = [_only(node) for node in graph["graphResponse"]["compositeResponse"]]
+        succeeded = graph["isSuccessful"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError("not the answer to a graph") from error
+    if succeeded is True:
+        return GraphAnswer(_quote_id(nodes, expected=1 + len(quote.lines)))
+    if succeeded is not False:
+        raise ValueError("a graph that neither succeeded nor failed")
+    return _culprit(nodes, quote, mapping or default_mapping())
+
+
+def _culprit(nodes: list[dict[str, Any]], quote: SalesforceQuote, mapping: CrmMapping) -> GraphAnswer:
+    """Find the node that stopped the graph; the others only say that they were halted."""
+    halted = Refusal(400, "PROCESSING_HALTED")
+    for node in nodes:
+        status = node.get("httpStatusCode")
+        if not isinstance(status, int) or status in _SUCCESS:
+            continue
+        refusal = Refusal.read(status, node.get("body"))
+        if refusal.code == "PROCESSING_HALTED":
+            halted = refusal
+            continue
+        wanted = mapping.opportunity
+        if wanted is not None and node.get("referenceId") == _OPPORTUNITY_NODE:
+            return GraphAnswer(None, refusal, wanted.sobject, _tellable(_opportunity_body(quote, wanted), wanted.fields))
+        line = next((line for line in quote.lines if node.get("referenceId") == f"line{line.position}"), None)
+        if line is None:
+            held = {**mapping.quote_fields, mapping.quote_key: "key", mapping.status.field: "status"}
+            return GraphAnswer(None, refusal, mapping.quote, _tellable(_quote_body(quote, mapping), held))
+        return GraphAnswer(None, refusal, mapping.line, _tellable(_mapped(line, mapping.line_fields), {}))
+    return GraphAnswer(None, halted, mapping.quote)
+
+
+def _quote_id(nodes: list[dict[str, Any]], *, expected: int) -> str:
+    own = [node for node in nodes if node.get("referenceId") != _OPPORTUNITY_NODE]
+    if any(node.get("httpStatusCode") not in _SUCCESS for node in nodes):
+        raise ValueError("a successful graph with a failed node")
+    created = [node for node in own if node.get("httpStatusCode") in _SUCCESS]
+    if len(created) != expected:
+        raise ValueError("a successful graph with missing nodes")
+    for node in created:
+        body = node.get("body")
+        if node.get("referenceId") == _QUOTE_NODE and isinstance(body, dict) and isinstance(body.get("id"), str):
+            return str(body["id"])
+    raise ValueError("a successful graph without the quote's id")
+
+
+def _quote_body(quote: SalesforceQuote, mapping: CrmMapping) -> dict[str, object]:
+    return {
+        mapping.quote_key: quote.key,
+        **_mapped(quote, mapping.quote_fields),
+        mapping.status.field: mapping.status.words[STATUS_AT_FIRST],
+    }
+
+
+def _mapped(source: SalesforceQuote | SalesforceLine, fields: Mapping[str, str]) -> dict[str, object]:
+    return {name: getattr(source, attribute) for name, attribute in fields.items()}
+
+
+def _tellable(body: Mapping[str, object], held: Mapping[str, str]) -> dict[str, str]:
+    """Return what may be repeated to people of the values; `held` says which of them are a quote's, and what they hold."""
+    return {
+        name: f"({len(str(value))} characters)" if held.get(name) in _CUSTOMER_TEXT else json.dumps(str(value)[:80])
+        for name, value in body.items()
+    }
+
+
+def _only(value: object) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise TypeError("not an object")

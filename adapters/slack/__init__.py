@@ -1,0 +1,1 @@
+"""Slack's Web API, its errors and the rules of Block Kit."""

@@ -1,0 +1,455 @@
+"""Slack's Web API, and the two addresses it hands out: response_url and the upload address.
+
+A call becomes one HTTP request, a refusal an `AdapterError` read from the table in `slack_errors`. Nothing here retries, sleeps or
+decides. An append carries our key in its message metadata, so that `find` can tell whether a lost answer had come true. What
+breaks a limit of Block Kit is refused here (VALIDATION, "block_kit") and not sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Literal
+
+from yarl import URL
+
+from adapters.egress import closed_session
+from adapters.failures import AdapterError, Failure
+from adapters.retry_after import sent_at_ms
+from adapters.slack.block_kit import message_problems, view_problems
+from adapters.slack.errors import ADDRESS_STATUSES, refusal, translated, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    import aiohttp
+    from slack_sdk.web.async_client import AsyncWebClient
+
+Json = dict[str, Any]
+
+SLACKBOT = "USLACKBOT"  # users.info calls it a person
+METADATA_EVENT_TYPE = "quotebot_delivery"
+FILES_ORIGIN = URL("https://files.slack.com")  # where Slack takes uploads, besides its API host
+FIND_PAGES_MAX = 5
+FIND_PAGE_MESSAGES = 200
+MEMBER_PAGES_MAX = 10
+MEMBER_PAGE_USERS = 999
+PROBLEMS_NAMED_MAX = 3
+ANSWER_BYTES_MAX = 64 * 1024  # of a response_url or an upload address: they say "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the bot's token belongs to."""
+
+    team_id: str
+    bot_user_id: str
+    bot_id: str
+    enterprise_id: str | None = None  # of the Enterprise organization, if the workspace belongs to one
+
+
+@dataclass(frozen=True, slots=True)
+class PostedMessage:
+    """Where a message is: `ts` is its id inside the channel."""
+
+    channel: str
+    ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class UploadTicket:
+    """A file to be, and the address that takes its bytes (a secret: whoever has it may write the file)."""
+
+    file_id: str
+    upload_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Slack's answer about a person. `teams` are the workspaces they belong to.
+
+    `is_stranger` is not read: Slack says false for people of another workspace who share a channel with the bot.
+    """
+
+    teams: frozenset[str]
+    deactivated: bool
+    bot: bool
+    guest: bool
+    enterprise_ids: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFacts:
+    """The kind of a conversation. `ext_shared`: people of another organization are in it, or invited into it (Slack Connect)."""
+
+    kind: Literal["public", "private", "direct"]
+    ext_shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFile:
+    """A file that was completed into a channel; `permalink` shows it to the channel's members, when Slack says where that is."""
+
+    file_id: str
+    permalink: str | None
+
+
+class SlackApi:
+    """One workspace. Every method makes one request (`find`: one per page) and raises only `AdapterError`.
+
+    `client` brings the token, the API address and no retry handlers; if it has no `session` it gets ours, so that connections are
+    reused. `response_url_hosts` are the hosts (with the port, unless it is the scheme's own) that a response_url may name.
+    """
+
+    def __init__(
+        self,
+        client: AsyncWebClient,
+        session: aiohttp.ClientSession | None = None,
+        *,
+        timeout_seconds: float = 10.0,
+        upload_timeout_seconds: float = 60.0,
+        response_url_hosts: frozenset[str],
+    ) -> None:
+        if client.retry_handlers:
+            raise ValueError("the Slack client must be built with retry_handlers=[]: a retry inside it would post twice")
+        self._client = client
+        self._session = session
+        self._owns_session = session is None
+        self._timeout_seconds = timeout_seconds
+        self._upload_timeout_seconds = upload_timeout_seconds
+        self._response_url_hosts = response_url_hosts
+        self._sent_at_ms: int | None = None
+
+    @property
+    def time_ms(self) -> int | None:
+        """Slack's time (Unix ms) by the Date of its newest answer; None before one."""
+        return self._sent_at_ms
+
+    async def ask_time(self) -> int | None:
+        """Ask Slack for its time (Unix ms), by the Date of an answer to auth.test; None when it carries none."""
+        await self.identify()
+        return self._sent_at_ms
+
+    async def identify(self) -> Identity:
+        """Ask Slack who we are (auth.test)."""
+        who = await self._call("auth.test", form={})
+        enterprise = who.get("enterprise_id")
+        team_id, bot_user_id, bot_id = (_text(who, "auth.test", field) for field in ("team_id", "user_id", "bot_id"))
+        return Identity(team_id, bot_user_id, bot_id, enterprise if isinstance(enterprise, str) and enterprise else None)
+
+    async def member(self, *, user: str) -> Member:
+        """Ask who somebody is (users.info). NOT_FOUND: nobody whom this workspace can see."""
+        who = (await self._call("users.info", form={"user": user})).get("user")
+        if not isinstance(who, dict) or who.get("id") != user:
+            raise unreadable("users.info", HTTPStatus.OK)
+        organisation = who.get("enterprise_user") or {}
+        if not isinstance(organisation, dict):
+            raise unreadable("users.info", HTTPStatus.OK)
+        enterprise_ids = (organisation.get("enterprise_id"), who.get("enterprise_id"))
+        return Member(
+            teams=frozenset({_text(who, "users.info", "team_id"), *_texts(organisation.get("teams"))}),
+            deactivated=bool(who.get("deleted")),
+            bot=bool(who.get("is_bot") or who.get("is_workflow_bot")) or user == SLACKBOT,
+            guest=bool(who.get("is_restricted") or who.get("is_ultra_restricted")),
+            enterprise_ids=frozenset(_texts(enterprise_ids)),
+        )
+
+    async def channel(self, *, channel: str) -> ChannelFacts:
+        """Return the facts of a conversation (conversations.info). NOT_FOUND: gone, or private without the bot in it."""
+        method = "conversations.info"
+        found = (await self._call(method, form={"channel": channel})).get("channel")
+        if not isinstance(found, dict) or found.get("id") != channel:
+            raise unreadable(method, HTTPStatus.OK)
+        if found.get("is_im") or found.get("is_mpim"):
+            return ChannelFacts("direct", bool(found.get("is_ext_shared")))
+        private, shared = found.get("is_private"), found.get("is_ext_shared")
+        if not isinstance(private, bool) or not isinstance(shared, bool):
+            raise unreadable(method, HTTPStatus.OK)
+        return ChannelFacts("private" if private else "public", shared or bool(found.get("is_pending_ext_shared")))
+
+    async def members(self, *, channel: str) -> frozenset[str]:
+        """Return the user ids of everyone in a channel (conversations.members), page by page.
+
+        Raises `UNCERTAIN` when there are more than MEMBER_PAGES_MAX pages.
+        """
+        method = "conversations.members"
+        form = {"channel": channel, "limit": str(MEMBER_PAGE_USERS)}
+        found: set[str] = set()
+        for _ in range(MEMBER_PAGES_MAX):
+            page = await self._call(method, form=form)
+            members = page.get("members")
+            if not isinstance(members, list):
+                raise unreadable(method, HTTPStatus.OK)
+            found.update(str(member) for member in members)
+            cursor = (page.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                return frozenset(found)
+            form["cursor"] = str(cursor)
+        raise AdapterError(
+            Failure.UNCERTAIN, "too_many_members", f"The channel has more members than {MEMBER_PAGES_MAX} pages of {method} name."
+        )
+
+    async def open_direct(self, *, user: str) -> str:
+        """Return the id of the direct-message channel with somebody (conversations.open). May be repeated."""
+        opened = (await self._call("conversations.open", form={"users": user})).get("channel")
+        return _text(opened if isinstance(opened, dict) else {}, "conversations.open", "id")
+
+    async def post(
+        self, *, channel: str, text: str, blocks: Sequence[Json], thread_ts: str | None, key: str, correlation_id: str
+    ) -> PostedMessage:
+        """Add a message to a channel, or to the thread of `thread_ts`. `key` travels in its metadata for `find`."""
+        message = {
+            **_content(channel, text, blocks),
+            **({"thread_ts": thread_ts} if thread_ts else {}),
+            "metadata": {"event_type": METADATA_EVENT_TYPE, "event_payload": {"key": key}},
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+        posted = await self._call(
+            "chat.postMessage", body=message, headers={"X-Request-Id": correlation_id, "Idempotency-Key": key}
+        )
+        return PostedMessage(*(_text(posted, "chat.postMessage", field) for field in ("channel", "ts")))
+
+    async def find(self, *, channel: str, thread_ts: str | None, key: str, oldest_seconds: float) -> PostedMessage | None:
+        """Look for the message that carries `key`, from `oldest_seconds` (Unix time) on. None: it is provably not there.
+
+        Raises `UNCERTAIN` when there is more to read than FIND_PAGES_MAX pages: absence was not shown.
+        """
+        method = "conversations.replies" if thread_ts else "conversations.history"
+        async with contextlib.aclosing(self._messages(channel, thread_ts, oldest_seconds)) as messages:
+            async for message in messages:
+                if _key_of(message) == key:
+                    return PostedMessage(channel, _text(message, method, "ts"))
+        return None
+
+    async def _messages(self, channel: str, thread_ts: str | None, oldest_seconds: float) -> AsyncGenerator[Json, None]:
+        """Yield the messages of a thread, or of a channel, page by page. Raises `UNCERTAIN` when there are too many pages."""
+        method = "conversations.replies" if thread_ts else "conversations.history"
+        form = {
+            "channel": channel,
+            **({"ts": thread_ts} if thread_ts else {}),
+            "oldest": f"{oldest_seconds:.6f}",
+            "inclusive": "1",
+            "include_all_metadata": "1",
+            "limit": str(FIND_PAGE_MESSAGES),
+        }
+        for _ in range(FIND_PAGES_MAX):
+            page = await self._call(method, form=form)
+            for message in page.get("messages") or ():
+                yield message
+            cursor = (page.get("response_metadata") or {}).get("next_cursor")
+            if not cursor and not page.get("has_more"):
+                return
+            form["cursor"] = str(cursor or "")
+        raise AdapterError(
+            Failure.UNCERTAIN,
+            "too_many_messages",
+            f"{FIND_PAGES_MAX} pages of {method} did not hold the message and there are more; whether it was posted is unknown.",
+        )
+
+    async def update(self, *, channel: str, ts: str, text: str, blocks: Sequence[Json], correlation_id: str) -> None:
+        """Replace the content of one of our messages; its metadata stays."""
+        await self._call(
+            "chat.update", body={**_content(channel, text, blocks), "ts": ts}, headers={"X-Request-Id": correlation_id}
+        )
+
+    async def ephemeral(
+        self, *, channel: str, user: str, text: str, blocks: Sequence[Json] = (), thread_ts: str | None = None
+    ) -> None:
+        """Tell one person something in a channel; it cannot be read back or updated."""
+        thread = {"thread_ts": thread_ts} if thread_ts else {}
+        await self._call("chat.postEphemeral", body={**_content(channel, text, blocks), **thread, "user": user})
+
+    async def respond(self, response_url: str, *, text: str, blocks: Sequence[Json] = (), replace: bool = False) -> None:
+        """Answer the person through the address their gesture brought. NOT_FOUND: the address has expired or is used up.
+
+        `replace` puts the answer in the place of the private message that the gesture was made on.
+        """
+        target = _address(response_url, "response_url")
+        if target.host_port_subcomponent not in self._response_url_hosts or not _private(target):
+            raise _refused_host("response_url")
+        _accept("message", message_problems(text, list(blocks)))
+        message = {"text": text, **({"blocks": list(blocks)} if blocks else {})}
+        content = {**message, "response_type": "ephemeral", "replace_original": replace}
+        await self._send("response_url", target, json.dumps(content).encode(), "application/json", self._timeout_seconds)
+
+    async def open_view(self, *, trigger_id: str, view: Json) -> None:
+        """Open a modal for the gesture of `trigger_id`. EXPIRED: more than three seconds ago, or already used."""
+        _accept("form", view_problems(view))
+        await self._call("views.open", body={"trigger_id": trigger_id, "view": view})
+
+    async def update_view(self, *, view_id: str, view_hash: str, view: Json) -> None:
+        """Replace an open modal, if it still is as it was under this hash."""
+        _accept("form", view_problems(view))
+        await self._call("views.update", body={"view_id": view_id, "hash": view_hash, "view": view})
+
+    async def publish_home(self, *, user: str, view: Json, correlation_id: str) -> None:
+        """Replace one person's App Home."""
+        _accept("Home tab", view_problems(view))
+        await self._call("views.publish", body={"user_id": user, "view": view}, headers={"X-Request-Id": correlation_id})
+
+    async def upload_url(self, *, filename: str, length: int) -> UploadTicket:
+        """Step 1 of 3: announce a file of `length` bytes. May be repeated: an upload never completed is discarded."""
+        method = "files.getUploadURLExternal"
+        ticket = await self._call(method, form={"filename": filename, "length": str(length)})
+        return UploadTicket(*(_text(ticket, method, field) for field in ("file_id", "upload_url")))
+
+    async def upload_bytes(self, upload_url: str, content: bytes) -> None:
+        """Step 2 of 3: hand over the bytes; may be repeated. The address must be the API's host or Slack's host for files."""
+        target = _address(upload_url, "upload address")
+        if target.origin() not in (URL(self._client.base_url).origin(), FILES_ORIGIN):
+            raise _refused_host("upload address")
+        await self._send("upload", target, content, "application/octet-stream", self._upload_timeout_seconds)
+
+    async def complete_upload(self, *, file_id: str, title: str, channel: str, thread_ts: str | None, comment: str) -> SharedFile:
+        """Step 3 of 3: share the file. Once only: after a lost answer ask `find_file`, a second try is refused (NOT_FOUND)."""
+        form = {
+            "files": json.dumps([{"id": file_id, "title": title}]),
+            "channel_id": channel,
+            "initial_comment": comment,
+            **({"thread_ts": thread_ts} if thread_ts else {}),
+        }
+        answer = await self._call("files.completeUploadExternal", form=form)
+        files = answer.get("files")
+        return _shared(file_id, files[0] if isinstance(files, list) and files else None)
+
+    async def find_file(self, *, file_id: str, channel: str) -> SharedFile | None:
+        """Return an upload that was completed into the channel; None: it was not. Slack may need some seconds to know."""
+        try:
+            answer = await self._call("files.info", form={"file": file_id})
+        except AdapterError as error:
+            if error.code == "file_not_found":
+                return None
+            raise
+        found: Json = answer.get("file") or {}
+        shares: Json = found.get("shares") or {}
+        return _shared(file_id, found) if any(channel in places for places in shares.values()) else None
+
+    async def find_shared(self, *, channel: str, thread_ts: str, filename: str, oldest_seconds: float) -> SharedFile | None:
+        """Return a file of this name in the thread, from `oldest_seconds` (Unix time) on. None: it is provably not there.
+
+        Raises `UNCERTAIN` as `find` does.
+        """
+        async with contextlib.aclosing(self._messages(channel, thread_ts, oldest_seconds)) as messages:
+            async for message in messages:
+                for file in message.get("files") or ():
+                    if file.get("name") == filename:
+                        return _shared(_text(file, "conversations.replies", "id"), file)
+        return None
+
+    async def close(self) -> None:
+        """Close the connections, unless the session was the caller's."""
+        if self._owns_session and self._session is not None:
+            await self._session.close()
+
+    async def _call(
+        self, method: str, *, body: Json | None = None, form: dict[str, str] | None = None, headers: dict[str, str] | None = None
+    ) -> Json:
+        if self._client.session is None:
+            self._client.session = self._connections()
+        with translated(method):
+            async with asyncio.timeout(self._timeout_seconds):
+                answer = await self._client.api_call(method, json=body, data=form, headers=headers)
+        self._sent_at_ms = sent_at_ms(answer.headers)
+        if not isinstance(answer.data, dict):
+            raise unreadable(method, answer.status_code)
+        return answer.data
+
+    async def _send(self, what: str, target: URL, content: bytes, content_type: str, seconds: float) -> None:
+        """POST to an address that carries its own permission. It gets no token, and a redirect is not followed."""
+        with translated(what):
+            async with (
+                asyncio.timeout(seconds),
+                self._connections().post(
+                    target,
+                    data=io.BytesIO(content),  # raw bytes over 1 MiB would hold up the loop
+                    headers={"Content-Type": content_type, "Accept-Encoding": "identity"},
+                    allow_redirects=False,
+                    auto_decompress=False,
+                    proxy=self._client.proxy,
+                    ssl=self._client.ssl if self._client.ssl is not None else True,
+                ) as response,
+            ):
+                answer = _parsed(await response.content.read(ANSWER_BYTES_MAX))
+        if response.status != HTTPStatus.OK or (isinstance(answer, dict) and answer.get("ok") is False):
+            raise refusal(what, response.status, response.headers, answer, ADDRESS_STATUSES)
+
+    def _connections(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = closed_session()
+        return self._session
+
+
+def _content(channel: str, text: str, blocks: Sequence[Json]) -> Json:
+    """What every message has. Slack must not turn names in it into mentions or links: our mentions are ids already."""
+    _accept("message", message_problems(text, list(blocks)))
+    return {"channel": channel, "text": text, **({"blocks": list(blocks)} if blocks else {}), "parse": "none", "link_names": False}
+
+
+def _accept(what: str, problems: list[str]) -> None:
+    """Let pass what Slack would take. Raises AdapterError (VALIDATION) naming the places, and none of the texts."""
+    if problems:
+        named = "; ".join(problems[:PROBLEMS_NAMED_MAX])
+        more = f" and {len(problems) - PROBLEMS_NAMED_MAX} more" if len(problems) > PROBLEMS_NAMED_MAX else ""
+        raise AdapterError(
+            Failure.VALIDATION,
+            "block_kit",
+            f"Slack would refuse this {what} ({named}{more}): nothing was sent. It is a bug of ours.",
+        )
+
+
+def _key_of(message: Json) -> str | None:
+    """The key that `post` gave this message, if it did."""
+    metadata = message.get("metadata") or {}
+    if metadata.get("event_type") != METADATA_EVENT_TYPE:
+        return None
+    key = (metadata.get("event_payload") or {}).get("key")
+    return key if isinstance(key, str) else None
+
+
+def _shared(file_id: str, described: object) -> SharedFile:
+    link = described.get("permalink") if isinstance(described, dict) else None
+    return SharedFile(file_id, link if isinstance(link, str) and link else None)
+
+
+def _text(answer: Json, method: str, field: str) -> str:
+    value = answer.get(field)
+    if not isinstance(value, str) or not value:
+        raise unreadable(method, HTTPStatus.OK)
+    return value
+
+
+def _texts(values: object) -> list[str]:
+    """The texts of a list that Slack may leave out."""
+    return [value for value in values if isinstance(value, str) and value] if isinstance(values, list | tuple) else []
+
+
+def _parsed(raw: bytes) -> object:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _address(text: str, what: str) -> URL:
+    """The URL, if it is one: absolute, and without a user name that makes a host look like another."""
+    try:
+        target = URL(text)
+    except ValueError as error:
+        raise _refused_host(what) from error
+    if not target.absolute or target.user is not None or target.password is not None:
+        raise _refused_host(what)
+    return target
+
+
+def _private(target: URL) -> bool:
+    """Tell whether what we send stays private on the way: TLS, or this machine."""
+    return target.scheme == "https" or (target.scheme == "http" and target.host in {"127.0.0.1", "::1", "localhost"})
+
+
+def _refused_host(what: str) -> AdapterError:
+    return AdapterError(Failure.VALIDATION, "host_refused", f"The {what} does not point to Slack; nothing was sent.")

@@ -1,0 +1,1 @@
+"""The audit: events, the hash chain, its keys, anchors and verification."""

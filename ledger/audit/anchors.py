@@ -1,0 +1,237 @@
+"""Anchors: every hour the ends of all chains under one seal, in the ledger and outside of it.
+
+The chains show every change to the file but one: the whole file put back to an earlier day. Only something kept elsewhere shows
+that. So each anchor also becomes a line of `audit-anchors.log` beside the ledger and of the log stream; copy either to where nobody
+who can write to the ledger can. Writers are not held up: the heads are read in one snapshot on the reader, the anchor is one row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import structlog
+
+from ledger.audit import chain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ledger.database import Row, Tx
+    from ledger.ledger import Ledger
+
+ANCHOR_EVERY_MS: Final = 3_600_000
+LOG_NAME: Final = "audit-anchors.log"
+PAGE_ROWS: Final = 1_000
+_TAIL_BYTES: Final = 4_096  # longer than any line
+
+_NUMBERS: Final = frozenset({"id", "at", "last_event_id", "chains"})
+
+log = structlog.get_logger(__name__)
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The ends of all chains when `last_event_id` was the newest event. `at` is Unix milliseconds; hashes and the seal are hex.
+
+    `heads_sha256` is over the JSON list of [aggregate id, event id, seq, MAC in hex], sorted by aggregate id. `last_mac` is the MAC
+    of the event `last_event_id`; only lines kept elsewhere carry it, so that each of them can be held against the ledger by itself.
+    """
+
+    id: int
+    at: int
+    last_event_id: int
+    chains: int
+    heads_sha256: str
+    key_id: str
+    seal: str
+    last_mac: str | None = None
+
+    @classmethod
+    def of(cls, row: Row, last_mac: bytes | None = None) -> Anchor:
+        """Return the anchor of a row of audit_anchors."""
+        return cls(
+            row["id"],
+            row["at"],
+            row["last_event_id"],
+            row["chains"],
+            row["heads_sha256"],
+            row["key_id"],
+            row["seal"].hex(),
+            None if last_mac is None else last_mac.hex(),
+        )
+
+    def line(self) -> str:
+        """Return the anchor as one line of JSON."""
+        return _encode({"event": "audit.anchor", **asdict(self)})
+
+
+class Standing(NamedTuple):
+    """The ends of all chains at one moment."""
+
+    last_event_id: int
+    chains: int
+    heads_sha256: str
+
+
+def anchor_due(newest: Anchor | None, last_event_id: int, now: int) -> bool:
+    """Tell whether it is time: something happened since the newest anchor, and an hour passed (or the clock went back)."""
+    if newest is None:
+        return last_event_id > 0
+    return last_event_id > newest.last_event_id and not newest.at <= now < newest.at + ANCHOR_EVERY_MS
+
+
+async def keep_anchors(ledger: Ledger, folder: Path) -> Anchor | None:
+    """Write an anchor when one is due. One step of the bot's housekeeping; call it as often as you like, every minute say."""
+    now = ledger.clock.now_ms()
+
+    def newest(tx: Tx) -> tuple[Anchor | None, int]:
+        row = tx.one("last_audit_anchor")
+        last = tx.one("last_audit_id")
+        return (None if row is None else Anchor.of(row)), (0 if last is None else last["id"] or 0)
+
+    if not anchor_due(*await ledger.database.read(newest), now):
+        return None
+    return await write_anchor(ledger, folder, now)
+
+
+async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
+    """Seal the ends of all chains and copy the anchor out; None when the newest anchor seals all there is."""
+    standing = await ledger.database.read(_standing)
+    key_id, key = ledger.audit.keyring.current
+    seal = chain.anchor_seal(key, now, *standing)
+
+    def insert(tx: Tx) -> Anchor | None:
+        row = tx.one("insert_audit_anchor", at=now, **standing._asdict(), key_id=key_id, seal=seal)
+        return None if row is None else Anchor.of(row)
+
+    anchor = await ledger.database.write("audit.anchor", insert)
+    if anchor is None:
+        return None
+    path = folder / LOG_NAME
+    logged = await asyncio.to_thread(_last_logged, path)
+    owed = await ledger.database.read(lambda tx: list(_with_macs(tx, logged)))  # with those a crash kept out of the log
+    await asyncio.to_thread(_append, path, [missing.line() for missing in owed])
+    for copied in owed:
+        fields = asdict(copied)
+        log.info("audit.anchor", **fields)
+    return anchor
+
+
+def read_lines(text: str) -> list[Anchor]:
+    """Read the anchors of a log or of what was copied from one. Raises ValueError naming the line that is none."""
+    anchors = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            found: dict[str, Any] = json.loads(line)
+            values = {name: found[name] for name in Anchor.__slots__}
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"line {number} is no anchor") from error
+        if any(type(value) is not (int if name in _NUMBERS else str) for name, value in values.items()):
+            raise ValueError(f"line {number} is no anchor")
+        anchors.append(Anchor(**values))
+    return anchors
+
+
+def heads_at(tx: Tx, upto: int) -> Standing:
+    """Return where all chains ended when `upto` was the newest event, in memory of one page of heads. The events must be sound."""
+    digest = _HeadsDigest()
+    for page in _head_pages(tx):
+        rows = tx.all("audit_heads_at", after=page.after, last=page.last, upto=upto)
+        digest.add(rows)
+    return Standing(upto, digest.chains, digest.hexdigest())
+
+
+def _standing(tx: Tx) -> Standing:
+    last = tx.one("last_audit_id")
+    digest = _HeadsDigest()
+    for page in _head_pages(tx):
+        digest.add(page.rows)
+    return Standing(0 if last is None else last["id"] or 0, digest.chains, digest.hexdigest())
+
+
+class _HeadPage(NamedTuple):
+    after: str  # the aggregate id before the first
+    last: str  # the last one of the page
+    rows: list[Row]
+
+
+def _head_pages(tx: Tx) -> Iterator[_HeadPage]:
+    after = ""
+    while rows := tx.all("audit_head_page", after=after, limit=PAGE_ROWS):
+        last: str = rows[-1]["aggregate_id"]
+        yield _HeadPage(after, last, rows)
+        after = last
+
+
+class _HeadsDigest:
+    """The SHA-256 of a JSON list that is never held whole."""
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256(b"[")
+        self.chains = 0
+
+    def add(self, heads: Sequence[Row]) -> None:
+        """Add some heads: aggregate_id, event_id, seq, mac, in this order of columns."""
+        if not heads:
+            return
+        if self.chains:
+            self._sha256.update(b",")
+        listed = _encode([(aggregate_id, event_id, seq, mac.hex()) for aggregate_id, event_id, seq, mac in heads])
+        self._sha256.update(listed[1:-1].encode())  # without its brackets
+        self.chains += len(heads)
+
+    def hexdigest(self) -> str:
+        whole = self._sha256.copy()
+        whole.update(b"]")
+        return whole.hexdigest()
+
+
+def _with_macs(tx: Tx, after: int) -> Iterator[Anchor]:
+    while rows := tx.all("audit_anchors_after", after=after, limit=PAGE_ROWS):
+        for row in rows:
+            event = tx.one("audit_mac", id=row["last_event_id"])
+            yield Anchor.of(row, b"" if event is None else event["mac"])
+        after = rows[-1]["id"]
+
+
+def _last_logged(path: Path) -> int:
+    """Return the id of the last whole line; 0 when there is none, or it is no anchor: then all are written again."""
+    lines = _tail(path)
+    try:
+        return read_lines(lines[-1].decode())[-1].id
+    except (IndexError, ValueError):
+        return 0
+
+
+def _tail(path: Path) -> list[bytes]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            return file.read().split(b"\n")[:-1]  # what has no line end yet is torn
+    except FileNotFoundError:
+        return []
+
+
+def _append(path: Path, lines: list[str]) -> None:
+    """Add whole lines, durably; a line that a crash left torn is taken off first."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        start = max(0, size - _TAIL_BYTES)
+        tail = os.pread(descriptor, size - start, start)
+        if tail and not tail.endswith(b"\n"):
+            os.ftruncate(descriptor, start + tail.rfind(b"\n") + 1)
+            os.lseek(descriptor, 0, os.SEEK_END)
+        os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,119 @@
+"""The audit's signing keys on disk: one file each, `audit-0001.key`, the highest number signs. Never in the ledger's own file.
+
+Rotation adds a file; no key is ever taken away, because the events it signed stay. A process signs with the key that was the newest
+when it started: a running bot goes on with the older one until its next start, and everything that starts meanwhile uses the new
+one. So events of both may alternate, in one chain too: each event is signed after the MAC of the one before it, whoever made that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from ledger.audit.chain import KEY_BYTES, Keyring
+from ledger.database import DatabaseError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PATTERN: Final = "audit-[0-9][0-9][0-9][0-9].key"
+_LAST_NUMBER: Final = 9999
+
+
+class KeyMissing(DatabaseError):  # noqa: N818 -- the fact
+    """A key that must be there is not."""
+
+
+def load_keyring(folder: Path, *, may_create: bool = True) -> Keyring:
+    """Return the keys in `folder`, the newest first; a folder without one gets its first.
+
+    Raises DatabaseError for a file that holds no key, and KeyMissing where no first key may be made.
+    """
+    files = key_files(folder)
+    if not files and may_create:
+        files = [add_key(folder, 1)]
+    if not files:
+        require_keys(folder)
+    keys = [_read(file) for file in reversed(files)]
+    return Keyring.of(keys[0], *keys[1:])
+
+
+def require_keys(folder: Path) -> None:
+    """Raise KeyMissing unless every key up to the newest is there: verifying needs them all, signing only the newest."""
+    names = {file.name for file in key_files(folder)}
+    missing = [name for name in map(_name, range(1, max(1, len(names)) + 1)) if name not in names]
+    if missing:
+        raise KeyMissing(
+            f"The audit key {missing[0]} is missing in {folder.absolute()}. Nothing was done: without it nobody can tell whether "
+            "the audit is whole. Restore it from your backup of the data folder."
+        )
+
+
+def key_files(folder: Path) -> list[Path]:
+    """Return the key files in `folder`, the oldest first."""
+    return sorted(folder.glob(_PATTERN))
+
+
+def rotate(folder: Path) -> Keyring:
+    """Add a new key, which signs from now on, and return the ring with it.
+
+    Whoever rotates then writes `audit.key_rotated`, the first event of the new key. A crash in between leaves a key that signs
+    without having been announced: nothing is wrong with that, for the files are what says which keys there are.
+    """
+    files = key_files(folder)
+    newest = int(files[-1].stem.removeprefix("audit-")) if files else 0
+    if newest >= _LAST_NUMBER:
+        raise DatabaseError(f"There are {newest} audit keys already, as many as can be named. Nothing was changed.")
+    add_key(folder, newest + 1)
+    return load_keyring(folder)
+
+
+def add_key(folder: Path, number: int) -> Path:
+    """Write a new random key under this number, readable by its owner only; when another process was first, its key stands."""
+    path = folder / _name(number)
+    write_secret(path, secrets.token_bytes(KEY_BYTES).hex().encode() + b"\n")
+    return path
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read, durably and whole; one that is there already stands."""
+    folder = path.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = folder / f"{path.name}.{os.getpid()}.new"
+    descriptor = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)  # what a crash left under our number is ours
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, path)  # whole or not at all
+    finally:
+        fresh.unlink()
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _name(number: int) -> str:
+    return f"audit-{number:04d}.key"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        key = bytes.fromhex(path.read_text("ascii").strip())
+    except (OSError, ValueError) as error:
+        raise DatabaseError(
+            f"The audit key {path.name} cannot be read ({type(error).__name__}). Nothing was done. Restore it."
+        ) from error
+    if len(key) < KEY_BYTES:
+        raise DatabaseError(
+            f"The audit key {path.name} is too short. Nothing was done. Restore it from your backup of the data folder."
+        )
+    return key

@@ -1,0 +1,339 @@
+"""Proves that the audit is whole, or names the first row that is not.
+
+Everything is read in one snapshot, page by page, so memory does not grow with the ledger. The order makes "first" exact: the seals
+of the heads, then every event by its id (ids have no gaps, so a missing row is known by its number; its MAC follows from rows that
+were proven before it), then whether the heads reach what is there, then the anchors, last those kept elsewhere.
+
+Keys: an event may be signed with any key of the ring, but keys come into use in the order of their files. An older one may go on
+beside a newer one, because a bot signs with the key it started with; how often and until when is reported (`KeyUse`), for a person
+to hold against the time of the bot's restart. What nobody can tell from inside: a file put back as a whole, or cut at its end
+together with its heads. That is what the anchors kept elsewhere are for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from ledger.audit import chain
+from ledger.audit.anchors import Anchor, heads_at
+from ledger.audit.findings import Fault, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ledger.audit.chain import Keyring
+    from ledger.audit.history import Replay
+    from ledger.database import Database, Row, Tx
+    from ledger.sqlite.connections import ReadOnlyFile
+
+PAGE_ROWS: Final = 1_000
+RECOMPUTED_ANCHORS: Final = 24  # the newest; each costs a walk over all heads
+
+EVENTS: Final = "audit_events"
+HEADS: Final = "audit_heads"
+ANCHORS: Final = "audit_anchors"
+AUDIT_TABLES: Final = (EVENTS, HEADS, ANCHORS)
+KEPT_ELSEWHERE: Final = "anchors kept elsewhere"
+
+
+@dataclass(slots=True)
+class KeyUse:
+    """Which events a key signed. `late`: how many of them after a newer key had come in (a bot that was not restarted yet)."""
+
+    key_id: str
+    first_event_id: int
+    last_event_id: int
+    last_at: int
+    events: int = 0
+    late: int = 0
+
+
+@dataclass(slots=True)
+class VerificationReport:
+    """What was looked at, up to the first bad row if there is one (`finding`)."""
+
+    events: int = 0
+    chains: int = 0
+    anchors: int = 0
+    anchors_recomputed: int = 0
+    anchors_kept_elsewhere: int = 0
+    keys: list[KeyUse] = field(default_factory=list)
+    finding: Finding | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Nothing is wrong with any row."""
+        return self.finding is None
+
+
+async def verify(
+    database: Database | ReadOnlyFile,
+    keyring: Keyring,
+    *,
+    anchors_kept_elsewhere: Sequence[Anchor] = (),
+    every_anchor: bool = False,
+    replay: Callable[[], Replay] | None = None,
+) -> VerificationReport:
+    """Verify all chains, heads and anchors, and the tables by `replay` (ledger/audit/history.py).
+
+    `every_anchor` recomputes the old anchors as well, a walk over all heads for each.
+    """
+
+    def walk(tx: Tx) -> VerificationReport:
+        return _Verification(tx, keyring, anchors_kept_elsewhere, every_anchor=every_anchor, replay=replay).run()
+
+    return await database.read(walk)
+
+
+def verify_within(
+    tx: Tx, keyring: Keyring, *, events_max: int, replay: Callable[[], Replay] | None = None
+) -> VerificationReport | None:
+    """Verify inside an open transaction, as `verify` does, or return None when there are more events than that."""
+    last = tx.one("last_audit_id")
+    if last is not None and (last["id"] or 0) > events_max:
+        return None
+    return _Verification(tx, keyring, (), every_anchor=False, replay=replay).run()
+
+
+def event_is_sound(keyring: Keyring, previous_mac: bytes, event: Any) -> bool:
+    """Tell whether an event (a row, or its columns by name) carries the MAC that its columns and the MAC before it ask for."""
+    key = keyring.keys.get(event["key_id"])
+    try:
+        return key is not None and chain.event_mac(key, previous_mac, event) == event["mac"]
+    except TypeError:  # a value of a type that no column of ours has
+        return False
+
+
+class _TamperedError(Exception):
+    def __init__(self, fault: Fault, table: str, row: object, meaning: str) -> None:
+        super().__init__(meaning)
+        self.finding = Finding(fault, table, str(row), meaning)
+
+
+class _Verification:
+    """One walk over one snapshot."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        keyring: Keyring,
+        kept: Sequence[Anchor],
+        *,
+        every_anchor: bool,
+        replay: Callable[[], Replay] | None = None,
+    ) -> None:
+        self._tx = tx
+        self._keys = keyring.keys
+        self._keyring = keyring
+        self._age = {key_id: age for age, key_id in enumerate(reversed(list(keyring.keys)))}  # the oldest key file is 0
+        self._newest_key = -1
+        self._uses: dict[str, KeyUse] = {}
+        self._kept = sorted(kept, key=lambda anchor: anchor.last_event_id)
+        self._every_anchor = every_anchor
+        self._replay = None if replay is None else replay()
+        self._marks: dict[int, tuple[int, bytes]] = {}  # at the last event of each anchor: chains so far, its MAC
+        self._heads_seen = 0
+        self._empty_head: str | None = None  # the head of a chain that another chain's event is named as the end of
+        self.report = VerificationReport()
+
+    def run(self) -> VerificationReport:
+        try:
+            anchors = [*self._rows(ANCHORS, "audit_anchors_after", "id", 0)]
+            self._marks = dict.fromkeys((row["last_event_id"] for row in anchors), (0, b""))
+            self._marks |= {anchor.last_event_id: (0, b"") for anchor in self._kept}
+            reach = self._heads()
+            self._events()
+            self._ends(reach)
+            self._anchors(anchors)
+            self._kept_elsewhere(anchors)
+            self._tables()
+        except _TamperedError as tampered:
+            self.report.finding = tampered.finding
+        finally:
+            if self._replay is not None:
+                self._replay.close()
+        self.report.keys = sorted(self._uses.values(), key=lambda use: self._age[use.key_id])
+        return self.report
+
+    def _tables(self) -> None:
+        """Compare the tables with the events, all of which are proven by now."""
+        found = None if self._replay is None else self._replay.finding(self._tx)
+        if found is not None:
+            raise _TamperedError(found.fault, found.table, found.row, found.meaning)
+
+    def _rows(self, table: str, statement: str, column: str, after: object) -> Iterator[Row]:
+        limit = PAGE_ROWS
+        while True:
+            try:
+                rows = self._tx.all(statement, after=after, limit=limit)
+            except Exception as error:  # whatever the driver says of a page it cannot read
+                if limit == 1:
+                    where = after + 1 if isinstance(after, int) else f"after {after!r}"
+                    raise _TamperedError(Fault.UNREADABLE, table, where, f"the row cannot be read ({error})") from error
+                limit = 1  # row by row to the one it is about
+                continue
+            if not rows:
+                return
+            yield from rows
+            after = rows[-1][column]
+
+    def _heads(self) -> int:
+        """Prove the seal of every head; return the highest event id that one names."""
+        reach = 0
+        for row in self._rows(HEADS, "audit_heads_after", "aggregate_id", ""):
+            aggregate_id = row["aggregate_id"]
+            key = self._keys.get(row["key_id"])
+            if key is None:
+                raise _TamperedError(Fault.UNKNOWN_KEY, HEADS, aggregate_id, self._unknown(row["key_id"]))
+            try:
+                sealed = chain.head_seal(key, aggregate_id, chain.Head(row["event_id"], row["seq"], row["mac"])) == row["seal"]
+            except (TypeError, AttributeError):  # a value of a type that no column of ours has
+                sealed = False
+            if not sealed:
+                raise _TamperedError(
+                    Fault.CHANGED, HEADS, aggregate_id, "the end of this chain was changed by somebody without the key"
+                )
+            if row["event_aggregate_id"] not in (None, aggregate_id):
+                self._empty_head = self._empty_head or aggregate_id
+            reach = max(reach, row["event_id"])
+            self._heads_seen += 1
+        return reach
+
+    def _events(self) -> None:
+        report = self.report
+        for row in self._rows(EVENTS, "audit_events_after", "id", 0):
+            expected = report.events + 1
+            if row["id"] != expected:
+                raise _TamperedError(Fault.MISSING, EVENTS, expected, f"the event was deleted; the next one there is {row['id']}")
+            self._event(row)
+            if self._replay is not None:
+                self._replay.see(row)
+            report.events = expected
+            report.chains += row["seq"] == 1
+            if expected in self._marks:
+                self._marks[expected] = (report.chains, row["mac"])
+
+    def _event(self, row: Row) -> None:
+        event_id, aggregate_id, seq = row["id"], row["aggregate_id"], row["seq"]
+        if row["key_id"] not in self._keys:
+            raise _TamperedError(Fault.UNKNOWN_KEY, EVENTS, event_id, self._unknown(row["key_id"]))
+        starts = row["previous_id"] is None
+        previous = chain.EMPTY.mac if starts else row["previous_mac"]
+        if previous is None or not event_is_sound(self._keyring, previous, row):
+            raise _TamperedError(
+                Fault.CHANGED,
+                EVENTS,
+                event_id,
+                f"event {seq} of {aggregate_id} ({row['event_type']}) was changed, moved or written by somebody without the key",
+            )
+        if seq != (1 if starts else row["previous_seq"] + 1) or (not starts and row["previous_aggregate_id"] != aggregate_id):
+            raise _TamperedError(
+                Fault.CHANGED, EVENTS, event_id, f"it is signed, but it does not follow event {row['previous_id']}"
+            )
+        self._key_used(row)
+        if row["head_seq"] is None:
+            raise _TamperedError(Fault.MISSING, HEADS, aggregate_id, "the end of this chain was deleted")
+        if seq > row["head_seq"] or (seq == row["head_seq"] and (event_id, row["mac"]) != (row["head_event_id"], row["head_mac"])):
+            raise _TamperedError(
+                Fault.CHANGED, HEADS, aggregate_id, f"the end of this chain was put back: event {event_id} is not in it"
+            )
+
+    def _key_used(self, row: Row) -> None:
+        key_id, event_id = row["key_id"], row["id"]
+        use = self._uses.get(key_id)
+        age = self._age[key_id]
+        if use is None:
+            if age < self._newest_key:
+                words = f"key {key_id} comes in after a newer one; keys come in in the order of their files"
+                raise _TamperedError(Fault.UNKNOWN_KEY, EVENTS, event_id, words)
+            use = self._uses[key_id] = KeyUse(key_id, event_id, event_id, row["at"])
+            self._newest_key = age
+        use.last_event_id, use.last_at = event_id, row["at"]
+        use.events += 1
+        use.late += age < self._newest_key
+
+    def _ends(self, reach: int) -> None:
+        """After the last event: nothing more may be named by a head, and nothing else may be in the tables."""
+        report = self.report
+        if reach > report.events:
+            words = f"the end of the audit was cut off; the heads go on to event {reach}"
+            raise _TamperedError(Fault.MISSING, EVENTS, report.events + 1, words)
+        totals = self._tx.one("audit_totals")
+        assert totals is not None  # noqa: S101 -- a count always answers
+        if totals["events"] != report.events:
+            words = "no event of the ledger has such an id: it was put in from outside"
+            raise _TamperedError(Fault.CHANGED, EVENTS, totals["first_event_id"], words)
+        if not totals["heads"] == self._heads_seen == report.chains:
+            words = f"there are {totals['heads']} heads for {report.chains} chains: one was put in from outside"
+            raise _TamperedError(Fault.CHANGED, HEADS, self._empty_head or "", words)
+
+    def _anchors(self, rows: list[Row]) -> None:
+        newest_first = len(rows) if self._every_anchor else RECOMPUTED_ANCHORS
+        sealed_before = 0
+        for number, row in enumerate(rows, 1):
+            if row["id"] != number:
+                raise _TamperedError(Fault.MISSING, ANCHORS, number, f"the anchor was deleted; the next one there is {row['id']}")
+            try:
+                anchor = Anchor.of(row)
+            except AttributeError as error:  # its seal is no blob
+                raise _TamperedError(Fault.CHANGED, ANCHORS, number, "the anchor was changed") from error
+            self._sealed(anchor, ANCHORS)
+            if anchor.last_event_id <= sealed_before:
+                raise _TamperedError(Fault.CHANGED, ANCHORS, number, "it seals no more than the anchor before it")
+            sealed_before = anchor.last_event_id
+            self._within(anchor, ANCHORS)
+            recompute = number > len(rows) - newest_first
+            if self._marks[anchor.last_event_id][0] != anchor.chains or (recompute and not self._recomputes(anchor)):
+                raise _TamperedError(Fault.ROLLED_BACK, ANCHORS, number, "the chains do not end where the anchor says they did")
+            self.report.anchors += 1
+
+    def _recomputes(self, anchor: Anchor) -> bool:
+        self.report.anchors_recomputed += 1
+        return heads_at(self._tx, anchor.last_event_id).heads_sha256 == anchor.heads_sha256
+
+    def _kept_elsewhere(self, rows: list[Row]) -> None:
+        for anchor in self._kept:
+            self._sealed(anchor, KEPT_ELSEWHERE)
+            self._within(anchor, KEPT_ELSEWHERE)
+            here = rows[anchor.id - 1] if 1 <= anchor.id <= len(rows) else None
+            if here is None:
+                words = f"the ledger has {len(rows)} anchors; this one of {_time(anchor.at)} was deleted, or the file was put back"
+                raise _TamperedError(Fault.ROLLED_BACK, ANCHORS, anchor.id, words)
+            _, mac = self._marks[anchor.last_event_id]
+            if here["seal"].hex() != anchor.seal or mac.hex() != anchor.last_mac:
+                words = (
+                    f"it is not the one that was written on {_time(anchor.at)} and kept elsewhere: the file was put back to an "
+                    "earlier day and went on from there"
+                )
+                raise _TamperedError(Fault.ROLLED_BACK, ANCHORS, anchor.id, words)
+            self.report.anchors_kept_elsewhere += 1
+
+    def _sealed(self, anchor: Anchor, table: str) -> None:
+        key = self._keys.get(anchor.key_id)
+        if key is None:
+            raise _TamperedError(Fault.UNKNOWN_KEY, table, anchor.id, self._unknown(anchor.key_id))
+        try:
+            seal = chain.anchor_seal(key, anchor.at, anchor.last_event_id, anchor.chains, anchor.heads_sha256)
+        except TypeError:  # a value that no anchor of ours has
+            seal = b""
+        if seal.hex() != anchor.seal:
+            raise _TamperedError(Fault.CHANGED, table, anchor.id, "the anchor was changed by somebody without the key")
+
+    def _within(self, anchor: Anchor, table: str) -> None:
+        if anchor.last_event_id > self.report.events:
+            where = "in the ledger" if table == ANCHORS else "kept elsewhere"
+            words = (
+                f"anchor {anchor.id} {where}, of {_time(anchor.at)}, seals events up to {anchor.last_event_id}: "
+                "the end of the audit was cut off, or the file was put back to an earlier day"
+            )
+            raise _TamperedError(Fault.ROLLED_BACK, EVENTS, self.report.events + 1, words)
+
+    def _unknown(self, key_id: object) -> str:
+        files = len(self._keys)
+        return f"it is signed with key {key_id}, which is in none of the {files} key files: one is missing, or the row is forged"
+
+
+def _time(unix_ms: int) -> str:
+    return f"{datetime.fromtimestamp(unix_ms / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,1 @@
+"""Operator functions: dead letters, replay, actions, explanations and backups."""

@@ -1,0 +1,264 @@
+"""Dead letters: what was given up, found again. Nothing here changes a row but by replay.py and resolution.py."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ledger.operator import actions
+from ledger.operator import replay as replays
+from ledger.operator.actions import Ruling, Word, any_reference
+from ledger.operator.replay import Expectation, Foresight, Order, Replay, ReplayResult
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ledger.database import Row, Tx
+    from ledger.ledger import FollowUpDecision, Ledger
+    from ledger.records import Effect
+
+__all__ = [
+    "DeadLetter",
+    "DeadLetters",
+    "Expectation",
+    "Filters",
+    "Foresight",
+    "Replay",
+    "ReplayResult",
+    "Ruling",
+    "Word",
+    "parse_reference",
+]
+
+Kind = Literal["effect", "operation"]
+Status = Literal["pending", "replaying", "replayed", "discarded", "uncertain"]
+NO_LIMIT: Final = 2**62  # more rows than a file can hold
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One row that failed at least once for good, or that is in doubt. Times are Unix milliseconds."""
+
+    kind: Kind
+    id: int
+    operation_key: str
+    source: str
+    source_request_id: str
+    effect_class: str
+    target: str
+    semantics: str | None  # None for an operation
+    maybe_sent: bool
+    aggregate_id: str
+    correlation_id: str
+    payload: dict[str, Any]
+    category: str | None
+    last_error: str | None
+    attempts: int
+    first_failed_at: int | None
+    last_attempt_at: int | None
+    created_at: int
+    updated_at: int
+    cycle: int
+    prior_replay_count: int
+    handler_version: str | None  # the build its last replay runs with
+    replayed_by: str | None
+    state: str
+    status: str  # pending | replaying | replayed | discarded | uncertain
+    external_ref: str | None
+    failure_history: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, row: Row) -> DeadLetter:
+        """Read one row of the `dead_letters` view."""
+        special = ("effect_class", "payload", "failure_history", "maybe_sent")
+        return cls(
+            **{name: row[name] for name in cls.__slots__ if name not in special},
+            effect_class=row["class"],
+            maybe_sent=bool(row["maybe_sent"]),
+            payload=json.loads(row["payload"]),
+            failure_history=json.loads(row["failure_history"]),
+        )
+
+    @property
+    def reference(self) -> str:
+        """Return the id people type: `118` for an effect, `op12` for an operation."""
+        return str(self.id) if self.kind == "effect" else f"op{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which letters; what is None does not narrow. `since` is Unix milliseconds.
+
+    `operation_key` may also be the short ref that people were told; `request_id` is the source's own id of the request.
+    """
+
+    status: Status | None = "pending"
+    effect_class: str | None = None
+    classes: tuple[str, ...] = field(default=())  # any of them; empty: all
+    category: str | None = None
+    aggregate_id: str | None = None
+    since: int | None = None
+    operation_key: str | None = None
+    request_id: str | None = None
+
+    def parameters(self) -> dict[str, object]:
+        """Return the parameters of the listing statements."""
+        return {
+            "status": self.status,
+            "class": self.effect_class,
+            "classes": f",{','.join(self.classes)}," if self.classes else None,
+            "category": self.category,
+            "aggregate_id": self.aggregate_id,
+            "since": self.since or 0,
+            "operation_key": self.operation_key,
+            "request_id": self.request_id,
+        }
+
+
+def parse_reference(text: str) -> tuple[Kind, int]:
+    """Read `118` or `op12`. Raises ValueError for anything else."""
+    kind: Kind = "operation" if text.startswith("op") else "effect"
+    digits = text.removeprefix("op")
+    if not digits.isascii() or not digits.isdigit():
+        raise ValueError(f"{text!r} is not an id: use the number `quotebot dead list` shows, such as 118 or op12")
+    return kind, int(digits)
+
+
+class DeadLetters:
+    """Reads, replays and rules on the dead letters of one ledger. `build` is stamped on what is replayed."""
+
+    def __init__(self, ledger: Ledger, *, build: str) -> None:
+        self._ledger = ledger
+        self._build = build
+
+    async def list(self, filters: Filters | None = None, *, limit: int | None = 100, newest: bool = False) -> list[DeadLetter]:
+        """Return letters, those that wait longest first, or the `newest` first."""
+        chosen = filters or Filters()
+        statement = "newest_dead_letters" if newest else "list_dead_letters"
+        if chosen.status == "uncertain":
+            statement = "list_uncertain"
+        parameters = {**chosen.parameters(), "limit": NO_LIMIT if limit is None else limit}
+        return await self._ledger.database.read(lambda tx: [DeadLetter.of(row) for row in tx.all(statement, **parameters)])
+
+    async def show(self, reference: str) -> DeadLetter | None:
+        """Return one dead letter, or None."""
+        return (await self.show_each([reference]))[0]
+
+    async def show_each(self, references: Sequence[str]) -> Sequence[DeadLetter | None]:
+        """Return the dead letter of each reference, or None."""
+        parsed = [parse_reference(reference) for reference in references]
+
+        def work(tx: Tx) -> list[DeadLetter | None]:
+            rows = [tx.one("dead_letter", kind=kind, id=row_id) for kind, row_id in parsed]
+            return [None if row is None else DeadLetter.of(row) for row in rows]
+
+        return await self._ledger.database.read(work)
+
+    async def replay(
+        self,
+        reference: str,
+        *,
+        actor: str,
+        reason: str | None,
+        follow: FollowUpDecision,
+        cycle_seen: int | None = None,
+        due_at: int | None = None,
+        look_now: bool = False,
+    ) -> ReplayResult:
+        """Put one dead letter back to work, in one transaction; nothing outside the ledger is touched.
+
+        `follow` decides what else is owed (the quote's card). `cycle_seen` is the cycle the operator looked at: when another replay
+        came first, nothing is done. `due_at` (ms) is when it may be claimed. `look_now` also takes what is in doubt: it is looked
+        for at once.
+        """
+        kind, row_id = parse_reference(reference)
+        now = self._ledger.clock.now_ms()
+        order = Order(reference, row_id, actor, reason, follow, self._build, now, due_at or now, cycle_seen, look_now=look_now)
+        move = replays.replay_effect if kind == "effect" else replays.replay_operation
+        result = await self._ledger.database.write("replay", lambda tx: move(self._ledger, tx, order))
+        self._wake()
+        return result
+
+    async def standings(self, results: Sequence[ReplayResult]) -> Sequence[ReplayResult | None]:
+        """Return how each queued replay ended, or None while it is under way; all of one moment."""
+        parsed = [(result, *parse_reference(result.reference)) for result in results]
+        return await self._ledger.database.read(lambda tx: [replays.standing(tx, *each) for each in parsed])
+
+    async def standing(self, result: ReplayResult) -> ReplayResult | None:
+        """Return how a queued replay ended, or None while it is under way."""
+        return (await self.standings([result]))[0]
+
+    async def foresee(
+        self, references: Sequence[str], ask: Callable[[Effect], Awaitable[Foresight]] | None = None
+    ) -> Sequence[Foresight]:
+        """Say what a replay of each would come to. `ask` may ask the other side about what would have to be looked for."""
+        parsed = [parse_reference(reference) for reference in references]
+        expected = await self._ledger.database.read(lambda tx: [replays.foresee(tx, *each) for each in parsed])
+        if ask is None:
+            return [foresight for foresight, _ in expected]
+        return [
+            foresight if effect is None or foresight.expectation is not Expectation.LOOKED_FOR else await ask(effect)
+            for foresight, effect in expected
+        ]
+
+    async def discard(
+        self, reference: str, *, actor: str, reason: str, follow: FollowUpDecision, cycle_seen: int | None = None
+    ) -> Ruling:
+        """Close one dead letter for good. Nothing is deleted; what waited for a discarded effect is superseded."""
+        kind, row_id = parse_reference(reference)
+        word = Word(reference, row_id, actor, reason, follow, self._ledger.clock.now_ms(), self._build, cycle_seen)
+        move = actions.discard_effect if kind == "effect" else actions.discard_operation
+        ruling = await self._ledger.database.write("discard", lambda tx: move(self._ledger, tx, word))
+        self._wake()
+        return ruling
+
+    async def resolve(
+        self,
+        reference: str,
+        *,
+        delivered: bool,
+        actor: str,
+        reason: str,
+        follow: FollowUpDecision,
+        external_ref: str | None = None,
+        objection: Callable[[Effect, str | None], str | None] = any_reference,
+    ) -> Ruling:
+        """Decide, on a person's word, what cannot be known: it was delivered, or it is to be sent again.
+
+        `objection` says in words why this effect cannot be taken for delivered with this `external_ref`, or returns None.
+        """
+        kind, row_id = parse_reference(reference)
+        word = Word(reference, row_id, actor, reason, follow, self._ledger.clock.now_ms(), self._build)
+
+        def work(tx: Tx) -> Ruling:
+            if kind == "operation":
+                return actions.refuse_operation(tx, word)
+            if delivered:
+                return actions.mark_delivered(self._ledger, tx, word, external_ref, objection)
+            return actions.send_again(self._ledger, tx, word)
+
+        ruling = await self._ledger.database.write("resolve", work)
+        self._wake()
+        return ruling
+
+    async def record_payload_shown(self, letter: DeadLetter, actor: str) -> None:
+        """Note in the audit that a person looked at a payload."""
+        now = self._ledger.clock.now_ms()
+        await self._ledger.database.write(
+            "payload_shown",
+            lambda tx: self._ledger.audit.append(
+                tx,
+                now,
+                "dead_letter.payload_shown",
+                actor=actor,
+                actor_type="operator",
+                correlation_id=letter.correlation_id,
+                aggregate_id=letter.aggregate_id,
+                after={"id": letter.reference},
+            ),
+        )
+
+    def _wake(self) -> None:
+        self._ledger.effects_changed.set()
+        self._ledger.operations_changed.set()

@@ -1,0 +1,1 @@
+"""The embedded engine: SQLite with group commit, locks and migrations."""

@@ -1,0 +1,91 @@
+"""Connections to a ledger's file that trust nothing the file says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sqlite3
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ledger.database import DatabaseError
+from ledger.sqlite.transaction import SqliteTx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ledger.database import Tx
+
+T = TypeVar("T")
+
+_DEFENSIVE: Final = "SQLITE_DBCONFIG_DEFENSIVE"  # Python 3.12 and newer
+_NOT_WRITABLE: Final = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+_JSON_CHECK: Final = "CREATE TABLE t (a CHECK (json_valid(a)))"  # as the ledger's tables have
+
+
+def harden(connection: sqlite3.Connection) -> None:
+    """Set what protects a connection from a hostile file; before anything is read over it."""
+    if _can_distrust():
+        connection.execute("PRAGMA trusted_schema = OFF")  # triggers, views and indexes may call harmless functions only
+    connection.execute("PRAGMA cell_size_check = ON")  # a page whose cells overlap is reported, not followed
+    if hasattr(sqlite3, _DEFENSIVE):
+        connection.setconfig(getattr(sqlite3, _DEFENSIVE), True)  # type: ignore[attr-defined] # noqa: FBT003 -- positional only
+
+
+@functools.cache
+def _can_distrust() -> bool:
+    """Tell whether this SQLite counts its JSON functions among the harmless ones. Versions before 3.41 do not.
+
+    There every trigger is still one of ours: a file whose schema differs is refused (schema_comparison.py).
+    """
+    with contextlib.closing(sqlite3.connect(":memory:")) as probe:
+        probe.execute(_JSON_CHECK)
+        probe.execute("PRAGMA trusted_schema = OFF")
+        try:
+            probe.execute("INSERT INTO t VALUES ('{}')")
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+
+def open_read_only(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
+    """Open a ledger that is only read, with rows by name. `immutable`: nothing writes to it.
+
+    SQLite needs to write beside a file in WAL mode. In a folder that cannot be written, a ledger whose WAL is empty is taken for
+    immutable. Raises DatabaseError where the WAL still holds commits, and sqlite3.Error.
+    """
+    address = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
+    connection = sqlite3.connect(address, uri=True, isolation_level=None)
+    try:
+        harden(connection)
+        if not immutable:
+            connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if immutable or error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE or not path.exists():
+            raise
+        wal = path.with_name(f"{path.name}-wal")
+        if wal.exists() and wal.stat().st_size:
+            raise DatabaseError(
+                f"{path.parent} cannot be written, and the newest commits of {path.name} are still in its write-ahead log, which "
+                "SQLite cannot read there. Nothing was done. Copy the whole folder to where it can be written, and use the copy."
+            ) from error
+        return open_read_only(path, immutable=True)
+    except sqlite3.DatabaseError:  # damaged, or no database: whoever reads it says so
+        pass
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+class ReadOnlyFile:
+    """A ledger's file for those who only read it, where no process works on it."""
+
+    def __init__(self, path: Path, statements: Mapping[str, str]) -> None:
+        self._path = path
+        self._statements = statements
+
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        """Run `work` in one snapshot."""
+        with contextlib.closing(open_read_only(self._path)) as connection:
+            connection.execute("BEGIN")
+            return work(SqliteTx(connection, self._statements, None))

@@ -1,0 +1,198 @@
+"""Opening a ledger's SQLite file: whose it is, whether its schema fits this build, and that its commits survive a power cut."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ledger.database import DatabaseError
+from ledger.operator import switch
+from ledger.sqlite.connections import harden
+from ledger.sqlite.disk import Disk
+from ledger.sqlite.locks import instance_holder
+from ledger.sqlite.migrations import Migration, migrate, pending
+from ledger.sqlite.schema_comparison import require_schema
+from ledger.sqlite.transaction import primary_code
+from ledger.sqlite.wal import Wal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from ledger.clock import Clock
+    from ledger.sqlite.ballast import Ballast
+    from ledger.sqlite.locks import WriteGate
+
+APPLICATION_ID: Final = 0x51424F54  # "QBOT": `file` names it and a stranger's database is refused
+CACHED_STATEMENTS: Final = 512  # more than there are named statements: none is compiled twice
+WAL_PAGES: Final = 4000  # copied by a commit, where the writer had no moment for it before: everybody waits for both
+BUSY_MS: Final = 5000  # how long a statement waits for another program's lock
+PRAGMAS: Final = {  # set, then read back
+    "journal_mode": "wal",
+    "synchronous": 2,  # FULL; NORMAL loses acknowledged commits in a power cut
+    "foreign_keys": 1,
+    "busy_timeout": BUSY_MS,
+    "temp_store": 2,  # MEMORY
+    "cache_size": -4000,  # KiB; the working set is small, and a larger cache is memory that grows for a day
+    "journal_size_limit": 67108864,
+}
+_NO_ROOM: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})  # how a full disk shows at open
+_NO_DATABASE: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a ledger is opened (see SqliteDatabase.open)."""
+
+    path: Path
+    migrations: Sequence[Migration]
+    clock: Clock
+    checkpoints: bool
+    may_migrate: bool
+    before_migrating: Callable[[], None] | None = None
+
+    @property
+    def wal(self) -> Path:
+        """The write-ahead log beside the file."""
+        return self.path.with_name(self.path.name + "-wal")
+
+    def create_file(self) -> None:
+        """Create folder and file for their owner alone, before SQLite sees them: the WAL inherits the mode."""
+        switch.finish(self.path, Disk())
+        if not self.may_migrate and not self.path.exists():
+            raise self._too_old()
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+    def check(self, connection: sqlite3.Connection) -> bool:
+        """Look at the file without changing it; true when it is a new one. Raises DatabaseError when it is not for this build."""
+        try:
+            (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        except sqlite3.Error as error:
+            if primary_code(error) not in _NO_DATABASE:
+                raise
+            raise DatabaseError(f"This file cannot be read as a ledger ({error}); it is unchanged. Choose another path.") from error
+        if application_id != APPLICATION_ID and (application_id or tables):
+            raise DatabaseError("This SQLite file is not a Quotebot ledger; it is unchanged. Choose another path.")
+        too_old = bool(pending(connection, self.migrations)) and not self.may_migrate
+        require_schema(connection, self.migrations)
+        if too_old:
+            raise self._too_old()
+        return bool(application_id != APPLICATION_ID)
+
+    def _too_old(self) -> DatabaseError:
+        holder = instance_holder(self.path)
+        who = "a bot is running on it" if holder is None else f"a bot (pid {holder}) is running on it"
+        return DatabaseError(
+            f"The ledger's schema is older than this build, and {who}; it is unchanged. "
+            "Restart the bot with this build, then try again."
+        )
+
+
+def cannot_be_opened(error: sqlite3.Error | OSError) -> DatabaseError:
+    """Say that the disk kept us out."""
+    return DatabaseError(
+        f"The ledger cannot be opened ({error}). No command was touched. Look at the disk: is it full, read-only or failing?"
+    )
+
+
+def prepare_writer(connection: sqlite3.Connection, opening: Opening, gate: WriteGate, ballast: Ballast) -> sqlite3.Connection:
+    """Make the writer's connection ready and the schema current; return the witness, a second connection on the same thread.
+
+    A disk too full to open on gets the ballast's room, once.
+    """
+    try:
+        with gate:
+            if opening.may_migrate:  # no bot runs: one that has died may have died of a flush that failed
+                _settle_wal(opening)
+            _prepare(connection, opening)
+            witness = _open_witness(opening)
+    except OSError as error:
+        raise cannot_be_opened(error) from error
+    except sqlite3.Error as error:
+        if primary_code(error) in _NO_ROOM and ballast.free(opening.clock.monotonic()):
+            return prepare_writer(connection, opening, gate, ballast)
+        raise cannot_be_opened(error) from error
+    ballast.make(opening.clock.monotonic())
+    return witness
+
+
+def _settle_wal(opening: Opening) -> None:
+    """See that a WAL which was left behind is on the disk as it is read. Raises OSError."""
+    if not opening.wal.exists():
+        return
+    wal = Wal(opening.wal)
+    try:
+        wal.write_again()
+    finally:
+        wal.close()
+
+
+def open_wal(connection: sqlite3.Connection, opening: Opening) -> Wal:
+    """Open the WAL to flush it beside SQLite, and have COMMIT leave that to whoever does. Raises DatabaseError."""
+    try:
+        wal = Wal(opening.wal)
+    except OSError as error:
+        raise cannot_be_opened(error) from error
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return wal
+
+
+def _open_witness(opening: Opening) -> sqlite3.Connection:
+    """Open a second connection. What it is asked needs no schema, and to read that would take longer than all the rest."""
+    witness = sqlite3.connect(opening.path, isolation_level=None, check_same_thread=False)  # as the writer's connection: sqlite.py
+    try:
+        harden(witness)
+        witness.execute("PRAGMA data_version").fetchall()  # a disk that cannot be read says so now
+    except BaseException:
+        witness.close()
+        raise
+    return witness
+
+
+def _prepare(connection: sqlite3.Connection, opening: Opening) -> None:
+    connection.row_factory = sqlite3.Row
+    harden(connection)
+    is_new = opening.check(connection)
+    for name, value in PRAGMAS.items():
+        connection.execute(f"PRAGMA {name} = {value}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES if opening.checkpoints else 0:d}")
+    found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in PRAGMAS}
+    if found != PRAGMAS:
+        wrong = ", ".join(f"{name}={found[name]} instead of {value}" for name, value in PRAGMAS.items() if found[name] != value)
+        raise DatabaseError(
+            f"The ledger's file system or SQLite build gives {wrong}: commits would not be safe. Put the ledger on a local disk."
+        )
+    if is_new:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID:d}")
+    if opening.before_migrating is not None and _was_used(connection) and pending(connection, opening.migrations):
+        opening.before_migrating()
+    migrate(connection, opening.migrations, opening.clock.now_ms())
+
+
+def _was_used(connection: sqlite3.Connection) -> bool:
+    """Tell whether a process ever worked on the ledger; one whose first start was cut off holds nothing to keep."""
+    known = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'epochs'").fetchone()
+    return known is not None and connection.execute("SELECT 1 FROM epochs LIMIT 1").fetchone() is not None
+
+
+def prepare_reader(connection: sqlite3.Connection) -> None:
+    """Make a connection ready that cannot write. Raises DatabaseError when the file is not in WAL mode.
+
+    It sees what the file says of itself: the writer's own word is wrong after an error amid the change.
+    """
+    connection.row_factory = sqlite3.Row
+    harden(connection)
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS:d}")
+    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode != PRAGMAS["journal_mode"]:
+        raise DatabaseError(
+            f"The ledger's file is in journal mode {mode}: the disk failed while that was changed, and commits would not be safe. "
+            "No command was touched. Start again."
+        )

@@ -1,0 +1,1 @@
+"""Composition root: the bot's processes, their clients, and the life of an installation."""

@@ -1,0 +1,196 @@
+"""Builds what talks to the outside: the only module that chooses concrete adapters."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import structlog
+
+from adapters.artefacts import Artefacts
+from adapters.egress import closed_session
+from adapters.pdf.renderer import PdfRenderer
+from quotebot.app.branding import load_seller
+from quotebot.app.installation import load_rules, matrix
+from quotebot.dispatch.llm import CallLog, Model
+from quotebot.dispatch.pacing import Pace, Pacer
+from quotebot.dispatch.performer import Adapters, QuotePerformer
+from quotebot.execution.channels import Channels
+from quotebot.settings import slack_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from slack_sdk.web.async_client import AsyncWebClient
+
+    from adapters.policies import Policy
+    from adapters.salesforce.api import Salesforce
+    from adapters.salesforce.limits import ApiUsage
+    from adapters.salesforce.login import Credentials
+    from adapters.salesforce.mapping import CrmMapping
+    from ledger.ledger import Ledger
+    from quotebot.settings import Settings
+
+NO_KEY: Final = "none"  # the library insists on one; a server that wants none does not look at it
+# A connection idle for longer is closed: one that the other side closes just as it is used again leaves an unknown outcome behind.
+# Longer than a channel's pacing (a message a second), so that a thread's messages share one.
+IDLE_SECONDS: Final = 1.5
+
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the bot talks to: Slack's client, for the socket and the surface, and the adapters, for its effects."""
+
+    client: AsyncWebClient
+    adapters: Adapters
+
+
+async def connect_outside(stack: contextlib.AsyncExitStack, settings: Settings) -> Outside:
+    """Return the outside over real connections; `stack` closes them. Raises ConfigurationError without a Slack token."""
+    bot_token, _ = slack_tokens(settings)
+    session = await stack.enter_async_context(closed_session(connector=aiohttp.TCPConnector(keepalive_timeout=IDLE_SECONDS)))
+    client = web_client(bot_token, settings, session)
+    return Outside(client, build_adapters(stack, client, session, settings))
+
+
+def web_client(bot_token: str, settings: Settings, session: aiohttp.ClientSession) -> AsyncWebClient:
+    """Return Slack's client without its own retries and redirects."""
+    from adapters.slack.client import BoundedWebClient  # noqa: PLC0415 -- a start pays for Slack when it needs it
+
+    return BoundedWebClient(
+        token=bot_token,
+        base_url=str(settings.slack_api_url),
+        session=session,
+        retry_handlers=[],  # the ledger is the only retrier: the SDK's own would post twice
+    )
+
+
+def build_adapters(
+    stack: contextlib.AsyncExitStack, client: AsyncWebClient, session: aiohttp.ClientSession, settings: Settings
+) -> Adapters:
+    """Return the adapters, each with the deadline of its class; `stack` closes what has to be closed."""
+    from adapters.slack.api import SlackApi  # noqa: PLC0415 -- as above
+
+    lines = matrix(settings)
+    slack = SlackApi(
+        client,
+        session,
+        response_url_hosts=settings.response_url_hosts,
+        timeout_seconds=lines.of("slack.post").timeout_seconds,
+        upload_timeout_seconds=lines.of("slack.file").timeout_seconds,
+    )
+    pdf = PdfRenderer(timeout_seconds=lines.of("pdf.render").timeout_seconds)
+    stack.push_async_callback(pdf.close)
+    artefacts = Artefacts(settings.data_dir / "artefacts")
+    salesforce, model = connect_salesforce(stack, settings), connect_model(stack, settings)
+    return Adapters(slack=slack, pdf=pdf, artefacts=artefacts, salesforce=salesforce, model=model)
+
+
+@contextlib.asynccontextmanager
+async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[QuotePerformer | None]:
+    """Give what can ask the outside whether something was done, for a command line beside the bot; None without a Slack token."""
+    if settings.slack_bot_token is None:
+        yield None
+        return
+    async with contextlib.AsyncExitStack() as stack:
+        session = await stack.enter_async_context(closed_session())
+        client = web_client(settings.slack_bot_token.get_secret_value(), settings, session)
+        yield build_performer(settings, ledger, build_adapters(stack, client, session, settings))
+
+
+def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> QuotePerformer:
+    """Return what performs effects with these adapters."""
+    pacer = Pacer(ledger.clock, Pace(settings.slack_messages_at_once))
+    rules, seller = load_rules(settings), load_seller(settings)
+    channels = Channels(ledger.clock, adapters.slack, settings.shared_channels)
+    delay = settings.settle_delay_seconds
+    return QuotePerformer(ledger, adapters, rules, seller, settle_delay_seconds=delay, pacer=pacer, channels=channels)
+
+
+def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> Salesforce | None:
+    """Return Salesforce's client alone, or None when it is not configured; `stack` closes it."""
+    salesforce = _salesforce(settings, matrix(settings).of("crm.create"))
+    if salesforce is not None:
+        stack.push_async_callback(salesforce.close)
+    return salesforce
+
+
+def connect_model(stack: contextlib.AsyncExitStack, settings: Settings, http_client: Any = None) -> Model | None:
+    """Return the model, or None when none is configured; `stack` closes it. `http_client` is the library's own unless given."""
+    if settings.llm_base_url is None or settings.llm_model is None:
+        return None
+    from adapters.llm.api import Llm  # noqa: PLC0415 -- as above
+
+    log, key = CallLog(), settings.llm_api_key
+    llm = Llm(
+        base_url=str(settings.llm_base_url),
+        api_key=NO_KEY if key is None else key.get_secret_value(),
+        model=settings.llm_model,
+        on_call=log.note,
+        timeout_seconds=matrix(settings).of("llm.extract").timeout_seconds,
+        keep_text=settings.llm_keep_text,
+        http_client=http_client,
+    )
+    stack.push_async_callback(llm.close)
+    return Model(llm, log)
+
+
+def _salesforce(settings: Settings, line: Policy) -> Salesforce | None:
+    url, client_id = settings.salesforce_instance_url, settings.salesforce_client_id
+    credentials = salesforce_credentials(settings)
+    if url is None or client_id is None or credentials is None:
+        return None
+    from adapters.salesforce.api import Salesforce  # noqa: PLC0415 -- as above
+
+    return Salesforce(
+        url,
+        client_id,
+        credentials=credentials,
+        mapping=crm_mapping(settings),
+        ca_file=settings.salesforce_ca_file,
+        timeout_seconds=line.timeout_seconds,
+        threads=line.concurrency,
+        watch=AllowanceWatch(),
+    )
+
+
+class AllowanceWatch:
+    """Says once in the log when the org's allowance of calls runs short, and again when it has recovered and runs short again."""
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def __call__(self, usage: ApiUsage) -> None:
+        """Look at what an answer said; called in a worker thread."""
+        if usage.warns and not self._warned:
+            what = "see who else calls the org, or ask for more; new quotes are written as long as there is any"
+            log.warning("crm.allowance_short", used=usage.used, allowed=usage.allowed, do=what)
+        self._warned = usage.warns
+
+
+def crm_mapping(settings: Settings) -> CrmMapping:
+    """Return which field of the org holds what: the installation's own table, or the one that comes with this build."""
+    from adapters.salesforce.mapping import default_mapping, read_mapping  # noqa: PLC0415 -- as above
+
+    own = settings.salesforce_mapping
+    return default_mapping() if own is None else read_mapping(own.read_text("utf-8"))
+
+
+def salesforce_credentials(settings: Settings) -> Credentials | None:
+    """Return how this installation logs in to Salesforce, or None when it does not."""
+    from adapters.salesforce.login import ClientCredentials, JwtBearer  # noqa: PLC0415 -- as above
+
+    client_id, secret = settings.salesforce_client_id, settings.salesforce_client_secret
+    username, key = settings.salesforce_username, settings.salesforce_private_key
+    if client_id is None:
+        return None
+    if secret is not None:
+        return ClientCredentials(client_id, secret.get_secret_value())
+    if username is None or key is None:
+        return None
+    return JwtBearer(client_id, username, key.get_secret_value(), settings.salesforce_audience)

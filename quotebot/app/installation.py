@@ -1,0 +1,281 @@
+"""Opens an installation: its ledger, its audit keys, its rules. What the bot and the command line share, without Slack or CRM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import sqlite3
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from adapters.policies import Matrix, policies
+from ledger.audit.columns import statements as bound_statements
+from ledger.audit.events import Audit
+from ledger.audit.keyring import load_keyring
+from ledger.clock import SystemClock
+from ledger.ledger import Ledger
+from ledger.operator.backup import FOLDER, Proof, Source, back_up
+from ledger.operator.dead_letters import DeadLetters
+from ledger.operator.manifests import BackupError
+from ledger.sqlite.ballast import BALLAST_BYTES
+from ledger.sqlite.batch import COPY_AFTER
+from ledger.sqlite.engine import SqliteDatabase
+from ledger.sqlite.file import cannot_be_opened
+from ledger.sqlite.locks import InstanceLock, hold_instance_lock, instance_holder
+from ledger.sqlite.migrations import Migration
+from ledger.statements import load_statements
+from quotebot import __version__
+from quotebot.app.first_start import ledger_begun, require_ledger_or_beginning
+from quotebot.domain.approvals.policy_file import parse_policy
+from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
+from quotebot.domain.rules import Rules
+from quotebot.handlers.quotes import DOMAIN_EVENTS
+from quotebot.store import history
+from quotebot.store import quotes as store
+from quotebot.store.columns import TABLES
+from quotebot.worker_loop import POLL_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from ledger.audit.chain import Keyring
+    from ledger.clock import Clock
+    from ledger.database import Database, Tx
+    from quotebot.domain.approvals.policy import Policy
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.settings import Settings
+
+LOCK_LOOKS: Final = 20
+LOCK_LOOK_SECONDS: Final = 0.05
+log = structlog.get_logger(__name__)
+
+
+class LedgerInUseError(Exception):
+    """Another bot holds this ledger's lock."""
+
+
+def load_rules(settings: Settings) -> Rules:
+    """Return the policy and the approvers, with the ruleset that prices while the ledger has none (store/rulesets.py)."""
+    return Rules(
+        ruleset=_ruleset(),
+        policy=_policy(),
+        approvers=settings.approvers,
+        valid_days=settings.quote_valid_days,
+        operators=settings.operators,
+        guest_reps=settings.guest_reps,
+        reuse_tolerance_percent=settings.reuse_tolerance,
+        terminal_users=settings.cli_users,
+        readings_per_day=0 if settings.llm_base_url is None else settings.llm_readings_per_day,
+        summaries_per_day=0 if settings.llm_base_url is None else settings.llm_summaries_per_day,
+    )
+
+
+@functools.cache
+def _ruleset() -> Ruleset:
+    return parse_ruleset_toml(files("quotebot").joinpath("data", "catalogue.toml").read_text("utf-8"))
+
+
+@functools.cache
+def _policy() -> Policy:
+    return parse_policy(files("quotebot").joinpath("data", "policy.toml").read_text("utf-8"))
+
+
+@contextlib.asynccontextmanager
+async def open_ledger(
+    settings: Settings,
+    clock: Clock | None = None,
+    engine: type[SqliteDatabase] = SqliteDatabase,
+    *,
+    terminal_user: str | None = None,
+) -> AsyncIterator[Ledger]:
+    """Open the ledger for reserving and reading; only the bot's own process may claim. `terminal_user`: as of Audit."""
+    clock = clock or SystemClock()
+    audit = open_audit(settings, terminal_user=terminal_user)
+    migrating: list[str] = []
+    lock = _try_lock(settings.ledger_path)  # no bot runs: the schema may be brought up to date
+    try:
+        database = await open_database(
+            settings.ledger_path,
+            audit,
+            clock,
+            bot=False,
+            may_migrate=lock is not None,
+            on_migrating=lambda: migrating.append(__version__),
+            engine=engine,
+        )
+    finally:
+        if lock is not None:
+            lock.close()
+    try:
+        ledger = Ledger(database, clock, audit, lease_seconds=settings.lease_seconds, pin=store.head_version)
+        if migrating and terminal_user is not None:
+            await _audit_migration(ledger, terminal_user)
+        yield ledger
+        await ledger.noted()
+    finally:
+        await database.close()
+
+
+def _try_lock(path: Path) -> InstanceLock | None:
+    """Take the lock of the one active bot, or return None. Raises DatabaseError where the folder cannot be written."""
+    try:
+        return hold_instance_lock(path)
+    except OSError as error:
+        raise cannot_be_opened(error) from error
+
+
+async def _audit_migration(ledger: Ledger, terminal_user: str) -> None:
+    """Record who brought the ledger up to this build's schema."""
+    now, after = ledger.clock.now_ms(), {"build": __version__}
+
+    def work(tx: Tx) -> None:
+        ledger.audit.append(tx, now, "ledger.migrated", actor=terminal_user, actor_type="operator", after=after)
+
+    await ledger.database.write("ledger.migrated", work)
+
+
+def open_audit(settings: Settings, *, terminal_user: str | None = None) -> Audit:
+    """Return the audit with the installation's signing keys; a new ledger gets its first. Raises LedgerLostError."""
+    require_ledger_or_beginning(settings)
+    keyring = load_keyring(settings.data_dir, may_create=not settings.ledger_path.exists())
+    return Audit(DOMAIN_EVENTS, keyring, terminal_user=terminal_user)
+
+
+async def open_database(
+    path: Path,
+    audit: Audit,
+    clock: Clock,
+    *,
+    bot: bool,
+    may_migrate: bool = True,
+    keeps_room: bool | None = None,
+    pressing: Callable[[], bool] = lambda: False,
+    let_by: Callable[[], object] = lambda: None,
+    at_once: bool = False,
+    copy_after: int = COPY_AFTER,
+    on_migrating: Callable[[], object] = lambda: None,
+    engine: type[SqliteDatabase] = SqliteDatabase,
+) -> Database:
+    """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL.
+
+    `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does. `pressing`: whether somebody
+    of another process waits for an acknowledgement; batches are short then. `let_by` lets that one write first. `at_once`: what
+    can be written without waiting is written on the loop's own thread. `copy_after`: how many changed rows are worth a checkpoint.
+    `on_migrating` is called before the schema of a ledger that was used is changed.
+    """
+
+    def before_migrating() -> None:
+        _back_up_first(path, audit.keyring, clock)
+        on_migrating()
+
+    bound = history.binding()
+    database = await engine.open(
+        path,
+        statements=_statements(),
+        migrations=[*_migrations("ledger"), *_migrations("quotebot.store")],
+        clock=clock,
+        checkpoints=bot,
+        may_migrate=may_migrate,
+        ballast_bytes=BALLAST_BYTES if (bot if keeps_room is None else keeps_room) else 0,
+        finish=history.finish_with(audit, bound, clock),
+        binding=bound,
+        before_migrating=before_migrating,
+        pressing=pressing,
+        let_by=let_by,
+        at_once=at_once,
+        copy_after=copy_after,
+    )
+    ledger_begun(path)
+    if may_migrate:
+        try:
+            await history.bind_as_found(database, audit, bound, clock)
+        except (Exception, asyncio.CancelledError) as error:
+            await database.close()
+            if isinstance(error, sqlite3.Error):
+                raise cannot_be_opened(error) from error
+            raise
+    return database
+
+
+def _back_up_first(path: Path, keyring: Keyring, clock: Clock) -> None:
+    """Keep the ledger as the older build left it: forward is the only way a migration goes. Its audit may be in any state."""
+    try:
+        made = back_up(Source(path, proof_by(None), keyring, __version__), path.parent / FOLDER, clock.now_ms())
+    except BackupError as error:
+        raise BackupError(
+            f"The ledger is of an older build. It was not brought up to date, because the backup that comes first failed: {error}"
+        ) from error
+    log.info("ledger.backed_up_before_migrating", file=made.path.name)
+
+
+def schema_and_statements() -> tuple[Sequence[Migration], Mapping[str, str]]:
+    """Return what this build makes of a ledger's file, and its statements by name, for who only looks at one."""
+    return [*_migrations("ledger"), *_migrations("quotebot.store")], _statements()
+
+
+def proof_by(keyring: Keyring | None) -> Proof:
+    """Return what this build proves a ledger by: these audit keys, its statements and its schema."""
+    migrations, statements = schema_and_statements()
+    return Proof(keyring, statements, migrations, history.replay)
+
+
+def matrix(settings: Settings) -> Matrix:
+    """Return the retry matrix with the configured overrides."""
+    return Matrix(policies(settings.retry))
+
+
+def dead_letters(ledger: Ledger) -> DeadLetters:
+    """Return the dead letters of an open ledger."""
+    return DeadLetters(ledger, build=__version__)
+
+
+@contextlib.asynccontextmanager
+async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -> AsyncIterator[bool]:
+    """Hold the lock of the one active bot. With `stop` wait for it until that is set, and yield whether it was got.
+
+    Raises LedgerInUseError when another bot holds it and there is no waiting.
+    """
+    lock = _try_lock(settings.ledger_path)
+    for _ in range(LOCK_LOOKS):  # a command line that has just opened the ledger lets go within milliseconds
+        if lock is not None:
+            break
+        await asyncio.sleep(LOCK_LOOK_SECONDS)
+        lock = _try_lock(settings.ledger_path)
+    if lock is None and stop is None:
+        pid = instance_holder(settings.ledger_path)
+        holder = "its lock file was removed" if pid is None else f"process {pid}"
+        raise LedgerInUseError(
+            f"Another bot is running on {settings.ledger_path} ({holder}). "
+            "This one did nothing. "
+            "Stop the other, choose another data folder, or start this one with --standby: it then waits for its turn."
+        )
+    if lock is None and stop is not None:
+        log.info("bot.standing_by", ledger=str(settings.ledger_path))
+    while lock is None and stop is not None and not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), POLL_SECONDS)
+        lock = _try_lock(settings.ledger_path)
+    if lock is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.close()
+
+
+@functools.cache
+def _statements() -> Mapping[str, str]:
+    named = load_statements(files(package).joinpath("queries.sql").read_text("utf-8") for package in ("ledger", "quotebot.store"))
+    return {**named, **bound_statements(TABLES)}
+
+
+@functools.cache
+def _migrations(package: str) -> tuple[Migration, ...]:
+    folder = files(package).joinpath("schema")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return tuple(Migration(package, name, folder.joinpath(name).read_text("utf-8")) for name in names)

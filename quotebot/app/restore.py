@@ -1,0 +1,168 @@
+"""Puts an installation's ledger back to a backup, as a new generation of it.
+
+Everything is prepared on a copy beside the ledger; one rename puts that in force (ledger/operator/switch.py). So a restore that is
+cut off, wherever, leaves the old ledger or the new one, whole. Nothing else of the folder is touched: keys and documents stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger import recovery
+from ledger.audit.events import Audit
+from ledger.audit.keyring import load_keyring
+from ledger.ledger import Ledger
+from ledger.operator import switch
+from ledger.operator.backup import generation_of, prove
+from ledger.operator.generations import Beginning, begin_generation
+from ledger.operator.manifests import BackupError
+from ledger.sqlite.connections import open_read_only
+from ledger.sqlite.disk import Disk
+from ledger.sqlite.engine import SqliteDatabase
+from quotebot import __version__
+from quotebot.app.backups import authentic_backup, prove_backup
+from quotebot.app.installation import instance_lock, proof_by, schema_and_statements
+from quotebot.handlers.quotes import DOMAIN_EVENTS
+from quotebot.store import generations as store
+from quotebot.store import history
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ledger.clock import Clock
+    from ledger.database import Tx
+    from ledger.operator.backup import Backup, Progress
+    from quotebot.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What can still be read of the ledger that is to be replaced. `operations` is None when it is gone or cannot be read."""
+
+    operations: int | None = None
+    generation: int = 1
+    last_numbers: Mapping[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What came of a restore. `replaced` is the folder with the old file; numbers by year are the last ones that are skipped."""
+
+    generation: int
+    in_doubt: int
+    numbers: Mapping[int, int]
+    replaced: Path | None
+
+
+def present(settings: Settings) -> Present:
+    """Look at the ledger as it is now, whatever state it is in."""
+    path = settings.ledger_path
+    if not path.exists():
+        return Present()
+    try:
+        with contextlib.closing(open_read_only(path)) as connection:
+            (operations,) = connection.execute("SELECT count(*) FROM operations").fetchone()
+            numbers = dict(connection.execute("SELECT year, last FROM quote_numbers").fetchall())
+            return Present(operations, generation_of(connection), numbers)
+    except sqlite3.Error:
+        return Present()
+
+
+async def restore(
+    settings: Settings,
+    path: Path,
+    clock: Clock,
+    *,
+    actor: str,
+    terminal_user: str | None = None,
+    disk: Disk | None = None,
+    engine: type[SqliteDatabase] = SqliteDatabase,
+    progress: Progress | None = None,
+    unauthenticated: bool = False,
+) -> Restored:
+    """Put the ledger back to the backup at `path`. `actor` and `terminal_user` are for the audit.
+
+    `unauthenticated` takes a backup of 0.1.0, whose manifest nobody signed. Raises LedgerInUseError while a bot runs, and
+    DatabaseError for a backup that is not whole, of a newer build, or whose keys are not here: then nothing was changed.
+    """
+    disk = disk or Disk()
+    backup = await asyncio.to_thread(_proven, settings, path, progress, unauthenticated=unauthenticated)
+    async with instance_lock(settings):
+        switch.finish(settings.ledger_path, disk)
+        restored = await _prepare(settings, backup, clock, actor, terminal_user, disk, engine)
+        await asyncio.to_thread(_prove_staged, settings, progress)
+        switch.decide(settings.ledger_path, disk)
+        replaced = switch.finish(settings.ledger_path, disk)
+    return Restored(restored.generation, restored.in_doubt, restored.numbers, replaced)
+
+
+def _proven(settings: Settings, path: Path, progress: Progress | None, *, unauthenticated: bool) -> Backup:
+    backup = authentic_backup(settings, path, unauthenticated=unauthenticated)
+    prove_backup(settings, backup, unauthenticated=unauthenticated, progress=progress)
+    return backup
+
+
+async def _prepare(
+    settings: Settings,
+    backup: Backup,
+    clock: Clock,
+    actor: str,
+    terminal_user: str | None,
+    disk: Disk,
+    engine: type[SqliteDatabase],
+) -> Restored:
+    """Make the next ledger beside the present one: a copy of the backup, of this build's schema, with everything owed in doubt."""
+    now, before = clock.now_ms(), present(settings)
+    beginning = Beginning(
+        max(before.generation, backup.manifest.generation) + 1, backup.manifest.made_at, backup.manifest.sha256, actor
+    )
+    switch.clear(settings.ledger_path, disk)
+    staged = switch.staged(settings.ledger_path)
+    await asyncio.to_thread(_copy, backup.path, staged, disk)
+    migrations, statements = schema_and_statements()
+    audit = Audit(DOMAIN_EVENTS, load_keyring(settings.data_dir, may_create=False), terminal_user=terminal_user)
+    bound = history.binding()
+    finish = history.finish_with(audit, bound, clock)
+    database = await engine.open(staged, statements=statements, migrations=migrations, clock=clock, finish=finish, binding=bound)
+    try:
+        await history.bind_as_found(database, audit, bound, clock)
+        epoch = await recovery.begin_epoch(database, now, role="cli", build=__version__)
+        ledger = Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds)
+        await recovery.take_back(ledger)
+
+        def work(tx: Tx) -> Restored:
+            in_doubt = begin_generation(ledger, tx, now, beginning)
+            numbers = store.skip_numbers(tx, before.last_numbers or {}, backup.manifest.made_at, now)
+            history.skipped(tx, audit, numbers, actor, now)
+            store.draw_open_cards(tx, audit, now, beginning.number)
+            return Restored(beginning.number, in_doubt, numbers, None)
+
+        restored = await database.write("restore", work)
+        await recovery.give_back(ledger)
+    finally:
+        await database.close()
+    return restored
+
+
+def _copy(backup: Path, staged: Path, disk: Disk) -> None:
+    try:
+        disk.copy(backup, staged)
+    except OSError as error:
+        raise BackupError(
+            f"{backup.name} could not be copied beside the ledger ({error}). The ledger is as it was. "
+            f"Is there room in {staged.parent}?"
+        ) from error
+
+
+def _prove_staged(settings: Settings, progress: Progress | None) -> None:
+    """Prove once more what is about to be put in force: it was copied, migrated and changed since it was proven."""
+    staged = switch.staged(settings.ledger_path)
+    wal = staged.with_name(f"{staged.name}-wal")
+    if wal.exists() and wal.stat().st_size:
+        raise BackupError(f"{staged} still has a WAL: another program has it open. The ledger is as it was. Close that, try again.")
+    prove(staged, proof_by(load_keyring(settings.data_dir, may_create=False)), progress)

@@ -1,0 +1,169 @@
+"""Where people meet the bot: the surface on Slack's socket, put together for whichever process holds that socket."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from adapters.failures import AdapterError, Failure
+from quotebot.dispatch.crm_mirror import MirrorLookup
+from quotebot.execution.actors import Directory
+from quotebot.execution.visibility import Visibility
+from quotebot.settings import ConfigurationError, slack_tokens
+from quotebot.slack.bolt import Ack, Envelopes, bolt_app, send_ack
+from quotebot.slack.connections import Links
+from quotebot.slack.crm_lookup import AccountLookup, OpportunityLookup
+from quotebot.slack.gate import Gate
+from quotebot.slack.receiver import SocketReceiver
+from quotebot.slack.reserve import FrontDesk
+from quotebot.slack.surface import Surface
+from quotebot.store.rulesets import ActiveRuleset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from adapters.slack.api import Identity, SlackApi
+    from ledger.clock import Clock
+    from ledger.ledger import Ledger
+    from quotebot.ack_priority import Precedence
+    from quotebot.app.clients import Outside
+    from quotebot.dispatch.performer import QuotePerformer
+    from quotebot.domain.rules import Rules
+    from quotebot.settings import Settings
+    from quotebot.slack.connections import Inbox
+
+IDENTIFY_PAUSE_SECONDS: Final = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Observer(Protocol):
+    """Whoever counts what happens at the socket."""
+
+    def observe_ack(self, envelope: str, seconds: float) -> None:
+        """Note how long one acknowledgement took."""
+        ...
+
+    def observe_reserve(self, seconds: float) -> None:
+        """Note how long one reservation took."""
+        ...
+
+    def count_connection(self) -> None:
+        """Note that a connection was opened."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What the surface works with, in the process that holds the socket."""
+
+    ledger: Ledger
+    outside: Outside
+    rules: Rules
+    performer: QuotePerformer
+    observer: Observer
+    precedence: Precedence
+
+
+def receiver_of(
+    front: Front,
+    settings: Settings,
+    identity: Identity,
+    *,
+    clock: Clock,
+    draw: Callable[[float, float], float],
+    ack: Ack = send_ack,
+) -> SocketReceiver:
+    """Return what keeps the connections to Slack and acknowledges what they bring. `draw` is the injected source of jitter."""
+    client, arrivals = front.outside.client, dict[str, float]()
+    _, app_token = slack_tokens(settings)
+    surface = surface_of(front, settings, identity, arrivals)
+
+    def links(inbox: Inbox) -> Links:
+        return Links(
+            client,
+            app_token,
+            inbox,
+            clock=clock,
+            draw=draw,
+            count=settings.socket_connections,
+            opened=front.observer.count_connection,
+            contended=lambda: front.precedence.busy,
+        )
+
+    return SocketReceiver(
+        Envelopes(bolt_app(client, identity, surface), ack),
+        links,
+        surface.desk.drop,
+        clock=clock,
+        ack_budget_seconds=settings.ack_budget_seconds,
+        arrivals=arrivals,
+        precedence=front.precedence,
+        acked=front.observer.observe_ack,
+    )
+
+
+def surface_of(
+    front: Front, settings: Settings, identity: Identity, arrivals: Mapping[str, float] = MappingProxyType({})
+) -> Surface:
+    """Return what people meet in Slack. `arrivals`: when the envelopes at work arrived (SocketReceiver)."""
+    slack = front.outside.adapters.slack
+    directory = Directory(front.ledger, slack, identity=identity, enterprise_id=settings.enterprise_id)
+    visibility = Visibility(front.ledger, front.performer.channels, front.rules.role_holders)
+    return Surface(
+        gate=Gate(front.ledger, slack, directory, identity.team_id, settings.guest_reps, visibility),
+        desk=FrontDesk(
+            front.ledger,
+            team_id=identity.team_id,
+            ack_budget_seconds=settings.ack_budget_seconds,
+            observe=front.observer.observe_reserve,
+            arrivals=arrivals,
+            commands_per_minute=settings.commands_per_minute,
+            reserving=front.precedence.reserving,
+        ),
+        ledger=front.ledger,
+        slack=slack,
+        rules=front.rules,
+        active=ActiveRuleset(front.rules.ruleset),
+        status=front.performer.status,
+        lookup=_account_lookup(front, settings),
+        opportunities=_opportunity_lookup(front, settings),
+        contacts=MirrorLookup(front.ledger.database).contacts if {"accounts", "contacts"} <= set(settings.crm_mirror) else None,
+    )
+
+
+async def identify(slack: SlackApi) -> Identity:
+    """Ask Slack who we are, until it answers. Effects are delivered meanwhile; a refused token ends the process."""
+    while True:
+        try:
+            return await slack.identify()
+        except AdapterError as error:
+            if error.failure is Failure.AUTH:
+                raise ConfigurationError(
+                    f"Slack refused the bot token ({error.code}). Nothing was sent. Check SLACK_BOT_TOKEN and its scopes."
+                ) from error
+            log.warning("slack.unreachable", code=error.code)
+            await asyncio.sleep(error.retry_after_seconds or IDENTIFY_PAUSE_SECONDS)
+
+
+def _account_lookup(front: Front, settings: Settings) -> AccountLookup | None:
+    """Return what looks accounts up for forms, where that is wanted and there is a Salesforce."""
+    salesforce = front.outside.adapters.salesforce
+    if salesforce is None or not settings.crm_account_lookup:
+        return None
+    instead = MirrorLookup(front.ledger.database).accounts if "accounts" in settings.crm_mirror else None
+    return AccountLookup(salesforce.find_accounts, front.ledger.clock, instead)
+
+
+def _opportunity_lookup(front: Front, settings: Settings) -> OpportunityLookup | None:
+    """Return what looks opportunities up, where that is wanted and the mapping says what one is."""
+    salesforce = front.outside.adapters.salesforce
+    if salesforce is None or not settings.crm_opportunity_lookup or salesforce.mapping.choice is None:
+        return None
+    kept = {"accounts", "opportunities"} <= set(settings.crm_mirror)
+    instead = MirrorLookup(front.ledger.database).opportunities if kept else None
+    return OpportunityLookup(salesforce.opportunities.find_open, front.ledger.clock, instead)

@@ -1,0 +1,292 @@
+"""The working half of the bot, without Slack's socket: recovery, then executor, dispatcher, housekeeping and scheduler.
+
+Everything is handed in through `Ports`, so that the fault laboratory runs this very composition on its own clock, disk and wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from ledger import recovery
+from ledger.audit.anchors import keep_anchors
+from ledger.clock import Clock, SystemClock
+from ledger.ledger import Ledger
+from ledger.measures import fold
+from ledger.sqlite import integrity
+from quotebot import __version__
+from quotebot.ack_priority import Precedence
+from quotebot.app.backups import keep_backups
+from quotebot.app.clients import Outside, build_performer, connect_outside
+from quotebot.app.installation import load_rules, matrix, open_audit, open_database
+from quotebot.dispatch.dispatcher import Dispatcher
+from quotebot.dispatch.follow_ups import follow_ups
+from quotebot.execution.actors import Directory
+from quotebot.execution.executor import Executor
+from quotebot.execution.transaction import burial_answer
+from quotebot.execution.visibility import Visibility
+from quotebot.jobs.artefacts import ArtefactSweep
+from quotebot.jobs.maintenance import LEASES_PER_LIFE, Housekeeper, Job, announce_letters
+from quotebot.jobs.retention import Keeping, forget, let_go
+from quotebot.jobs.rulesets import RulesetChanges
+from quotebot.jobs.scheduler import Scheduler
+from quotebot.jobs.table import jobs as scheduled_jobs
+from quotebot.observability.alerts import log_dead_letter
+from quotebot.observability.clock_guard import LOOK_SECONDS, ClockGuard
+from quotebot.observability.metrics import PAGE_SECONDS, Metrics, page_path, write_page
+from quotebot.store import quotes as store
+from quotebot.worker_loop import POLL_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ledger.database import Database
+    from ledger.ledger import FollowUpDecision
+    from quotebot.dispatch.performer import QuotePerformer
+    from quotebot.domain.rules import Rules
+    from quotebot.settings import Settings
+
+TEND_SECONDS: Final = 60.0
+LETTERS_SECONDS: Final = 2.0
+MEASURES_SECONDS: Final = 60.0
+RETENTION_SECONDS: Final = 3600.0
+ARTEFACTS_SECONDS: Final = 3600.0
+BACKUP_SECONDS: Final = 600.0  # it is looked whether one is due
+INTEGRITY_SECONDS: Final = 86_400.0
+INTEGRITY_FIRST_SECONDS: Final = 30.0  # a start has better things to do than to read the whole file
+YOUNG_SECONDS: Final = 10  # a process that dies before this age, again and again, is in a boot loop
+DEATHS_TO_REST: Final = 8
+REST_SECONDS_MAX: Final = 60.0
+CLOSING_SECONDS: Final = 0.5  # of the drain: giving back, the last checkpoint
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The choke points: everything that fault tests replace, and nothing else."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    draw: Callable[[float, float], float] = field(default_factory=lambda: random.SystemRandom().uniform)
+    database: Callable[..., Awaitable[Database]] = open_database
+    outside: Callable[[contextlib.AsyncExitStack, Settings], Awaitable[Outside]] = connect_outside
+    poll_seconds: float = POLL_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The started half: what the listeners of a surface work with."""
+
+    ledger: Ledger
+    outside: Outside
+    rules: Rules
+    performer: QuotePerformer
+    metrics: Metrics
+    workers: Workers
+    precedence: Precedence
+    guard: ClockGuard
+
+
+async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports: Ports, stop: asyncio.Event) -> Core:
+    """Recover what a dead process left, then start the workers; `stack` stops and closes everything in the opposite order.
+
+    The caller holds the instance lock. Raises DatabaseError before anything was done.
+    """
+    audit = open_audit(settings)
+    precedence = Precedence(ports.clock)
+    database = await ports.database(
+        settings.ledger_path, audit, ports.clock, bot=True, pressing=lambda: precedence.pressing, let_by=precedence.let_by
+    )
+    stack.push_async_callback(database.close)
+    epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build=__version__)
+    ledger = Ledger(
+        database,
+        ports.clock,
+        audit,
+        epoch=epoch,
+        lease_seconds=settings.lease_seconds,
+        pin=store.head_version,
+        on_dead=log_dead_letter,
+    )
+    await _tell_of_a_restore(database)
+    await _rest_after_deaths(database, ports.clock, stop)
+    recovered = await recovery.take_back(ledger, answer=_poison_answer(ports.clock), follow=_follow(ports.clock))
+    log.info("bot.recovered", operations=recovered.operations, effects=recovered.effects, poisoned=recovered.poisoned)
+    outside = await ports.outside(stack, settings)
+    await asyncio.to_thread(outside.adapters.artefacts.sweep)
+    rules = load_rules(settings)
+    await RulesetChanges(ledger).begin(rules.ruleset)
+    performer = build_performer(settings, ledger, outside.adapters)
+    metrics = Metrics()
+    salesforce = outside.adapters.salesforce
+    if salesforce is not None:
+        metrics.watch_crm(lambda: salesforce.usage)
+    stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
+    directory = Directory(ledger, outside.adapters.slack, enterprise_id=settings.enterprise_id)
+    sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.documents.restore)
+    guard = ClockGuard(ledger, outside.adapters.slack.ask_time)
+    await guard.begin()
+    metrics.watch_clock(lambda: guard.suspension is not None)
+    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence, sweep, guard)
+    stack.push_async_callback(ledger.noted)
+    stack.push_async_callback(workers.stop)
+    workers.start()
+    return Core(ledger, outside, rules, performer, metrics, workers, precedence, guard)
+
+
+async def _tell_of_a_restore(database: Database) -> None:
+    """Alert, at the first start of a new generation, whoever reads the log and did not restore it."""
+    generation, epochs = await database.read(lambda tx: (tx.one("last_generation"), tx.all("last_epochs", limit=2)))
+    if generation is None or any(row["role"] == "bot" and row["started_at"] >= generation["started_at"] for row in epochs[1:]):
+        return
+    log.error(
+        "ledger.restored",
+        generation=generation["generation"],
+        backup_made_at=generation["backup_made_at"],
+        restored_at=generation["started_at"],
+        by=generation["started_by"],
+        do="what was recorded in between is lost here; what was owed is looked for before it is done again: docs/backup.md",
+    )
+
+
+async def _rest_after_deaths(database: Database, clock: Clock, stop: asyncio.Event) -> None:
+    """Slow a boot loop down: what kills this process again and again must not also hammer the outside again and again."""
+    deaths = await recovery.deaths_in_a_row(database, clock.now_ms(), within_ms=YOUNG_SECONDS * 1000)
+    if deaths < DEATHS_TO_REST:
+        return
+    seconds = min(REST_SECONDS_MAX, 2.0 ** (deaths - DEATHS_TO_REST))
+    log.error("bot.boot_loop", deaths=deaths, rest_seconds=seconds, do="read the log above: each start died within seconds")
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
+
+
+class Workers:
+    """The executor, dispatcher, housekeepers and scheduler as tasks. If one dies the bot stops: half a bot is worse than none."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        performer: QuotePerformer,
+        directory: Directory,
+        rules: Rules,
+        settings: Settings,
+        ports: Ports,
+        metrics: Metrics,
+        precedence: Precedence,
+        sweep: ArtefactSweep,
+        guard: ClockGuard,
+    ) -> None:
+        self._ledger = ledger
+        lines = matrix(settings)
+        self._executor = Executor(
+            ledger,
+            rules,
+            ports.draw,
+            lines,
+            know=directory.know,
+            circle_of=Visibility(ledger, performer.channels, rules.role_holders).of_actor,
+            poll_seconds=ports.poll_seconds,
+            follow=_follow(ports.clock),
+            precedence=precedence,
+            judged_at=guard.judged_at,
+        )
+        self._dispatcher = Dispatcher(
+            ledger,
+            performer,
+            ports.draw,
+            lines,
+            settle_delay_seconds=settings.settle_delay_seconds,
+            poll_seconds=ports.poll_seconds,
+            precedence=precedence,
+            trusted=guard.trusted,
+        )
+        look = Job("clock", LOOK_SECONDS, guard.look)
+        jobs = ([look, *_jobs(ledger, settings, ports, metrics)], _long_jobs(ledger, settings, ports.clock, sweep, guard))
+        self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
+        self._scheduler = Scheduler(ledger, scheduled_jobs(settings), poll_seconds=ports.poll_seconds, trusted=guard.trusted)
+        self._clock = ports.clock
+        self._drain_seconds = settings.drain_seconds
+        self._asked_to_stop_at: float | None = None
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start them."""
+        self.tasks = [
+            asyncio.create_task(self._executor.run(), name="executor"),
+            asyncio.create_task(self._dispatcher.run(), name="dispatcher"),
+            *(asyncio.create_task(keeper.run(), name="housekeeper") for keeper in self._housekeepers),
+            asyncio.create_task(self._scheduler.run(), name="scheduler"),  # last: what it reserves finds the others at work
+        ]
+
+    async def until(self, stop: asyncio.Event, other: asyncio.Task[Any] | None = None) -> None:
+        """Return when asked to stop, or when `other` is done; raise what killed a worker."""
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([stopping, *self.tasks, *([other] if other else [])], return_when=asyncio.FIRST_COMPLETED)
+            for task in self.tasks:
+                if task.done():
+                    task.result()
+        finally:
+            stopping.cancel()
+
+    def stopping(self) -> None:
+        """Start the clock of the drain: what is acknowledged last counts towards it."""
+        self._asked_to_stop_at = self._clock.monotonic()
+
+    async def stop(self) -> None:
+        """Cancel them, wait for the attempts under way, and give back what is still claimed."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        spent = 0.0 if self._asked_to_stop_at is None else self._clock.monotonic() - self._asked_to_stop_at + CLOSING_SECONDS
+        await self._dispatcher.drain(max(0.0, self._drain_seconds - spent))
+        await recovery.give_back(self._ledger)
+
+
+def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: ArtefactSweep, guard: ClockGuard) -> list[Job]:
+    """Return what may take minutes; it runs beside the short jobs, which it must not hold up. Deleting by age needs the clock."""
+    keeping = Keeping.of(settings)
+
+    def needs_clock(name: str, every_seconds: float, do: Callable[[], Awaitable[object]], first_seconds: float) -> Job:
+        async def do_if_trusted() -> object:
+            return await do() if guard.trusted() else None
+
+        return Job(name, every_seconds, do_if_trusted, first_seconds)
+
+    return [
+        Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
+        needs_clock("retention", RETENTION_SECONDS, lambda: forget(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
+        needs_clock("keeping", RETENTION_SECONDS, lambda: let_go(ledger, keeping), RETENTION_SECONDS),
+        Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
+        Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(settings.ledger_path), INTEGRITY_FIRST_SECONDS),
+        needs_clock("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),
+    ]
+
+
+def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics) -> list[Job]:
+    """Return what the housekeeper does, and how often."""
+    renewal_seconds = settings.lease_seconds / LEASES_PER_LIFE
+    answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
+    ops_channel = settings.ops_channel
+    letters = [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce_letters(ledger, ops_channel))]
+    return [
+        *letters,
+        Job("tend", TEND_SECONDS, ledger.database.tend),
+        Job("metrics", PAGE_SECONDS, lambda: asyncio.to_thread(write_page, metrics, settings.data_dir)),
+        Job("anchors", TEND_SECONDS, lambda: keep_anchors(ledger, settings.data_dir)),
+        Job("renew_leases", renewal_seconds, lambda: recovery.renew_leases(ledger)),
+        Job("take_back_lapsed", renewal_seconds, lambda: recovery.take_back_lapsed(ledger, answer=answer, follow=follow)),
+    ]
+
+
+def _poison_answer(clock: Clock) -> recovery.AnswerDecision:
+    return lambda tx, operation: burial_answer(tx, operation, "the bot stopped while working on it, several times", clock.now_ms())
+
+
+def _follow(clock: Clock) -> FollowUpDecision:
+    return lambda tx, effect: follow_ups(tx, effect, clock.now_ms())

@@ -1,0 +1,246 @@
+"""Whether Slack and Salesforce know us, let us do what we do, and can be reached. Nothing is posted, written or subscribed to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+from slack_sdk.errors import SlackApiError
+
+from adapters.egress import closed_session
+from adapters.failures import AdapterError
+from adapters.salesforce.describe import Finding, findings, objects_of
+from adapters.salesforce.transport import make_session
+from quotebot.app.clients import connect_model, connect_salesforce, web_client
+from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pydantic import SecretStr
+    from slack_sdk.web.async_client import AsyncWebClient
+
+    from quotebot.settings import Settings
+
+SKEW_SECONDS_MAX: Final = 30.0
+SCOPES: Final = frozenset(
+    {
+        "app_mentions:read",
+        "channels:history",
+        "chat:write",
+        "commands",
+        "files:read",
+        "files:write",
+        "groups:history",
+        "im:history",
+        "users:read",
+    }
+)
+CHANNEL_SCOPES: Final = {  # without one of them the bot works, more carefully
+    "channels:read": "quotes of public channels go to direct messages and are shown in full to few",
+    "groups:read": "likewise those of private channels",
+    "im:write": "a direct message whose answer was lost is not found again",
+}
+NOT_CONFIGURED: Final = "it is not configured"
+Question = Callable[[Site], Awaitable[Any]]
+_NO_WAY: Final = (aiohttp.ClientError, OSError)
+
+
+async def reachable(site: Site) -> Seen:
+    """Call Slack's Web API, with no token."""
+    host = urlsplit(str(site.settings.slack_api_url)).netloc
+    try:
+        async with _client(site) as client:
+            await client.api_test()
+    except SlackApiError as error:
+        return fine(f"{host} answers ({_code(error)})")
+    except _NO_WAY as error:
+        return bad(f"{host} cannot be reached ({type(error).__name__})")
+    return fine(f"{host} answers")
+
+
+async def bot_token(site: Site) -> Seen:
+    """Ask Slack whose the bot token is."""
+    return await _ask(
+        site, site.settings.slack_bot_token, _auth_test, lambda answer: fine(f"it is {answer['user']}'s in {answer['team']}")
+    )
+
+
+async def scopes(site: Site) -> Seen:
+    """Compare the scopes Slack says the token has with those of the manifest."""
+
+    def read(answer: Any) -> Seen:
+        given = _header(answer, "x-oauth-scopes")
+        if given is None:
+            return nothing("Slack did not say which scopes the token has")
+        missing = sorted(SCOPES - {scope.strip() for scope in given.split(",")})
+        return bad(f"{', '.join(missing)} missing") if missing else fine("all of the manifest's")
+
+    return await _ask(site, site.settings.slack_bot_token, _auth_test, read, refused=nothing)
+
+
+async def channel_scopes(site: Site) -> Seen:
+    """Compare the scopes of the token with those that say who reads a channel."""
+
+    def read(answer: Any) -> Seen:
+        given = _header(answer, "x-oauth-scopes")
+        if given is None:
+            return nothing("Slack did not say which scopes the token has")
+        had = {scope.strip() for scope in given.split(",")}
+        missing = [f"{scope} missing: {what}" for scope, what in CHANNEL_SCOPES.items() if scope not in had]
+        return bad("; ".join(missing)) if missing else fine("Slack says who reads a channel")
+
+    return await _ask(site, site.settings.slack_bot_token, _auth_test, read, refused=nothing)
+
+
+async def clock(site: Site) -> Seen:
+    """Compare this machine's clock with Slack's."""
+
+    def read(answer: Any) -> Seen:
+        date = _header(answer, "date")
+        if date is None:
+            return nothing("Slack did not say what time it is")
+        skew = site.now_seconds() - parsedate_to_datetime(date).replace(tzinfo=UTC).timestamp()
+        words = f"this clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} Slack's"
+        return bad(words) if abs(skew) > SKEW_SECONDS_MAX else fine("this clock agrees with Slack's")
+
+    return await _ask(site, site.settings.slack_bot_token, _auth_test, read, refused=nothing)
+
+
+async def app_token(site: Site) -> Seen:
+    """Ask for the address of a socket."""
+    return await _ask(
+        site, site.settings.slack_app_token, _socket_address, lambda _: fine("Slack gives it an address for a socket")
+    )
+
+
+async def socket(site: Site) -> Seen:
+    """Connect to where the socket is, and hang up: a socket that is opened whole would be sent people's commands."""
+    found: list[str] = []
+
+    def read(address: str) -> Seen:
+        found.append(address)
+        return fine(f"{urlsplit(address).hostname} can be reached")
+
+    seen = await _ask(site, site.settings.slack_app_token, _socket_address, read, refused=nothing)
+    if not found:
+        return seen
+    parts = urlsplit(found[0])
+    secure = parts.scheme == "wss"
+    try:
+        _, writer = await asyncio.open_connection(parts.hostname, parts.port or (443 if secure else 80), ssl=secure or None)
+    except OSError as error:
+        return bad(f"{parts.hostname} cannot be reached ({type(error).__name__})")
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return seen
+
+
+async def crm_login(site: Site) -> Seen:
+    """Log in to Salesforce."""
+    try:
+        found = await crm_findings(site.settings)
+    except AdapterError as error:
+        return bad(str(error))
+    return nothing("Salesforce is not configured: its writes wait, paused") if found is None else fine("it lets us in")
+
+
+async def crm_fields(site: Site) -> Seen:
+    """Compare what the mapping writes with what the org has and lets us write."""
+    try:
+        found = await crm_findings(site.settings)
+    except AdapterError as error:
+        return nothing(f"Salesforce does not tell ({error.code})")
+    if found is None:
+        return nothing("Salesforce is not configured")
+    return bad("; ".join(f"{each.place}: {each.what}" for each in found)) if found else fine("the org agrees with the mapping")
+
+
+async def crm_findings(settings: Settings) -> tuple[Finding, ...] | None:
+    """Return what the org and the mapping disagree about, or None when no Salesforce is configured. Raises AdapterError."""
+    async with contextlib.AsyncExitStack() as stack:
+        salesforce = connect_salesforce(stack, settings)
+        if salesforce is None:
+            return None
+        whole = salesforce.mapping
+        mirrors = {str(kind): part for kind, part in whole.mirrors.items() if kind in settings.crm_mirror}
+        used = replace(whole, choice=whole.choice if settings.crm_opportunity_lookup else None, mirrors=mirrors)
+        names = objects_of(used)
+        described = await asyncio.gather(*(salesforce.describe(name) for name in names))
+        return findings(used, dict(zip(names, described, strict=True)))
+
+
+async def model(site: Site) -> Seen:
+    """Ask the model's server which models it has; no model is asked anything."""
+    async with contextlib.AsyncExitStack() as stack:
+        connected = connect_model(stack, site.settings)
+        if connected is None:
+            return nothing("no language model is configured: fixed rules read every message")
+        host, name = urlsplit(str(site.settings.llm_base_url)).netloc, site.settings.llm_model
+        try:
+            listed = await connected.llm.models()
+        except AdapterError as error:
+            return bad(f"{host}: {error}")
+        return fine(f"{host} has {name}") if name in listed else bad(f"{host} lets us in and does not list {name}")
+
+
+async def one_retrier(site: Site) -> Seen:
+    """See whether a library repeats calls behind the ledger's back."""
+    async with closed_session() as session:
+        client = web_client("", site.settings, session)
+        found = [type(handler).__name__ for handler in client.retry_handlers]
+    with make_session(ca_file=None, timeout_seconds=1, connections=1, proxy_url=None) as requests_session:
+        retries: Any = requests_session.get_adapter("https://")
+        if retries.max_retries.total:
+            found.append(f"requests ({retries.max_retries.total})")
+    return bad(f"repeat by themselves: {', '.join(found)}") if found else fine("nobody but the ledger repeats a call")
+
+
+async def _ask(
+    site: Site, token: SecretStr | None, question: Question, read: Callable[[Any], Seen], refused: Callable[[str], Seen] = bad
+) -> Seen:
+    """Put a question to Slack and read its answer. Whether Slack can be reached at all is a check of its own."""
+    if token is None:
+        return nothing(NOT_CONFIGURED)
+    try:
+        return read(await question(site))
+    except SlackApiError as error:
+        return refused(f"Slack refused it ({_code(error)})")
+    except _NO_WAY:
+        return nothing("Slack cannot be reached")
+
+
+@contextlib.asynccontextmanager
+async def _client(site: Site) -> AsyncIterator[AsyncWebClient]:
+    token = site.settings.slack_bot_token
+    async with closed_session() as session:
+        yield web_client(token.get_secret_value() if token else "", site.settings, session)
+
+
+async def _auth_test(site: Site) -> Any:
+    async with _client(site) as client:
+        return await client.auth_test()
+
+
+async def _socket_address(site: Site) -> str:
+    token = site.settings.slack_app_token
+    async with _client(site) as client:
+        answer = await client.apps_connections_open(app_token=token.get_secret_value() if token else "")
+        return str(answer["url"])
+
+
+def _header(answer: Any, name: str) -> str | None:
+    found = {str(header).lower(): value for header, value in answer.headers.items()}.get(name)
+    return found[0] if isinstance(found, list) else found
+
+
+def _code(error: SlackApiError) -> str:
+    return str(error.response.get("error", "no code"))

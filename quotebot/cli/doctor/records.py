@@ -1,0 +1,253 @@
+"""How the ledger is doing, read beside whoever works on it: on a connection that cannot write, in one snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from adapters.artefacts import Artefacts
+from ledger.audit.keyring import load_keyring, require_keys
+from ledger.audit.verification import verify_within
+from ledger.database import DatabaseError
+from ledger.measures import read_measures
+from ledger.operator.backup import backups_in, ledger_id_of, own_backups
+from ledger.sqlite import integrity
+from ledger.sqlite.connections import open_read_only
+from ledger.sqlite.file import APPLICATION_ID, PRAGMAS
+from ledger.sqlite.migrations import pending
+from ledger.sqlite.schema_comparison import SchemaChangedError, schema_differences
+from ledger.sqlite.transaction import SqliteTx
+from quotebot.app.backups import folder_of, keyring_of
+from quotebot.app.first_start import LedgerLostError, require_ledger
+from quotebot.app.installation import schema_and_statements
+from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
+from quotebot.dispatch.crm_mirror import is_stale
+from quotebot.domain.quotes.quote import utc_text
+from quotebot.observability.clock_guard import read_suspension
+from quotebot.store import artefacts, crm_mirror, history
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ledger.database import Tx
+    from ledger.operator.backup import Backup
+    from quotebot.settings import Settings
+
+T = TypeVar("T")
+WAL_BYTES_MAX: Final = 256 << 20  # four times what it is cut down to
+EVENTS_MAX: Final = 50_000  # verifying more takes longer than anybody waits for a doctor
+NAMED: Final = 3  # rows that are named; the others are counted
+BACKUP_LATE: Final = 2  # one that was missed is an accident, two are a habit
+DAY_HOURS: Final = 24
+NO_LEDGER: Final = "there is no ledger yet; the bot makes it"
+
+
+async def schema(site: Site) -> Seen:
+    """See whether the file is a ledger, and of which build; or whether it was lost."""
+    try:
+        require_ledger(site.settings)
+    except LedgerLostError as error:
+        return bad(str(error))
+    if not site.settings.ledger_path.exists():
+        return nothing(NO_LEDGER)
+    return await asyncio.to_thread(_schema, site)
+
+
+def _schema(site: Site) -> Seen:
+    migrations, _ = schema_and_statements()
+    try:
+        with _connection(site) as connection:
+            (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if application_id != APPLICATION_ID:
+                return bad("the file is not a Quotebot ledger")
+            missing = pending(connection, migrations)
+            changed = schema_differences(connection, migrations)
+    except (DatabaseError, sqlite3.DatabaseError) as error:
+        return bad(str(error))
+    if mode != PRAGMAS["journal_mode"]:
+        return bad(f"its journal mode is {mode} instead of {PRAGMAS['journal_mode']}: commits would not be safe")
+    if changed:
+        return bad(SchemaChangedError(changed).named)
+    if missing:
+        return bad(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
+    return fine(f"it is of this build, its schema is unchanged, in journal mode {mode}")
+
+
+async def whole(site: Site) -> Seen:
+    """Let SQLite check every page of the file."""
+    if not site.settings.ledger_path.exists():
+        return nothing(NO_LEDGER)
+    found = await asyncio.to_thread(integrity.problems, site.settings.ledger_path)
+    return bad("; ".join(found[:NAMED])) if found else fine("every page of the file is whole")
+
+
+async def wal(site: Site) -> Seen:
+    """See how large the write-ahead log has become."""
+    path = site.settings.ledger_path
+    log = path.with_name(path.name + "-wal")
+    size = log.stat().st_size if log.exists() else 0
+    words = f"the write-ahead log has {size / 2**20:,.0f} MiB"
+    return bad(f"{words}; it is kept below {WAL_BYTES_MAX >> 20}") if size > WAL_BYTES_MAX else fine(words)
+
+
+async def stuck(site: Site) -> Seen:
+    """Look for unfinished rows that nothing will ever wake."""
+
+    def look(tx: Tx) -> Seen:
+        rows = tx.all("stuck_rows")
+        if not rows:
+            return fine("every unfinished row has something that wakes it")
+        named = ", ".join(f"{row['reference']} ({row['state']})" for row in rows[:NAMED])
+        return bad(f"{len(rows)} rows wait for nothing: {named}")
+
+    return await _read(site, look)
+
+
+async def dead(site: Site) -> Seen:
+    """Count the dead letters that wait for somebody."""
+
+    def look(tx: Tx) -> Seen:
+        letters = read_measures(tx, int(site.now_seconds() * 1000)).dead
+        words = ", ".join(f"{each.count} {each.category}" for each in letters)
+        return bad(f"dead letters: {words}") if letters else fine("no dead letter waits for anybody")
+
+    return await _read(site, look)
+
+
+async def gates(site: Site) -> Seen:
+    """Look for classes of effects that are held."""
+
+    def look(tx: Tx) -> Seen:
+        held = [gate for gate in read_measures(tx, int(site.now_seconds() * 1000)).gates if gate.state == "held"]
+        words = ", ".join(f"{gate.name} ({gate.cause})" for gate in held)
+        return bad(f"held: {words}") if held else fine("no class is held")
+
+    return await _read(site, look)
+
+
+async def clock(site: Site) -> Seen:
+    """See whether the bot trusts the machine's clock."""
+
+    def look(tx: Tx) -> Seen:
+        found = read_suspension(tx)
+        return fine("the bot trusts it") if found is None else bad(f"it is suspended ({found.cause}): nothing expires")
+
+    return await _read(site, look)
+
+
+async def documents(site: Site) -> Seen:
+    """Look for documents whose files are gone."""
+
+    def look(tx: Tx) -> Seen:
+        stored = Artefacts(site.settings.data_dir / "artefacts").names()
+        known = list(artefacts.everything(tx))
+        lost = [each for each in known if each.sha256 not in stored]
+        named = ", ".join(f"{each.quote_id} v{each.version} ({each.sha256[:12]})" for each in lost[:NAMED])
+        return bad(f"{len(lost)} of {len(known)} files are gone: {named}") if lost else fine(f"{len(known)} documents, all there")
+
+    return await _read(site, look)
+
+
+async def mirror(site: Site) -> Seen:
+    """Look for kinds of Salesforce's records that are to be kept and were not read for a while."""
+    wanted, minutes = site.settings.crm_mirror, site.settings.crm_sync_minutes
+    if not wanted:
+        return nothing("no copy of Salesforce's records is wanted")
+    if minutes is None:
+        return bad(f"crm_mirror wants {', '.join(wanted)}, and without crm_sync_minutes nobody reads them")
+
+    def look(tx: Tx) -> Seen:
+        now = round(site.now_seconds() * 1000)
+        found = {each.kind: each.cursor for each in crm_mirror.standings(tx)}
+        since = {kind: found[kind].whole_at if kind in found else None for kind in wanted}
+        late = [
+            f"{kind} are as of {utc_text(at)}" if at is not None else f"{kind} were never read whole"
+            for kind, at in since.items()
+            if is_stale(at, minutes, now)
+        ]
+        return bad("; ".join(late)) if late else fine(f"{', '.join(wanted)} were read of late")
+
+    return await _read(site, look)
+
+
+async def audit(site: Site) -> Seen:
+    """Verify the audit, as `quotebot audit verify` does; a long one only there."""
+    folder = site.settings.data_dir
+
+    def look(tx: Tx) -> Seen:
+        try:
+            require_keys(folder)
+            keyring = load_keyring(folder, may_create=False)
+        except DatabaseError as error:
+            return bad(str(error))
+        report = verify_within(tx, keyring, events_max=EVENTS_MAX, replay=history.replay)
+        if report is None:
+            return nothing(f"it has over {EVENTS_MAX:,} events: quotebot audit verify")
+        if report.finding is not None:
+            return bad(f"{report.finding.table} {report.finding.row}: {report.finding.meaning}")
+        return fine(f"{report.events:,} events are whole")
+
+    return await _read(site, look)
+
+
+async def backups(site: Site) -> Seen:
+    """See how old the newest backup is."""
+    settings = site.settings
+    if not settings.ledger_path.exists():
+        return nothing(NO_LEDGER)
+    folder = folder_of(settings)
+    try:
+        own, others = await asyncio.to_thread(_own_backups, settings)
+    except DatabaseError as error:
+        return bad(str(error))
+    newest = next(iter(own), None)
+    if newest is None:
+        age = site.now_seconds() - await asyncio.to_thread(_begun_at, settings.ledger_path)
+        if not others and settings.backup_hours and age < settings.backup_hours * 3600:
+            return nothing("the ledger is young: the bot makes the first backup")
+        words = f"there is no backup of this ledger in {folder.absolute()}"
+        return bad(f"{words}; {others} there are of other ledgers, or their manifests are not authentic" if others else words)
+    hours = (site.now_seconds() - newest.manifest.made_at / 1000) / 3600
+    words = f"the newest backup is {hours:,.1f} hours old ({newest.path.name})"
+    allowed = BACKUP_LATE * (settings.backup_hours or DAY_HOURS)
+    return bad(f"{words}; one every {allowed // BACKUP_LATE} hours is wanted") if hours > allowed else fine(words)
+
+
+def _own_backups(settings: Settings) -> tuple[list[Backup], int]:
+    """Return this ledger's backups, the newest first, and how many others are there."""
+    folder = folder_of(settings)
+    own = own_backups(folder, ledger_id_of(settings.ledger_path), keyring_of(settings))
+    return own, len(backups_in(folder)) - len(own)
+
+
+def _begun_at(path: Path) -> float:
+    """Return when the ledger was made (Unix seconds), by its first migration."""
+    with contextlib.closing(open_read_only(path)) as connection:
+        (first,) = connection.execute("SELECT min(applied_at) FROM schema_migrations").fetchone()
+    return float(first or 0) / 1000
+
+
+async def _read(site: Site, look: Callable[[Tx], Seen]) -> Seen:
+    """Read the ledger in a thread of its own; a ledger of another build has no tables to trust, which is another check's matter."""
+    if not site.settings.ledger_path.exists():
+        return nothing(NO_LEDGER)
+
+    def read() -> Seen:
+        migrations, statements = schema_and_statements()
+        with _connection(site) as connection:
+            if pending(connection, migrations):
+                return nothing("the ledger is of an older build")
+            connection.execute("BEGIN")
+            return look(SqliteTx(connection, statements, None))
+
+    return await asyncio.to_thread(read)
+
+
+@contextlib.contextmanager
+def _connection(site: Site) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(open_read_only(site.settings.ledger_path)) as connection:
+        yield connection

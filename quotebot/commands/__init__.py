@@ -1,0 +1,1 @@
+"""Commands: payload models and the registry of every kind."""

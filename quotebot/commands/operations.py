@@ -1,0 +1,119 @@
+"""What can be asked of the bot's own surface in Slack: to show somebody their home. It changes nothing about any quote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Stored = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowHome:
+    """Publish `user`'s App Home as it is `after_ms` milliseconds later: a click on it first has to come true."""
+
+    kind: ClassVar[str] = "home.show"
+    schema: ClassVar[int] = 1
+    user: str
+    after_ms: int = 0
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "user": self.user, "after_ms": self.after_ms}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> ShowHome:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(str(stored["user"]), int(stored["after_ms"]))
+
+    @property
+    def aggregate_id(self) -> str:
+        """Return what it is about: one home per person."""
+        return f"home:{self.user}"
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceLetter:
+    """Post the card of a dead letter into the operators' channel. The bot asks for it itself, once per letter."""
+
+    kind: ClassVar[str] = "letter.announce"
+    schema: ClassVar[int] = 1
+    reference: str
+    channel: str
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "reference": self.reference, "channel": self.channel}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> AnnounceLetter:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(str(stored["reference"]), str(stored["channel"]))
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLetter:
+    """Put a dead letter back to work, as it was when the operator looked: in that `cycle`."""
+
+    kind: ClassVar[str] = "letter.retry"
+    schema: ClassVar[int] = 1
+    reference: str
+    cycle: int
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "reference": self.reference, "cycle": self.cycle}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> RetryLetter:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(str(stored["reference"]), int(stored["cycle"]))
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardLetter:
+    """Close a dead letter for good, as it was when the operator looked: in that `cycle`."""
+
+    kind: ClassVar[str] = "letter.discard"
+    schema: ClassVar[int] = 1
+    reference: str
+    cycle: int
+    reason: str
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "reference": self.reference, "cycle": self.cycle, "reason": self.reason}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> DiscardLetter:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(str(stored["reference"]), int(stored["cycle"]), str(stored["reason"]))
+
+
+LetterPayload = AnnounceLetter | RetryLetter | DiscardLetter
+
+Deed = Literal["retry", "cancel"]
+_DEEDS: Mapping[str, Deed] = {"retry": "retry", "cancel": "cancel"}
+
+
+@dataclass(frozen=True, slots=True)
+class SteerEffect:
+    """Try what waits for its next try at once, or cancel it, as the card showed it: in that `cycle`."""
+
+    kind: ClassVar[str] = "effect.steer"
+    schema: ClassVar[int] = 1
+    deed: Deed
+    effect_id: int
+    cycle: int
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        return {"v": self.schema, "deed": self.deed, "effect": self.effect_id, "cycle": self.cycle}
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> SteerEffect:
+        """Rebuild from the canonical form of this schema version. Raises KeyError for a deed it does not have."""
+        return cls(_DEEDS[stored["deed"]], int(stored["effect"]), int(stored["cycle"]))

@@ -1,0 +1,1 @@
+"""Delivery of effects: claim, call, settle."""

@@ -1,0 +1,73 @@
+"""What a quote owes to the outside, as its card shows it: how far it is, and what people can do about it while it waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ledger.gates import Gate, family
+from ledger.operator.actions import THROTTLED
+from quotebot import effects
+from quotebot.execution.operator_actions import LABELS
+from quotebot.views import messages
+from quotebot.views.card import CANCEL, CHECK, RETRY, OwedEffect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ledger.database import Tx
+    from ledger.records import Effect
+    from quotebot.execution.operator_actions import Label
+
+COMMANDS_SHOWN_MAX: Final = 5  # those of one quote come one after another
+
+
+def owed_lines(rows: Iterable[Effect], gates: Iterable[Gate]) -> tuple[OwedEffect, ...]:
+    """Return the newest PDF and CRM effects as the card shows them; a PDF is there when its upload is."""
+    latest = {LABELS[effect.effect_class]: effect for effect in rows if effect.effect_class in LABELS}
+    held = {gate.name: gate for gate in gates if gate.state == "held"}
+    return tuple(_line(label, effect, held) for label, effect in latest.items())
+
+
+def pending_lines(tx: Tx, quote_id: str) -> tuple[str, ...]:
+    """Return, as mrkdwn, which commands about a quote wait for another try."""
+    rows = tx.all("operations_to_retry", lane=quote_id)[:COMMANDS_SHOWN_MAX]
+    return tuple(
+        f"⏳ {row['action_kind'].partition('.')[2].replace('_', ' ')}: "
+        f"{messages.retry_pending(row['correlation_id'], row['next_attempt_at'])}"
+        for row in rows
+    )
+
+
+def _line(label: Label, effect: Effect, held: Mapping[str, Gate]) -> OwedEffect:
+    ref = effect.correlation_id
+    if effect.state in ("failed", "discarded"):
+        return OwedEffect(label, "cancelled" if effect.state == "discarded" else "failed", ref, effect.last_error)
+    if effect.state != "delivered":
+        return _waiting_line(label, effect, _gate(effect, held))
+    if effect.effect_class == effects.RENDER:
+        return OwedEffect(label, "pending", ref)  # its upload is owed next
+    link = (effect.result or {}).get("permalink")
+    return OwedEffect(label, "delivered", ref, effect.external_ref if label == "CRM" else None, link)
+
+
+def _waiting_line(label: Label, effect: Effect, gate: Gate | None) -> OwedEffect:
+    """Say what it waits for, and offer what may be done about it: what an operator has to let go nobody else can hurry."""
+    line = OwedEffect(label, "pending", effect.correlation_id, effect_id=effect.id, cycle=effect.cycle)
+    cancels = () if effect.state == "uncertain" else (CANCEL,)
+    if gate is not None and gate.until_at is None:
+        return replace(line, state="paused", detail=gate.reason, since=gate.held_at, offers=(CHECK, *cancels))
+    if effect.state == "uncertain":
+        return replace(line, state="in doubt", detail=effect.last_error, offers=(RETRY, CHECK))
+    if effect.attempts and effect.category not in (None, THROTTLED):
+        return replace(line, state="retrying", detail=effect.last_error, offers=(RETRY, CHECK, CANCEL))
+    if gate is not None:  # its first try comes when that is over
+        return replace(line, state="retrying", detail=gate.reason, offers=(CHECK, *cancels))
+    return line
+
+
+def _gate(effect: Effect, held: Mapping[str, Gate]) -> Gate | None:
+    """Return what holds an effect's class, first what lasts until somebody ends it."""
+    names = (effect.effect_class, family(effect.effect_class))
+    found = [held[name] for name in names if name in held]
+    return min(found, key=lambda gate: gate.until_at is not None, default=None)

@@ -1,0 +1,315 @@
+"""Delivers owed effects: claim, perform, settle. The ledger row is the sleep: no retry waits in memory.
+
+Classification comes from the adapter, numbers from the retry matrix; what is decided here is only what a failure means for a class
+of effects: retry, look again first, pause the class, drop, or give up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from adapters.failures import AdapterError, Failure
+from adapters.policies import Matrix, Policy, Verdict, verdict
+from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
+from ledger.ledger import StaleFenceError, no_follow_ups
+from ledger.machine import EffectState
+from ledger.records import Bury, Delivered, Doubt, Drop, Effect, FollowUps, Hold, Retry, Settlement, Trouble
+from quotebot.ack_priority import Precedence
+from quotebot.worker_loop import POLL_SECONDS, one_round
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+
+OVERRUN_SECONDS: Final = 5.0  # an adapter keeps its own deadline; this one only guards against an adapter that does not
+THROTTLE_SECONDS_MIN: Final = 1.0  # after a 429 that names no wait
+
+Draw = Callable[[float, float], float]
+log = structlog.get_logger(__name__)
+
+
+class Performer(Protocol):
+    """Does the deeds. One implementation knows the adapters; the dispatcher knows only this."""
+
+    async def perform(self, effect: Effect) -> Settlement:
+        """Do it, or say what it comes to without. Raises AdapterError."""
+        ...
+
+    async def look_up(self, effect: Effect) -> Delivered | None:
+        """Tell whether it was done before, by asking the other side. Raises AdapterError."""
+        ...
+
+    def may_have_happened(self, effect: Effect) -> bool:
+        """Tell, from the recorded steps alone, whether anything visible can have happened."""
+        ...
+
+    async def start_over(self, effect: Effect) -> None:
+        """Forget what earlier steps of an effect made, which the other side no longer has."""
+        ...
+
+    def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
+        """Decide, in the settling transaction, what a settled effect entails."""
+        ...
+
+
+class Dispatcher:
+    """Works off due effects by the lines of `matrix`, several lanes at once. `draw(low, high)` is the injected source of jitter."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        performer: Performer,
+        draw: Draw,
+        matrix: Matrix,
+        *,
+        settle_delay_seconds: float,
+        poll_seconds: float = POLL_SECONDS,
+        precedence: Precedence | None = None,
+        trusted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`trusted` tells whether the wall clock is right: while it is not, no effect grows too old."""
+        self._ledger = ledger
+        self._trusted = trusted
+        self._matrix = matrix
+        self._max_age_ms = {name: round(line.max_age_seconds * 1000) for name, line in matrix.lines.items()}
+        self._performer = performer
+        self._draw = draw
+        self._poll_seconds = poll_seconds
+        self._precedence = precedence or Precedence(ledger.clock)
+        self._settle_delay_ms = round(settle_delay_seconds * 1000)
+        self._running: dict[asyncio.Task[None], str] = {}  # and its class
+        self._claimed_at = 0  # what was not due then is looked for
+        self._full: frozenset[str] = frozenset()  # classes of which more may be due than there were slots for
+        self._took_all = False  # at the last claim every class had slots for what was due, or has none that is free
+        self._unwritten = 0  # results that could not be recorded yet: until they are, nothing new is claimed
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """Work until cancelled; the attempts under way are left to `drain`. Raises what makes going on unsafe."""
+        ledger = self._ledger
+        while self._failure is None:
+            await one_round(ledger.effects_changed, self._round, self._next_due_at, ledger.clock, self._poll_seconds)
+        raise self._failure
+
+    async def _next_due_at(self) -> int | None:
+        return await self._ledger.next_effect_due_at(tuple(self._matrix.lines), self._claimed_at)
+
+    async def _round(self) -> int:
+        if self._unwritten:
+            return 0
+        done = await self.step()
+        return 0 if self._took_all else done
+
+    async def step(self) -> int:
+        """Claim what is due and start it; returns how many were started."""
+        most, busy = await self._precedence.turn(), Counter(self._running.values())
+        free = {name: line.concurrency - busy[name] for name, line in self._matrix.lines.items()}
+        slots = {name: min(most, number) for name, number in free.items() if number > 0}
+        self._claimed_at = self._ledger.clock.now_ms()
+        self._full = frozenset(free)  # a slot that becomes free meanwhile is not counted
+        effects = await self._claim(slots)
+        taken = Counter(effect.effect_class for effect in effects)
+        self._full = frozenset(name for name, number in free.items() if taken[name] >= number)
+        self._took_all = all(number < slots[name] or name in self._full for name, number in taken.items())
+        for effect in effects:
+            task = asyncio.create_task(self._attempt(effect))
+            self._running[task] = effect.effect_class
+            task.add_done_callback(self._finished)
+        return len(effects)
+
+    async def _claim(self, slots: dict[str, int]) -> list[Effect]:
+        """Claim; when what follows from an expired effect cannot be decided, it expires without."""
+        ages, trusted = self._max_age_ms, self._trusted()
+        try:
+            return await self._ledger.claim_effects(slots, max_age_ms=ages, follow=self._performer.follow_ups, expires=trusted)
+        except DatabaseError:
+            raise
+        except Exception:
+            log.exception("effect.follow_ups_failed")
+            return await self._ledger.claim_effects(slots, max_age_ms=ages, expires=trusted)
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for the attempts under way; what is still running after `seconds` is cancelled and left to the next start."""
+        running = list(self._running)
+        if not running:
+            return
+        _, late = await asyncio.wait(running, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        effect_class = self._running.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("effect.unsettled", error=repr(error))
+            self._failure = self._failure or error  # half a bot is worse than none: `run` raises it
+        if self._failure is not None or effect_class in self._full:  # there is a slot again
+            self._ledger.effects_changed.set()
+
+    async def _attempt(self, effect: Effect) -> None:
+        with structlog.contextvars.bound_contextvars(
+            correlation_id=effect.correlation_id,
+            effect_id=effect.id,
+            effect_class=effect.effect_class,
+            aggregate_id=effect.aggregate_id,
+            quote_id=effect.aggregate_id,
+            attempt=effect.attempts + 1,
+        ):
+            policy = self._matrix.of(effect.effect_class)
+            began = self._ledger.clock.now_ms()
+            try:
+                settlement = await self._try(effect, policy)
+            except StaleFenceError:
+                log.warning("effect.late_step")
+                return
+            settled = await self._settle(effect, settlement)
+            _log_settled(settled, settlement, final=policy.retries + 1, latency_ms=self._ledger.clock.now_ms() - began)
+
+    async def _settle(self, effect: Effect, settlement: Settlement) -> Effect | None:
+        """Record the result. While the ledger cannot be written it is kept and tried again: it must not be lost."""
+        decide = self._performer.follow_ups
+        waiting = False
+        try:
+            while True:
+                try:
+                    return await self._ledger.settle(effect, settlement, decide)
+                except (WritesRefused, OutcomeUnknown):
+                    raise
+                except NotRecorded as error:
+                    log.warning("effect.result_unwritten", error=str(error))
+                    self._unwritten += not waiting
+                    waiting = True
+                    await asyncio.sleep(POLL_SECONDS)
+                except Exception:
+                    if decide is no_follow_ups:
+                        raise
+                    log.exception("effect.follow_ups_failed")
+                    decide = no_follow_ups
+                    settlement = Bury(Trouble(Failure.INTERNAL.value, "What follows could not be decided.", maybe_sent=True))
+        finally:
+            self._unwritten -= waiting
+            if waiting:  # nothing was claimed meanwhile
+                self._ledger.effects_changed.set()
+
+    async def _try(self, effect: Effect, policy: Policy) -> Settlement:
+        now = self._ledger.clock.now_ms()
+        try:
+            async with asyncio.timeout(policy.timeout_seconds + OVERRUN_SECONDS):
+                if effect.reconciling:
+                    return await self._reconcile(effect, now)
+                return await self._performer.perform(effect)
+        except AdapterError as error:
+            return self._judge(effect, policy, error)
+        except TimeoutError:
+            late = AdapterError(Failure.TRANSIENT, "timeout", "The call did not end in time.", possibly_applied=True)
+            return self._judge(effect, policy, late)
+        except (StaleFenceError, WritesRefused, OutcomeUnknown):
+            raise
+        except NotRecorded as error:
+            return _step_unwritten(effect, error)
+        except Exception as error:
+            log.exception("effect.internal_error")
+            bug = AdapterError(
+                Failure.INTERNAL, type(error).__name__, f"{type(error).__name__} in our own code.", possibly_applied=True
+            )
+            return self._judge(effect, policy, bug)
+
+    async def _reconcile(self, effect: Effect, now: int) -> Settlement:
+        """Look before sending again. Absence counts only after the settle delay: the first send may still be under way."""
+        doubt = Trouble(Failure.UNCERTAIN.value, "Whether it was done is not known yet.", maybe_sent=True)
+        if not self._performer.may_have_happened(effect):
+            return Retry(doubt, delay_ms=0, spent=False)
+        if effect.semantics != "append":  # under its own key it may be repeated; what cannot be asked for, once
+            return Retry(doubt, delay_ms=0, spent=False)
+        found = await self._performer.look_up(effect)
+        if found is not None:
+            return found
+        settled_at = (effect.uncertain_since or now) + self._settle_delay_ms
+        if now >= settled_at:
+            await self._performer.start_over(effect)
+            return Retry(doubt, delay_ms=0, spent=False)
+        return Doubt(doubt, delay_ms=settled_at - now, spent=False)
+
+    def _judge(self, effect: Effect, policy: Policy, error: AdapterError) -> Settlement:
+        """Say what a failed attempt means for this effect."""
+        trouble = Trouble(
+            category=error.failure.value,
+            error=str(error) if error.code in str(error) else f"{str(error).removesuffix('.')} ({error.code}).",
+            http_status=error.http_status,
+            retry_after_ms=None if error.retry_after_seconds is None else round(error.retry_after_seconds * 1000),
+            maybe_sent=error.possibly_applied,
+            unavailable=error.failure is Failure.TRANSIENT,
+        )
+        judged = verdict(policy, error, alike_before=_alike_before(effect, error))
+        if judged is Verdict.PAUSE:
+            return Hold(trouble)
+        if judged is Verdict.DEAD:
+            # An answer to one person that cannot arrive any more is needless: the quote's card shows the outcome. One that Slack
+            # would refuse wherever it went is a bug of ours, for people to see.
+            needless = effect.semantics == "repeat_once" and error.failure is not Failure.VALIDATION
+            return Drop(trouble) if needless else Bury(trouble)
+        spent = judged is not Verdict.WAIT
+        delay = policy.next_delay(effect.attempts + spent, self._draw, error.retry_after_seconds)
+        if delay is None:
+            return Bury(trouble)
+        if not spent and error.retry_after_seconds is None:
+            delay = max(delay, THROTTLE_SECONDS_MIN)
+        delay_ms = round(delay * 1000)
+        hold_until = None
+        if error.retry_after_seconds is not None:
+            hold_until = self._ledger.clock.now_ms() + round(error.retry_after_seconds * 1000)
+        if effect.reconciling or judged is Verdict.UNCERTAIN:
+            return Doubt(trouble, delay_ms, spent=spent, hold_until=hold_until)
+        return Retry(trouble, delay_ms, spent=spent, hold_until=hold_until)
+
+
+def _step_unwritten(effect: Effect, error: NotRecorded) -> Settlement:
+    """Say what it means that a step's result was not recorded: our disk failed, not the deed. No attempt is burnt for that."""
+    log.warning("effect.step_unwritten", error=str(error))
+    trouble = Trouble(Failure.TRANSIENT.value, "The ledger could not be written in the middle of it.", maybe_sent=True)
+    again = Doubt if effect.reconciling or effect.semantics == "append" else Retry
+    return again(trouble, delay_ms=round(POLL_SECONDS * 1000), spent=False)
+
+
+def _alike_before(effect: Effect, error: AdapterError) -> int:
+    """Count earlier failures of this cycle that look the same: the last one stands for them, attempts count the rest."""
+    if error.possibly_applied and effect.maybe_sent:
+        return effect.attempts or 1
+    return effect.attempts if effect.category == error.failure.value else 0
+
+
+_EVENTS: Final = {
+    EffectState.PENDING: "effect.retry",
+    EffectState.UNCERTAIN: "effect.doubt",
+    EffectState.FAILED: "effect.failed",
+    EffectState.SUPERSEDED: "effect.superseded",
+}
+
+
+def _log_settled(settled: Effect | None, settlement: Settlement, *, final: int, latency_ms: int) -> None:
+    """Say how an attempt ended, by what is recorded now. What is given up has a line of its own (alerts.py)."""
+    if settled is None:
+        log.warning("effect.late_result")
+        return
+    if settled.state is EffectState.DELIVERED:
+        already_there = (settled.result or {}).get("already_there", False)
+        log.info("effect.delivered", external_ref=settled.external_ref, already_there=already_there, latency_ms=latency_ms)
+        return
+    log.warning(
+        _EVENTS[settled.state],
+        category=settled.category,
+        error=settled.last_error,
+        http_status=None if isinstance(settlement, Delivered) else settlement.trouble.http_status,
+        latency_ms=latency_ms,
+        target=settled.target,
+        attempts=settled.attempts,
+        max_attempts=final,
+        final_attempt=settled.attempts >= final,
+        retryable=settled.state in (EffectState.PENDING, EffectState.UNCERTAIN),
+        dead=settled.state is EffectState.FAILED,
+    )

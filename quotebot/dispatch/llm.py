@@ -1,0 +1,120 @@
+"""Performs what a model is asked: to read a message. What it says is kept in the ledger, and believed by nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from adapters.failures import AdapterError, Failure
+from ledger.database import NotRecorded
+from ledger.records import Delivered
+from quotebot.commands.extraction import ReadMessage
+from quotebot.commands.registry import parse_stored
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.quotes.summaries import facts_of, shown
+from quotebot.store import extractions as store
+
+if TYPE_CHECKING:
+    from adapters.llm.api import Call, Llm
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from ledger.records import Effect
+    from quotebot.domain.catalogue.catalogue import Catalogue
+    from quotebot.domain.quotes.quote import Quote
+
+NEEDLESS: Final = {"needless": True}  # the result of a question that nobody waited for any more
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class CallLog:
+    """Takes what the adapter tells of its calls until it is written to the ledger."""
+
+    calls: list[Call] = field(default_factory=list)
+
+    def note(self, call: Call) -> None:
+        """Take the line of one call."""
+        self.calls.append(call)
+
+    def take(self) -> list[Call]:
+        """Hand over what was told so far."""
+        taken, self.calls = self.calls, []
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model as app.py connected it, and where its adapter tells of its calls."""
+
+    llm: Llm
+    log: CallLog
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEffects:
+    """Asks the model. Asking twice changes nothing outside."""
+
+    ledger: Ledger
+    model: Model | None
+
+    async def extract(self, effect: Effect, catalogue: Catalogue) -> Delivered:
+        """Let the model read a message. Raises AdapterError."""
+        slot = await self.ledger.database.read(lambda tx: store.find(tx, effect.payload["reading"]))
+        if slot is None:
+            raise AdapterError(Failure.INTERNAL, "unknown_reading", "The message that was to be read is not in the ledger.")
+        if slot.answered_by is not None and not effect.attempts:
+            return Delivered(None, NEEDLESS)
+        if self.model is None:
+            raise _not_configured()
+        message = parse_stored(ReadMessage.kind, slot.payload)
+        assert isinstance(message, ReadMessage)  # noqa: S101 -- asked for by its kind
+        products = [f"{product.sku}: {product.name}" for product in catalogue.products.values() if product.active]
+        try:
+            reading = await self.model.llm.extract(
+                message.text, products=products, key=effect.effect_key, correlation_id=effect.correlation_id
+            )
+        finally:
+            await self._write_calls(effect, self.model)
+        said: dict[str, Any] = reading.model_dump()
+        return Delivered(None, said)
+
+    async def summarize(self, effect: Effect, quote: Quote) -> Delivered:
+        """Let the model sum up a quote for its approvers. What it said is kept; whether it may be shown is decided later.
+
+        Raises AdapterError.
+        """
+        if quote.state is not QuoteState.PENDING_APPROVAL or quote.version != effect.payload["version"]:
+            return Delivered(None, NEEDLESS)
+        if self.model is None:
+            raise _not_configured()
+        try:
+            said = await self.model.llm.summarize(facts_of(quote), key=effect.effect_key, correlation_id=effect.correlation_id)
+        finally:
+            await self._write_calls(effect, self.model)
+        return Delivered(None, {"summary": said})
+
+    async def _write_calls(self, effect: Effect, model: Model) -> None:
+        """Keep the log of calls. A ledger that cannot be written now must not cost the answer."""
+        calls, now = model.log.take(), self.ledger.clock.now_ms()
+        for call in calls:
+            log.info("llm.called", outcome=call.outcome, request_sha256=call.request_sha256, answer_sha256=call.answer_sha256)
+        try:
+            await self.ledger.database.write("model_call", lambda tx: store.log_calls(tx, effect.effect_key, calls, now))
+        except NotRecorded as error:
+            log.warning("llm.call_not_kept", error=str(error))
+
+
+def summary_arrived(tx: Tx, effect: Effect, quote: Quote, now: int) -> bool:
+    """Keep what the model said of a quote if it may be shown; true when its card shows more than before."""
+    said = (effect.result or {}).get("summary") if effect.state == "delivered" else None
+    summary = None if said is None else shown(str(said), facts_of(quote))
+    if summary is None or quote.state is not QuoteState.PENDING_APPROVAL:
+        return False
+    return store.keep_summary(tx, quote.quote_id, effect.payload["version"], summary, now)
+
+
+def _not_configured() -> AdapterError:
+    missing = "No language model is configured: set QUOTEBOT_LLM_BASE_URL and QUOTEBOT_LLM_MODEL."
+    return AdapterError(Failure.AUTH, "not_configured", missing)

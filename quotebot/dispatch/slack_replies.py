@@ -1,0 +1,75 @@
+"""Answers to one person: over the response_url of their request, or in the channel where they asked, for them alone.
+
+Where that cannot be (the address is used up, they are not in the channel), or comes so late that nobody looks for it any more, they
+are told directly: what Slack shows to one person in a channel is not kept for who is away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from adapters.failures import AdapterError, Failure
+from ledger.records import Delivered
+from quotebot import effects
+from quotebot.execution.channels import is_direct
+from quotebot.store import quotes as store
+from quotebot.views import messages
+from quotebot.views.confirmations import offer_blocks, problem_blocks
+
+if TYPE_CHECKING:
+    from adapters.slack.api import SlackApi
+    from ledger.ledger import Ledger
+    from ledger.records import Effect, Settlement
+    from quotebot.dispatch.pacing import Pacer
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateAnswers:
+    """Says each once; what cannot be read back is repeated once at most, which the ledger sees to."""
+
+    ledger: Ledger
+    slack: SlackApi
+    pacer: Pacer
+
+    async def give(self, effect: Effect) -> Settlement:
+        """Tell the person. Raises AdapterError."""
+        said, text = effect.payload, effect.payload["text"]
+        transport = await self.ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
+        response_url = transport.get("response_url")
+        late = said.get("directly", False) or effects.is_late(effect, self.ledger.clock.now_ms())
+        if late or not (response_url or said["channel"]):
+            return await self._directly(effect)
+        try:
+            if response_url:
+                await self.slack.respond(response_url, text=text, blocks=_blocks(effect, text))
+            else:
+                where = {"channel": said["channel"], "thread_ts": said.get("thread_ts")}
+                await self.slack.ephemeral(user=said["user"], text=text, blocks=_blocks(effect, text), **where)
+        except AdapterError as error:
+            if error.failure is not Failure.NOT_FOUND:
+                raise
+            return await self._directly(effect)
+        return Delivered(None, {})
+
+    async def _directly(self, effect: Effect) -> Settlement:
+        user, channel = effect.payload["user"], effect.payload["channel"]
+        if (later := self.pacer.put_off(user, effect.id)) is not None:
+            return later
+        text = effect.payload["text"]
+        if channel is not None and not is_direct(channel):
+            text = messages.asked_in(channel, text)
+        posted = await self.slack.post(
+            channel=user,
+            text=text,
+            blocks=_blocks(effect, text),
+            thread_ts=None,
+            key=effect.effect_key,
+            correlation_id=effect.correlation_id,
+        )
+        return Delivered(posted.ts, {"channel": posted.channel, "ts": posted.ts})
+
+
+def _blocks(effect: Effect, text: str) -> list[dict[str, Any]]:
+    offer = effect.payload.get("offer")
+    return (problem_blocks(text, effect.payload.get("typed")) or []) if offer is None else offer_blocks(text, offer)

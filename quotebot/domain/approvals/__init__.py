@@ -1,0 +1,1 @@
+"""Approvals: policy, authority, requests, slots and reuse."""

@@ -1,0 +1,274 @@
+"""Who may decide an approval, checked when the decision is made and not when it was asked for.
+
+Sentences name people as `<@U...>`, the one form every surface of the product understands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quotebot.domain.approvals.people import sufficient_role
+from quotebot.domain.approvals.policy import LADDER
+from quotebot.domain.approvals.slots import SlotState
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState, state_words, utc_text
+
+if TYPE_CHECKING:
+    from quotebot.domain.approvals.people import Person
+    from quotebot.domain.approvals.slots import Slot
+    from quotebot.domain.quotes.quote import Approval, Quote
+
+NOT_KNOWN = "Slack has not answered who you are in this workspace, and only its full members approve. Nothing was changed."
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why not. `code` is for programs, `sentence` for the person: what, why, what now.
+
+    Codes: foreign_team, not_a_member, not_known, stale, already_decided, not_pending, expired, request_expired, own_request,
+    missing_role, delegate_scope, second_person, not_asked, not_your_turn.
+    """
+
+    code: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One slot somebody may decide, under which of their roles, and for which absent person if for any."""
+
+    number: int
+    role: str
+    on_behalf_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mandate:
+    """What one decision of one person covers: at most one commercial slot, and each orthogonal one that is theirs."""
+
+    taken: tuple[Taken, ...]
+
+    @property
+    def role(self) -> str:
+        """Return the roles under which the person decides: "vp_sales", "deal_desk + legal"."""
+        return " + ".join(one.role for one in self.taken)
+
+
+def may_decide(approval: Approval, quote: Quote, person: Person, *, received_at: int | None = None) -> Refusal | Mandate:
+    """Return which slots of `approval`, a request about `quote` (the head version), the person may decide now, or the refusal.
+
+    `received_at` (Unix ms) is when the decision arrived; given, a quote or a request past its end is refused.
+    """
+    refusal = (
+        _foreign(quote, person)
+        or _not_a_member(quote, person)
+        or _stale(approval, quote)
+        or _decided(approval, quote)
+        or _expired(quote, received_at)
+        or _request_expired(approval, quote, received_at)
+        or _own_request(approval, quote, person.user)
+    )
+    if refusal is not None:
+        return refusal
+    taken = _mandate(approval, quote, person)
+    return Mandate(taken) if taken else _nothing_to_decide(approval, quote, person)
+
+
+def decided_words(approval: Approval) -> str:
+    """Return "approved by <@U...> (cfo) on 21 Nov 2026 10:31 UTC", or "approved automatically on ...", of a decided approval."""
+    when = "" if approval.decided_at is None else f" on {utc_text(approval.decided_at)}"
+    if approval.state is ApprovalState.EXPIRED:
+        return f"asked for until it expired{when}, undecided"
+    if approval.state is ApprovalState.INVALIDATED:
+        return f"withdrawn from approval{when}"
+    verb = "sent back for changes" if approval.state is ApprovalState.CHANGES_REQUESTED else approval.state.value
+    if approval.earlier is not None:
+        return f"{verb}{when} without asking again, because {approval.earlier} by {_deciders(approval.slots)} still holds"
+    if approval.decided_by is None:
+        return f"{verb} automatically{when}"
+    return f"{verb} by {_deciders(approval.slots) or _named(approval.decided_by, approval.decided_role, None)}{when}"
+
+
+def slot_words(slot: Slot) -> str:
+    """Return "legal: approved by <@U...> (legal) on ..." or "legal: pending" of one slot."""
+    if slot.decided_at is None or slot.decided_by is None:
+        return f"{slot.role}: {slot.state.value}"
+    return f"{slot.role}: {slot.state.value} by {_decider(slot)} on {utc_text(slot.decided_at)}"
+
+
+def _deciders(slots: tuple[Slot, ...]) -> str:
+    """Name whoever decided, each once with all the roles under which they did; of a refusal only who refused."""
+    decided = [slot for slot in slots if slot.decided_by is not None]
+    decisive = [slot for slot in decided if slot.state is SlotState.REJECTED] or decided
+    roles: dict[tuple[str, str | None], list[str]] = {}
+    for slot in decisive:
+        roles.setdefault((slot.decided_by or "", slot.on_behalf_of), []).append(slot.decided_role or slot.role)
+    return " and ".join(_named(by, " + ".join(held), absent) for (by, absent), held in roles.items())
+
+
+def _decider(slot: Slot) -> str:
+    return _named(slot.decided_by, slot.decided_role or slot.role, slot.on_behalf_of)
+
+
+def _named(user: str | None, role: str | None, absent: str | None) -> str:
+    instead = "" if absent is None else f", for <@{absent}>"
+    return f"<@{user}>" if role is None else f"<@{user}> ({role}{instead})"
+
+
+def _foreign(quote: Quote, person: Person) -> Refusal | None:
+    if person.team and person.team == quote.team_id and person.kind != "stranger":
+        return None
+    sentence = f"Only members of the workspace that owns {quote.quote_id} can decide about it. Nothing was changed."
+    return Refusal("foreign_team", sentence)
+
+
+def _not_a_member(quote: Quote, person: Person) -> Refusal | None:
+    if person.kind == "member":
+        return None
+    if person.kind == "unknown":
+        return Refusal("not_known", f"{NOT_KNOWN} {quote.quote_id} stays as it is. Try again in a minute.")
+    sentence = f"Guests and bots cannot decide about {quote.quote_id}. Nothing was changed. Ask a full member who holds the role."
+    return Refusal("not_a_member", sentence)
+
+
+def _stale(approval: Approval, quote: Quote) -> Refusal | None:
+    if approval.quote_id == quote.quote_id and approval.quote_version == quote.version:
+        return None
+    sentence = (
+        f"This request was for {approval.quote_id} v{approval.quote_version}; the quote is now {quote.quote_id} v{quote.version}. "
+        "Nothing was changed. Decide on the card of the current version."
+    )
+    return Refusal("stale", sentence)
+
+
+def _decided(approval: Approval, quote: Quote) -> Refusal | None:
+    if approval.state is ApprovalState.EXPIRED:
+        return _lapsed(approval, quote, approval.decided_at)
+    if approval.state not in (ApprovalState.PENDING, ApprovalState.INVALIDATED):
+        return Refusal("already_decided", f"{quote.quote_id} was already {decided_words(approval)}. Your click changed nothing.")
+    if quote.state is not QuoteState.PENDING_APPROVAL:
+        return Refusal(
+            "not_pending", f"{quote.quote_id} is {state_words(quote.state)} and awaits no approval. Nothing was changed."
+        )
+    return None
+
+
+def _expired(quote: Quote, received_at: int | None) -> Refusal | None:
+    if received_at is None or received_at < quote.valid_until:
+        return None
+    sentence = f"{quote.quote_id} expired on {utc_text(quote.valid_until)}. Nothing was changed. Ask the requester for a new quote."
+    return Refusal("expired", sentence)
+
+
+def _request_expired(approval: Approval, quote: Quote, received_at: int | None) -> Refusal | None:
+    ends = [slot.expires_at for slot in approval.slots if slot.is_open and slot.expires_at is not None]
+    if received_at is None or not ends or received_at < min(ends):
+        return None
+    return _lapsed(approval, quote, min(ends))
+
+
+def _lapsed(approval: Approval, quote: Quote, at: int | None) -> Refusal:
+    when = "" if at is None else f" on {utc_text(at)}"
+    sentence = (
+        f"The request to approve {quote.quote_id} expired{when}. Nothing was changed. "
+        f"<@{approval.requested_by}> can ask again with Submit on its card."
+    )
+    return Refusal("request_expired", sentence)
+
+
+def _own_request(approval: Approval, quote: Quote, actor: str) -> Refusal | None:
+    if actor not in _askers(approval, quote):
+        return None
+    roles = " and ".join(_role_words(role) for role in approval.required_roles)
+    asked = actor in (approval.requested_by, quote.requester)
+    part = f"You asked for {quote.quote_id}" if asked else f"You had a part in {quote.quote_id} that nobody has approved yet"
+    sentence = f"{part}, so someone else has to decide: {roles}. The request stays open."
+    return Refusal("own_request", sentence)
+
+
+def _askers(approval: Approval, quote: Quote) -> tuple[str, ...]:
+    """Return who wants the approval: neither they nor anybody in their place gives it."""
+    return (approval.requested_by, *quote.makers)
+
+
+def _role_words(required: str) -> str:
+    return f"{required} or a higher role" if required in LADDER[:-1] else required
+
+
+def _mandate(approval: Approval, quote: Quote, person: Person) -> tuple[Taken, ...]:
+    """Return one slot per circle of authority (the ladder is one, each orthogonal role another), unless decided in."""
+    taken: dict[str, Taken] = {}
+    for slot in sorted(approval.slots, key=lambda one: (not _is_meant(one, person), one.number)):
+        circle = _circle(slot)
+        found = _may_take(slot, approval, quote, person) if slot.is_open else None
+        if found is not None and circle not in taken and not _has_decided(approval, person.user, circle):
+            taken[circle] = found
+    return tuple(sorted(taken.values(), key=lambda one: one.number))
+
+
+def _may_take(slot: Slot, approval: Approval, quote: Quote, person: Person) -> Taken | None:
+    role = sufficient_role(slot.roles, person.roles)
+    if role is None:
+        return None
+    absent = _absent(slot, _askers(approval, quote), person)
+    if slot.assignee not in (None, person.user, absent):
+        return None
+    return Taken(slot.number, role, absent)
+
+
+def _absent(slot: Slot, askers: tuple[str, ...], person: Person) -> str | None:
+    """Return the absent person whom the slot asks and for whom this one decides. Nobody decides in the place of who asked."""
+    for one in person.stands_in_for:
+        asked = one.absent == slot.assignee if slot.assignee is not None else bool(one.roles & set(slot.asked or slot.roles))
+        if asked and one.absent not in askers and sufficient_role(slot.roles, one.roles) is not None:
+            return one.absent
+    return None
+
+
+def _is_meant(slot: Slot, person: Person) -> bool:
+    """Tell whether a slot is this person's before others they could decide as well."""
+    absent = {one.absent for one in person.stands_in_for}
+    if slot.assignee is not None:
+        return slot.assignee == person.user or slot.assignee in absent
+    return bool(person.roles & set(slot.roles))
+
+
+def _circle(slot: Slot) -> str:
+    return "commercial" if set(slot.roles) & set(LADDER) else slot.role
+
+
+def _has_decided(approval: Approval, user: str, circle: str) -> bool:
+    return any(slot.decided_by == user and _circle(slot) == circle for slot in approval.slots)
+
+
+def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> Refusal:
+    """Say why none of the open slots is this person's."""
+    missing = " and ".join(_role_words(slot.role) for slot in approval.slots if slot.is_open)
+    if not missing:  # a pending request always has an open slot; if it had none, nobody is named who could decide it
+        return Refusal("missing_role", f"{quote.quote_id} names nobody who may decide about it. Nothing was changed.")
+    theirs = [slot for slot in approval.slots if sufficient_role(slot.roles, person.roles) is not None]
+    if theirs:
+        return _not_theirs_now(approval, quote, person.user, theirs, missing)
+    absent = [_absent(slot, _askers(approval, quote), person) for slot in approval.slots if slot.is_open]
+    for name in absent:
+        if name is not None:
+            sentence = f"You stand in for <@{name}>, but {quote.quote_id} needs your own authority: {missing}. It stays open."
+            return Refusal("delegate_scope", sentence)
+    return Refusal("missing_role", f"You do not hold the role {quote.quote_id} needs: {missing}. The request stays open.")
+
+
+def _not_theirs_now(approval: Approval, quote: Quote, user: str, theirs: list[Slot], missing: str) -> Refusal:
+    """Refuse somebody whose roles suffice for `theirs`, of which none can be decided by them at the moment."""
+    still_open = [slot for slot in theirs if slot.is_open]
+    if any(_has_decided(approval, user, _circle(slot)) for slot in still_open):
+        sentence = f"You already decided about {quote.quote_id}; a second person has to decide too: {missing}. It stays open."
+        return Refusal("second_person", sentence)
+    if still_open:
+        who = ", ".join(f"<@{slot.assignee}>" for slot in still_open)
+        sentence = f"{quote.quote_id} was put to {who} personally. The request stays open until it is answered or escalated."
+        return Refusal("not_asked", sentence)
+    done = "; ".join(slot_words(slot) for slot in theirs if slot.decided_by is not None)
+    if done:
+        sentence = f"{quote.quote_id}: {done}. Your click changed nothing; it still waits for {missing}."
+        return Refusal("already_decided", sentence)
+    return Refusal("not_your_turn", f"{quote.quote_id} first waits for {missing}. Nothing was changed. You are asked next.")

@@ -1,0 +1,115 @@
+"""Who holds which role now, who stands in for whom, and whom an open approval asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from quotebot.domain.approvals.policy import LADDER, ORTHOGONAL, sufficient_roles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from quotebot.domain.approvals.slots import Slot
+
+    Holders = Mapping[str, tuple[str, ...]]  # role -> Slack user ids
+
+# "stranger": of another workspace. "unknown": Slack was asked who they are, and has not answered.
+Kind = Literal["member", "guest", "bot", "deactivated", "stranger", "unknown"]
+KINDS: frozenset[Kind] = frozenset({"member", "guest", "bot", "deactivated", "stranger", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """`absent` is out of office and `delegate` decides instead, from `since` until before `until` (Unix ms)."""
+
+    absent: str
+    delegate: str
+    since: int
+    until: int
+    reason: str | None = None
+
+    def holds_at(self, at: int) -> bool:
+        """Tell whether it is in force at this moment (Unix ms)."""
+        return self.since <= at < self.until
+
+    def overlaps(self, since: int, until: int) -> bool:
+        """Tell whether some moment belongs to both periods."""
+        return self.since < until and since < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """An absent person with the roles they hold now."""
+
+    absent: str
+    roles: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody at the moment they act: their workspace, the roles they hold, for whom they stand in."""
+
+    user: str
+    team: str
+    roles: frozenset[str]
+    kind: Kind = "member"
+    stands_in_for: tuple[StandIn, ...] = ()
+
+
+def roles_of(user: str, holders: Holders) -> frozenset[str]:
+    """Return every role the person holds."""
+    return frozenset(role for role, users in holders.items() if user in users)
+
+
+def person(user: str, team: str, roles: frozenset[str], stands_in_for: Iterable[StandIn], kind: str = "member") -> Person:
+    """Return the person; a kind this build does not know is a guest, who decides nothing."""
+    known: Kind = next((each for each in KINDS if each == kind), "guest")
+    return Person(user, team, roles, known, tuple(sorted(stands_in_for, key=lambda one: one.absent)))
+
+
+def covers(roles: frozenset[str], needed: Iterable[str]) -> bool:
+    """Tell whether somebody with `roles` has an equal or higher authority than each of `needed`."""
+    return all(any(role in roles for role in sufficient_roles(each)) for each in needed)
+
+
+def sufficient_role(wanted: tuple[str, ...], roles: frozenset[str]) -> str | None:
+    """Return the lowest of the person's roles that suffices for any of `wanted`, or None."""
+    found = {role for each in wanted for role in sufficient_roles(each) if role in roles}
+    return min(found, key=(*LADDER, *ORTHOGONAL).index, default=None)
+
+
+def asked_people(slot: Slot, holders: Holders, delegations: Iterable[Delegation], excluded: Iterable[str]) -> tuple[str, ...]:
+    """Return whom an open slot asks: the holders of the roles asked, or of the next higher one when nobody else is there.
+
+    Somebody out of office is replaced by their delegate, if that one has the authority. `excluded`: who asked for it.
+    """
+    away = {each.absent: each.delegate for each in delegations}
+    out = frozenset(excluded)
+    asked: list[str] = []
+    for user in _asked_directly(slot, holders, out):
+        instead = away.get(user, user)
+        may = instead not in out and sufficient_role(slot.roles, roles_of(instead, holders)) is not None
+        asked.append(instead if may else user)
+    return tuple(dict.fromkeys(asked))
+
+
+def higher_with_holders(roles: tuple[str, ...], holders: Holders, excluded: Iterable[str]) -> str | None:
+    """Return the lowest role above all of `roles` that anybody else holds; None at the top, and beside the ladder."""
+    rungs = [LADDER.index(role) for role in roles if role in LADDER]
+    if not rungs:
+        return None
+    out = frozenset(excluded)
+    return next((role for role in LADDER[max(rungs) + 1 :] if set(holders.get(role, ())) - out), None)
+
+
+def _asked_directly(slot: Slot, holders: Holders, out: frozenset[str]) -> Iterator[str]:
+    if slot.assignee is not None:
+        yield slot.assignee
+        return
+    for required in slot.asked or slot.roles:
+        for role in sufficient_roles(required):
+            found = [user for user in holders.get(role, ()) if user not in out]
+            if found:
+                yield from found
+                break

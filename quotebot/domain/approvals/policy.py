@@ -1,0 +1,287 @@
+"""Who must approve a priced quote: thresholds as data, one pure evaluation.
+
+A blocked quote never looks like one that needs nobody: whatever blocks also asks for the top of the ladder.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Literal
+
+from quotebot.domain import money
+from quotebot.domain.pricing.conversion import converted, factor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from quotebot.domain.pricing.conversion import Converted
+    from quotebot.domain.pricing.engine import Pricing
+
+LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first
+ORTHOGONAL = ("legal",)  # beside the ladder: neither replaces nor is replaced by a commercial role
+HUNDRED = Decimal(100)
+HOUR_MS = 3_600_000
+UNDER_THE_FLOOR = "margin is under the floor"
+_WRITTEN_MARGIN = re.compile(r"margin (?:-?[0-9][0-9.,]* % )?is under [0-9][0-9.,]* %")
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Past `limit` a rule asks for approval by `role`.
+
+    With `more` roles beside it, `roles_needed` says whether one of them all decides or each has to. `people` says how many of the
+    group that holds a role have to: one, or every one. A `dual_control` rule takes two people and a written reason each.
+    """
+
+    limit: Decimal
+    role: str
+    more: tuple[str, ...] = ()
+    roles_needed: Literal["any", "all"] = "all"
+    people: Literal["any", "all"] = "any"
+    dual_control: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long an approver may take, in milliseconds from when they could first decide."""
+
+    remind_ms: int = 2 * HOUR_MS
+    escalate_ms: int = 4 * HOUR_MS
+    expire_ms: int = 72 * HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Thresholds of one policy version. Discounts and margins in per cent, totals in `currency`."""
+
+    name: str
+    version: str
+    currency: str
+    discount_blocked_over: Decimal
+    discount_over: tuple[Threshold, ...]  # ascending
+    total_over: tuple[Threshold, ...]  # ascending
+    margin_under: Mapping[str, Threshold]  # by product family
+    legal_terms: frozenset[str] = frozenset()  # a quote with one of these also needs legal
+    other_terms: frozenset[str] = frozenset()  # these are known and need nobody
+    full_ladder: bool = False  # every rung up to the highest one asked for, each by another person
+    order: Literal["parallel", "sequential"] = "parallel"
+    timing: Timing = field(default_factory=Timing)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One approval that has to be given: by a holder of any of `roles` (on the ladder: or of a higher one).
+
+    Needs of a later `stage` are asked for only when those of the earlier ones are given.
+    """
+
+    roles: tuple[str, ...]
+    people: Literal["any", "all"] = "any"
+    dual_control: bool = False
+    stage: int = 1
+
+    @property
+    def role(self) -> str:
+        """Return the roles as people read them: "cfo", "deal_desk or legal"."""
+        return " or ".join(self.roles)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDecision:
+    """What the policy says: the roles asked for, every hit in words, blocked or not. `needs` has one entry per required role."""
+
+    required_roles: tuple[str, ...]
+    hits: tuple[str, ...]
+    blocked: bool
+    needs: tuple[Need, ...] = ()
+    converted: Converted | None = None  # the total in the policy's currency, when the quote has another one
+    by_margin: bool = False  # a margin is under its floor
+
+    @property
+    def automatic(self) -> bool:
+        """True when nobody has to approve."""
+        return not self.blocked and not self.required_roles
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    rule: Threshold
+    words: str
+    blocks: bool = False
+    by_margin: bool = False
+
+
+_TOP = Threshold(Decimal(0), LADDER[-1])
+_LEGAL = Threshold(Decimal(0), "legal")
+
+
+def evaluate(pricing: Pricing, policy: Policy, terms: frozenset[str] = frozenset()) -> PolicyDecision:
+    """Apply every rule to a pricing and the contract's special terms: those it was asked with, and `terms`.
+
+    Of the commercial roles the highest one is asked (or, with `full_ladder`, every rung up to it), beside every orthogonal one.
+    Totals are compared in the policy's currency, by the rate in the price; without one nobody can approve.
+    """
+    worth = factor(pricing, policy.currency)
+    if worth is None:
+        return _decision([_Hit(_TOP, _no_rate(pricing, policy), blocks=True)], policy)
+    return replace(
+        _decision(
+            [
+                *_discount_hits(pricing, policy),
+                *_total_hits(pricing, policy, worth),
+                *_margin_hits(pricing, policy),
+                *_term_hits(terms | frozenset(pricing.terms), policy),
+            ],
+            policy,
+        ),
+        converted=converted(pricing, policy.currency),
+    )
+
+
+def over_total(pricing: Pricing, limit: Decimal, worth: Decimal) -> bool:
+    """Tell whether the net total is over a limit in the policy's currency, one unit of which is `worth` of the quote's. Exact."""
+    return pricing.net_total > money.multiply(limit, worth)
+
+
+def _no_rate(pricing: Pricing, policy: Policy) -> str:
+    return (
+        f"the quote is in {pricing.currency}, the policy in {policy.currency}, and the price holds no rate between them: no rule "
+        "compares them. Prices and policy have to stand in one currency, with a dated rate to the quote's"
+    )
+
+
+def sufficient_roles(required: str) -> tuple[str, ...]:
+    """Return the roles that may stand in for `required`, lowest first; an orthogonal role is only itself."""
+    if required in LADDER:
+        return LADDER[LADDER.index(required) :]
+    return (required,) if required in ORTHOGONAL else ()
+
+
+def _decision(hits: list[_Hit], policy: Policy) -> PolicyDecision:
+    needs = [*_commercial(hits, full_ladder=policy.full_ladder), *_orthogonal(hits)]
+    needs += [need for need in _alternatives(hits) if not any(_covers(kept, need) for kept in needs)]
+    if policy.order == "sequential":
+        needs = [replace(need, stage=stage) for stage, need in enumerate(needs, start=1)]
+    return PolicyDecision(
+        required_roles=tuple(need.role for need in needs),
+        hits=tuple(hit.words for hit in hits),
+        blocked=any(hit.blocks for hit in hits),
+        needs=tuple(needs),
+        by_margin=any(hit.by_margin for hit in hits),
+    )
+
+
+def _commercial(hits: list[_Hit], *, full_ladder: bool) -> Iterator[Need]:
+    """Yield the highest rung, and those below it that a rule names beside it. Dual control of a lower rung moves up to it."""
+    rules = [hit.rule for hit in hits if not _offers_a_choice(hit.rule)]
+    asked = {role for rule in rules for role in (rule.role, *rule.more) if role in LADDER}
+    if not asked:
+        return
+    top = max(asked, key=LADDER.index)
+    together = {role for rule in rules if rule.more for role in (rule.role, *rule.more)}
+    dual = any(rule.dual_control and {rule.role, *rule.more} & set(LADDER) for rule in rules)
+    for role in LADDER[: LADDER.index(top) + 1]:
+        if full_ladder or role == top or role in together:
+            yield Need((role,), _people(rules, role), dual_control=dual and role == top)
+
+
+def _orthogonal(hits: list[_Hit]) -> Iterator[Need]:
+    rules = [hit.rule for hit in hits if not _offers_a_choice(hit.rule)]
+    for role in ORTHOGONAL:
+        naming = [rule for rule in rules if role in (rule.role, *rule.more)]
+        if naming:
+            dual = any(rule.dual_control and not {rule.role, *rule.more} & set(LADDER) for rule in naming)
+            yield Need((role,), _people(naming, role), dual_control=dual)
+
+
+def _alternatives(hits: list[_Hit]) -> Iterator[Need]:
+    chosen = [hit.rule for hit in hits if _offers_a_choice(hit.rule)]
+    yield from dict.fromkeys(Need((rule.role, *rule.more), rule.people, rule.dual_control) for rule in chosen)
+
+
+def _offers_a_choice(rule: Threshold) -> bool:
+    return bool(rule.more) and rule.roles_needed == "any"
+
+
+def _people(rules: list[Threshold], role: str) -> Literal["any", "all"]:
+    return "all" if any(rule.people == "all" for rule in rules if role in (rule.role, *rule.more)) else "any"
+
+
+def _covers(kept: Need, choice: Need) -> bool:
+    """Tell whether whoever decides `kept` may also decide `choice`, so that asking for it once more would be idle."""
+    if choice.dual_control or choice.people == "all":
+        return False
+    return any(role in sufficient_roles(wanted) for role in kept.roles for wanted in choice.roles)
+
+
+def _discount_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
+    discount = pricing.deepest_discount_percent  # a line's own discount counts like one on the whole quote
+    shown = money.format_percent(discount)
+    if discount > policy.discount_blocked_over:
+        limit = money.format_percent(policy.discount_blocked_over)
+        yield _Hit(_TOP, f"discount {shown} is over {limit}, which nobody can approve", blocks=True)
+        return
+    passed = [row for row in policy.discount_over if discount > row.limit]
+    if passed:
+        yield _Hit(passed[-1], f"discount {shown} is over {money.format_percent(passed[-1].limit)}")
+
+
+def _total_hits(pricing: Pricing, policy: Policy, worth: Decimal) -> Iterator[_Hit]:
+    passed = [row for row in policy.total_over if over_total(pricing, row.limit, worth)]
+    if passed:
+        shown = money.format_amount(pricing.net_total, pricing.currency)
+        found = converted(pricing, policy.currency)
+        shown = shown if found is None else f"{shown}, {found.words},"
+        yield _Hit(passed[-1], f"total {shown} is over {money.format_amount(passed[-1].limit, policy.currency)}")
+
+
+def _term_hits(terms: frozenset[str], policy: Policy) -> Iterator[_Hit]:
+    """Yield one for each term that legal has to look at: those the policy names, and those it does not know."""
+    for term in sorted(terms - policy.other_terms):
+        known = term in policy.legal_terms
+        yield _Hit(_LEGAL, f"the term {term} needs legal" if known else f"the term {term} is unknown to the policy and needs legal")
+
+
+def _margin_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
+    for family, (net, cost) in family_totals(pricing).items():
+        floor = policy.margin_under.get(family)
+        if floor is None:
+            yield _Hit(_TOP, f"{family} has no margin floor in policy {policy.name} {policy.version}")
+            continue
+        if _is_under(floor, net, cost):
+            given_away = f"{family} is given away, so its" if net == 0 else family
+            yield _Hit(floor, f"{given_away} {UNDER_THE_FLOOR}", by_margin=True)
+
+
+def margin_figures(pricing: Pricing, policy: Policy) -> tuple[str, ...]:
+    """Return each family's margin that is under its floor, with both figures. For approvers alone: they tell what a unit costs."""
+    found: list[str] = []
+    for family, (net, cost) in family_totals(pricing).items():
+        floor = policy.margin_under.get(family)
+        if floor is not None and net != 0 and _is_under(floor, net, cost):
+            scaled = money.multiply(money.EXACT.subtract(net, cost), HUNDRED)
+            margin = money.format_percent(money.floor_hundredths(money.EXACT.divide(scaled, net)))
+            found.append(f"{family} margin {margin} is under {money.format_percent(floor.limit)}")
+    return tuple(found)
+
+
+def without_margin_figures(text: str) -> str:
+    """Return a text that an earlier build wrote without the figures of a margin and its floor."""
+    return _WRITTEN_MARGIN.sub(UNDER_THE_FLOOR, text)
+
+
+def _is_under(floor: Threshold, net: Decimal, cost: Decimal) -> bool:
+    # (net - cost) / net < floor %, without the division: exact, and defined when net is 0.
+    return money.multiply(money.EXACT.subtract(net, cost), HUNDRED) < money.multiply(floor.limit, net)
+
+
+def family_totals(pricing: Pricing) -> dict[str, tuple[Decimal, Decimal]]:
+    """Return (net, cost) of each product family, in the order of the lines."""
+    found: dict[str, tuple[Decimal, Decimal]] = {}
+    for family in dict.fromkeys(line.family for line in pricing.lines):
+        lines = [line for line in pricing.lines if line.family == family]
+        net = money.total(tuple(line.net_amount for line in lines), pricing.currency)
+        found[family] = (net, money.total(tuple(line.cost_amount for line in lines), pricing.currency))
+    return found

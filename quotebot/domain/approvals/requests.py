@@ -1,0 +1,185 @@
+"""The life of one approval request: opened, decided slot by slot, reminded of, escalated, expired. Each step returns the new value.
+
+waiting --> pending --> escalated        any slot rejected, or the request's end: the others are closed
+|            |
+`------------+--> approved | rejected | expired
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from quotebot.domain.approvals.people import higher_with_holders
+from quotebot.domain.approvals.slots import UNDECIDED, Slot, SlotState
+from quotebot.domain.quotes.quote import Approval, ApprovalState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from quotebot.domain.approvals.decisions import Mandate
+    from quotebot.domain.approvals.people import Holders
+    from quotebot.domain.approvals.policy import Need, PolicyDecision, Timing
+    from quotebot.domain.quotes.quote import Quote
+
+DUAL = 2  # people a dual-control need takes
+Answer = Literal["approve", "reject", "request_changes"]
+_ENDS = {"reject": ApprovalState.REJECTED, "request_changes": ApprovalState.CHANGES_REQUESTED}
+
+
+def open_request(
+    approval_id: str, quote: Quote, policy: PolicyDecision, holders: Holders, *, asked_by: str, at: int, timing: Timing
+) -> Approval:
+    """Return a pending request with one slot per yes the policy needs; those of the first stage are open from `at` (Unix ms)."""
+    askers = (asked_by, *quote.makers)
+    slots = tuple(
+        replace(slot, number=number) for number, slot in enumerate(_slots(policy.needs, holders, askers, at, timing), start=1)
+    )
+    return Approval(
+        approval_id=approval_id,
+        quote_id=quote.quote_id,
+        quote_version=quote.version,
+        required_roles=policy.required_roles,
+        reasons=policy.hits,
+        state=ApprovalState.PENDING,
+        requested_by=asked_by,
+        requested_at=at,
+        slots=slots,
+    )
+
+
+def answered(
+    approval: Approval, mandate: Mandate, actor: str, answer: Answer, reason: str | None, *, at: int, timing: Timing
+) -> Approval:
+    """Return the request after one person's decision: still pending, or approved, rejected or sent back for changes."""
+    taken = {one.number: one for one in mandate.taken}
+    state = SlotState.APPROVED if answer == "approve" else SlotState.REJECTED
+    slots = tuple(
+        replace(
+            slot,
+            state=state,
+            decided_by=actor,
+            decided_role=taken[slot.number].role,
+            on_behalf_of=taken[slot.number].on_behalf_of,
+            decided_at=at,
+            reason=reason,
+        )
+        if slot.number in taken
+        else slot
+        for slot in approval.slots
+    )
+    if answer != "approve":
+        ended = replace(approval, slots=tuple(_ended(slot, SlotState.CLOSED, at) for slot in slots))
+        return _decided(ended, _ENDS[answer], actor, mandate.role, reason, at)
+    if all(slot.state is SlotState.APPROVED for slot in slots):
+        roles = " + ".join(slot.decided_role or slot.role for slot in slots)
+        return _decided(replace(approval, slots=slots), ApprovalState.APPROVED, actor, roles, reason, at)
+    return replace(approval, slots=_next_stage(slots, at, timing))
+
+
+def reminded(approval: Approval, number: int, at: int) -> Approval | None:
+    """Return the request with the slot marked as reminded of, or None when it is not due: decided, escalated, or too early."""
+    slot = slot_of(approval, number)
+    if slot is None or slot.state is not SlotState.PENDING or slot.reminded_at is not None or _early(slot.remind_at, at):
+        return None
+    return _with(approval, replace(slot, reminded_at=at))
+
+
+def escalated(
+    approval: Approval, number: int, holders: Holders, makers: tuple[str, ...], *, at: int, timing: Timing
+) -> Approval | None:
+    """Return the request with a wider circle asked for the slot, or None when it is not due.
+
+    The circle grows by the next higher rung that somebody holds; beside the ladder it is all holders of that very role. Nobody is
+    taken out of it, nobody of a lower authority comes in, and nothing is decided.
+    """
+    slot = slot_of(approval, number)
+    if slot is None or not slot.is_open or _early(slot.escalate_at, at):
+        return None
+    askers = (approval.requested_by, *makers)
+    asked = slot.asked or slot.roles
+    peers = {user for role in asked for user in holders.get(role, ())} - {*askers, slot.assignee}
+    if slot.assignee is None or not peers:
+        higher = higher_with_holders(asked, holders, askers)
+        asked = asked if higher is None else (*asked, higher)
+    more_to_ask = higher_with_holders(asked, holders, askers) is not None
+    return _with(
+        approval,
+        replace(
+            slot,
+            state=SlotState.ESCALATED,
+            asked=asked,
+            assignee=None,
+            escalated_at=at,
+            escalate_at=at + timing.escalate_ms if more_to_ask else None,
+        ),
+    )
+
+
+def expired(approval: Approval, number: int, at: int) -> Approval | None:
+    """Return the request as expired, undecided, or None when the slot is not due."""
+    slot = slot_of(approval, number)
+    if slot is None or not slot.is_open or approval.state is not ApprovalState.PENDING or _early(slot.expires_at, at):
+        return None
+    slots = tuple(_ended(each, SlotState.EXPIRED if each.is_open else SlotState.CLOSED, at) for each in approval.slots)
+    return replace(approval, slots=slots, state=ApprovalState.EXPIRED, decided_at=at)
+
+
+def invalidated(approval: Approval, at: int) -> Approval:
+    """Return a pending request as withdrawn, because its quote was changed or ended; a decided one stays as it is."""
+    if approval.state is not ApprovalState.PENDING:
+        return approval
+    slots = tuple(_ended(slot, SlotState.CLOSED, at) for slot in approval.slots)
+    return replace(approval, slots=slots, state=ApprovalState.INVALIDATED, decided_at=at)
+
+
+def slot_of(approval: Approval, number: int) -> Slot | None:
+    """Return a slot by its number."""
+    return next((slot for slot in approval.slots if slot.number == number), None)
+
+
+def _slots(needs: Iterable[Need], holders: Holders, askers: tuple[str, ...], at: int, timing: Timing) -> Iterator[Slot]:
+    """Yield the slots, not yet numbered: one per need; two under dual control; one per holder where each of a group has to."""
+    for need in needs:
+        slot = Slot(number=0, roles=need.roles, stage=need.stage, asked=need.roles, dual_control=need.dual_control)
+        slot = _opened(slot, at, timing) if need.stage == 1 else replace(slot, state=SlotState.WAITING)
+        group = [user for role in need.roles for user in holders.get(role, ()) if user not in askers]
+        if need.people == "all" and len(group) > 1:
+            yield from (replace(slot, assignee=user) for user in dict.fromkeys(group))
+        else:
+            yield from [slot] * (DUAL if need.dual_control else 1)
+
+
+def _opened(slot: Slot, at: int, timing: Timing) -> Slot:
+    return replace(
+        slot,
+        state=SlotState.PENDING,
+        opened_at=at,
+        remind_at=at + timing.remind_ms,
+        escalate_at=at + timing.escalate_ms,
+        expires_at=at + timing.expire_ms,
+    )
+
+
+def _next_stage(slots: tuple[Slot, ...], at: int, timing: Timing) -> tuple[Slot, ...]:
+    """Open the first stage that waits, once nothing of an earlier one is open."""
+    waiting = [slot.stage for slot in slots if slot.state is SlotState.WAITING]
+    if not waiting or any(slot.is_open for slot in slots):
+        return slots
+    return tuple(_opened(slot, at, timing) if slot.stage == min(waiting) else slot for slot in slots)
+
+
+def _decided(approval: Approval, state: ApprovalState, actor: str, role: str, reason: str | None, at: int) -> Approval:
+    return replace(approval, state=state, decided_by=actor, decided_role=role, decided_at=at, decision_reason=reason)
+
+
+def _ended(slot: Slot, state: SlotState, at: int) -> Slot:
+    return replace(slot, state=state, decided_at=at) if slot.state in UNDECIDED else slot
+
+
+def _with(approval: Approval, changed: Slot) -> Approval:
+    return replace(approval, slots=tuple(changed if slot.number == changed.number else slot for slot in approval.slots))
+
+
+def _early(due_at: int | None, at: int) -> bool:
+    return due_at is None or at < due_at

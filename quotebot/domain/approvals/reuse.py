@@ -1,0 +1,180 @@
+"""Reuse of an earlier approval for a changed quote: allowed only while the change is no worse than what a person approved."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from quotebot.domain import money
+from quotebot.domain.approvals.people import roles_of, sufficient_role
+from quotebot.domain.approvals.policy import HUNDRED, family_totals, sufficient_roles
+from quotebot.domain.approvals.slots import Slot, SlotState
+from quotebot.domain.quotes.quote import Approval, ApprovalState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quotebot.domain.approvals.people import Holders
+    from quotebot.domain.approvals.policy import Need, PolicyDecision
+    from quotebot.domain.pricing.engine import Pricing
+    from quotebot.domain.pricing.priced import PricedLine
+    from quotebot.domain.quotes.quote import Quote
+
+    LineKey = tuple[str | None, str, str, tuple[tuple[str, str], ...]]
+
+TOLERANCE_PERCENT: Final = Decimal(95)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierApproval:
+    """The last decision by people about a quote, with the price they saw. `valid_until`: end of that version's offer, Unix ms."""
+
+    approval: Approval
+    pricing: Pricing
+    valid_until: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseRules:
+    """Conditions of today for the reuse: role holders, people who are no full members any more, and the value that must be left.
+
+    `tolerance_percent` is the share of each line and of the total that a change must keep.
+    """
+
+    holders: Holders
+    gone: frozenset[str] = frozenset()
+    tolerance_percent: Decimal = TOLERANCE_PERCENT
+
+
+def got_worse(before: Pricing, after: Pricing, tolerance_percent: Decimal = TOLERANCE_PERCENT) -> tuple[str, ...]:
+    """Return, in words, each dimension in which `after` is worse than the approved `before`; empty when none is.
+
+    Worse is another currency, a deeper discount, a larger total, a special term, a family's smaller margin, a new family; and what
+    a discount is given for: a shorter term, a removed line, another price tier, a line or a total that keeps less than
+    `tolerance_percent` of its value.
+    """
+    return tuple(_worse(before, after, tolerance_percent))
+
+
+def reused(
+    approval_id: str,
+    quote: Quote,
+    policy: PolicyDecision,
+    earlier: EarlierApproval,
+    rules: ReuseRules,
+    *,
+    asked_by: str,
+    at: int,
+) -> Approval | None:
+    """Return an approval of `quote` that rests on the `earlier` one, or None when it has to be asked for.
+
+    It is asked for when anything got worse than the version that people approved, when that version's offer has ended, when a role
+    is needed now that did not decide then, when a decider lost the role or left, and when a decider is the one who asks or a maker.
+    """
+    approval = earlier.approval
+    if approval.state is not ApprovalState.APPROVED or not approval.slots or approval.earlier is not None:
+        return None
+    people = {user for slot in approval.slots for user in (slot.decided_by, slot.on_behalf_of) if user is not None}
+    if people & {asked_by, *quote.makers} or people & rules.gone or at >= earlier.valid_until:
+        return None
+    if policy.blocked or got_worse(earlier.pricing, quote.pricing, rules.tolerance_percent):
+        return None
+    left = list(approval.slots)
+    slots: list[Slot] = []
+    for need in policy.needs:
+        found = _decided_then(need, left)
+        if not found or not all(_still_held(need, slot, rules.holders) for slot in found):
+            return None
+        left = [slot for slot in left if slot not in found]
+        slots += [replace(slot, roles=need.roles, asked=need.roles, stage=need.stage, assignee=None) for slot in found]
+    return Approval(
+        approval_id=approval_id,
+        quote_id=quote.quote_id,
+        quote_version=quote.version,
+        required_roles=policy.required_roles,
+        reasons=policy.hits,
+        state=ApprovalState.APPROVED,
+        requested_by=asked_by,
+        requested_at=at,
+        decided_role=" + ".join(slot.decided_role or slot.role for slot in slots),
+        decided_at=at,
+        slots=tuple(replace(slot, number=number) for number, slot in enumerate(slots, start=1)),
+        earlier=approval.approval_id,
+    )
+
+
+def _still_held(need: Need, slot: Slot, holders: Holders) -> bool:
+    """Tell whether the decider of a slot, and the absent person they stood in for, hold a sufficient role today."""
+    people = (slot.decided_by,) if slot.on_behalf_of is None else (slot.decided_by, slot.on_behalf_of)
+    return all(user is not None and sufficient_role(need.roles, roles_of(user, holders)) is not None for user in people)
+
+
+def _decided_then(need: Need, slots: list[Slot]) -> list[Slot]:
+    """Return the decisions of then that answer a need of now: two under dual control, all of a group, else the first."""
+    enough = {role for wanted in need.roles for role in sufficient_roles(wanted)}
+    found = [slot for slot in slots if slot.state is SlotState.APPROVED and slot.decided_role in enough]
+    if need.people == "all":
+        return found if all(set(slot.roles) == set(need.roles) for slot in found) else []
+    if need.dual_control:
+        return found[:2] if len(found) > 1 and all(slot.dual_control for slot in found[:2]) else []
+    return found[:1]
+
+
+def _worse(before: Pricing, after: Pricing, tolerance_percent: Decimal) -> Iterator[str]:
+    if after.currency != before.currency:
+        yield "currency"
+        return
+    if after.deepest_discount_percent > before.deepest_discount_percent:
+        yield "discount"
+    if after.net_total > before.net_total:
+        yield "total"
+    if _keeps_too_little(before.net_total, after.net_total, tolerance_percent):
+        yield "committed value"
+    if after.term_months < before.term_months:
+        yield "term"
+    if set(after.terms) - set(before.terms):
+        yield "special terms"
+    yield from _worse_lines(before, after, tolerance_percent)
+    then = family_totals(before)
+    for family, (net, cost) in family_totals(after).items():
+        if family not in then:
+            yield f"new family {family}"
+            continue
+        net_then, cost_then = then[family]
+        # (net - cost) / net is not smaller, without the divisions: cost / net is not larger.
+        if money.multiply(cost, net_then) > money.multiply(cost_then, net) or (net == 0 and net_then > 0):
+            yield f"margin of {family}"
+
+
+def _worse_lines(before: Pricing, after: Pricing, tolerance_percent: Decimal) -> Iterator[str]:
+    now = _by_product(after)
+    for key, lines_then in _by_product(before).items():
+        lines, name = now.get(key), lines_then[0].name
+        if lines is None:
+            yield f"{name} removed"
+            continue
+        if {line.tier for line in lines} != {line.tier for line in lines_then}:
+            yield f"price tier of {name}"
+        if max(line.requested_percent for line in lines) > max(line.requested_percent for line in lines_then):
+            yield f"discount of {name}"
+        if _keeps_too_little(_net(lines_then, before), _net(lines, after), tolerance_percent):
+            yield f"value of {name}"
+
+
+def _by_product(pricing: Pricing) -> dict[LineKey, list[PricedLine]]:
+    """Return the lines by what was bought: the same product in another bundle, or with other attributes, is something else."""
+    found: dict[LineKey, list[PricedLine]] = defaultdict(list)
+    for line in pricing.lines:
+        found[(line.bundle, line.sku, line.family, line.attributes)].append(line)
+    return found
+
+
+def _net(lines: list[PricedLine], pricing: Pricing) -> Decimal:
+    return money.total(tuple(line.net_amount for line in lines), pricing.currency)
+
+
+def _keeps_too_little(before: Decimal, after: Decimal, tolerance_percent: Decimal) -> bool:
+    # after / before < tolerance %, without the division.
+    return money.multiply(after, HUNDRED) < money.multiply(before, tolerance_percent)

@@ -1,0 +1,33 @@
+"""Special terms of a contract: named in a request, known to the policy, said in words to the customer."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from quotebot.domain.pricing.price_requests import PricingProblem, clipped
+
+if TYPE_CHECKING:
+    from quotebot.domain.approvals.policy import Policy
+
+
+def unknown_terms(terms: tuple[str, ...], policy: Policy) -> tuple[PricingProblem, ...]:
+    """Return one problem for each term that the policy does not name: a misspelt one must not reach a customer."""
+    known = sorted(policy.legal_terms | policy.other_terms)
+    return tuple(
+        PricingProblem("terms", f'"{clipped(term)}" is no special term of the policy', _instead(term, known))
+        for term in terms
+        if term not in known
+    )
+
+
+def term_words(term: str) -> str:
+    """Return "liability cap" of "liability_cap"."""
+    return term.replace("_", " ")
+
+
+def _instead(term: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(term, known, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"known are {', '.join(known)}" if known else "leave it out: it knows none"

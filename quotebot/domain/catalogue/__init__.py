@@ -1,0 +1,1 @@
+"""Catalogue and rulesets: products, names, spreadsheets, differences and lint."""

@@ -1,0 +1,213 @@
+"""What is sold, and every name a person may call it by. What it costs the customer stands in the price books."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from quotebot.domain import money
+from quotebot.domain.pricing.formulas import NAME
+from quotebot.domain.texts import composed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from quotebot.domain.catalogue.reader import Table
+
+SKU = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+SUGGEST_CHARACTERS_MAX = 40  # difflib is quadratic; nobody mistypes longer than this
+PRODUCTS_MAX = 10_000
+COMPONENTS_MAX = 50
+ATTRIBUTES_MAX = 20
+COMPONENT_QUANTITY_MAX = 10_000
+HUNDRED = Decimal(100)
+KINDS = ("simple", "configurable", "bundle")
+BILLINGS = ("recurring", "one_time")
+PRODUCT_KEYS = (
+    *("sku", "name", "family", "kind", "unit", "billing", "cost", "active", "aliases", "attributes"),
+    *("components", "bundle_discount_percent", "tax_category"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """What has to be chosen for a configurable product; without a `default` the request must choose."""
+
+    name: str
+    choices: tuple[str, ...]
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """How many units of a product one unit of a bundle holds."""
+
+    sku: str
+    quantity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One thing to sell. `cost` is in the ruleset's currency, per unit and month when recurring, per unit when one-time.
+
+    A bundle is its components, each priced on its own, less `bundle_discount_percent`; it has no price and no cost itself.
+    """
+
+    sku: str
+    name: str
+    family: str
+    unit: str
+    billing: str  # "recurring" | "one_time"
+    cost: Decimal
+    aliases: tuple[str, ...] = ()
+    kind: str = "simple"  # "simple" | "configurable" | "bundle"
+    active: bool = True
+    attributes: tuple[Attribute, ...] = ()
+    components: tuple[Component, ...] = ()
+    bundle_discount_percent: Decimal = Decimal(0)
+    tax_category: str = ""  # the family's name unless it says otherwise
+
+    def document(self) -> dict[str, object]:
+        """Return it as it stands in a document, complete."""
+        common: dict[str, object] = {
+            "sku": self.sku,
+            "name": self.name,
+            "family": self.family,
+            "kind": self.kind,
+            "active": self.active,
+            "aliases": list(self.aliases),
+        }
+        if self.kind == "bundle":
+            components = [{"sku": row.sku, "quantity": row.quantity} for row in self.components]
+            discount = money.trimmed(self.bundle_discount_percent)
+            return {**common, "components": components, "bundle_discount_percent": discount}
+        attributes = [
+            {"name": row.name, "choices": list(row.choices), **({} if row.default is None else {"default": row.default})}
+            for row in self.attributes
+        ]
+        sold = {"unit": self.unit, "billing": self.billing, "cost": money.trimmed(self.cost), "tax_category": self.tax_category}
+        return {**common, **sold, **({"attributes": attributes} if attributes else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Every product, and every name a person may call it by."""
+
+    products: Mapping[str, Product]  # by sku
+    aliases: Mapping[str, str]  # folded sku, name or alias -> sku
+
+    def find(self, text: str) -> Product | None:
+        """Return the product called `text` (sku, name or alias; case and spacing do not matter), sold or no longer sold."""
+        sku = self.aliases.get(fold(text))
+        return None if sku is None else self.products[sku]
+
+    def suggest(self, text: str) -> str | None:
+        """Return the sku on sale whose names come nearest to `text`, or None when none is near."""
+        names = [name for name, sku in self.aliases.items() if sku in self.products and self.products[sku].active]
+        near = difflib.get_close_matches(fold(text[:SUGGEST_CHARACTERS_MAX]), names, n=1, cutoff=0.6)
+        return self.aliases[near[0]] if near else None
+
+
+def fold(text: str) -> str:
+    """Return the form under which names are compared: NFC, case folded, single spaces."""
+    return " ".join(composed(text).casefold().split())
+
+
+def read_catalogue(table: Table) -> Catalogue:
+    """Read `products` of a ruleset's document; problems are noted in the table."""
+    products: dict[str, Product] = {}
+    aliases: dict[str, str] = {}
+    rows: list[tuple[Table, Product]] = []
+    for row in table.tables("products", most=PRODUCTS_MAX, needed=True):
+        product = _product(row)
+        if product.sku in products:
+            row.report(f"{product.sku!r} is there twice; a sku names one product", "give it another sku", "sku")
+            continue
+        products[product.sku] = product
+        _claim_names(row, product, aliases)
+        rows.append((row, product))
+    for row, product in rows:
+        _check_components(row, product, products)
+    return Catalogue(products, aliases)
+
+
+def _claim_names(row: Table, product: Product, aliases: dict[str, str]) -> None:
+    for name in (product.sku, product.name, *product.aliases):
+        owner = aliases.setdefault(fold(name), product.sku) if name else product.sku
+        if owner != product.sku:
+            row.report(f"the name {name!r} already means {owner!r}; a name means one product", "choose another name", "name")
+
+
+def _product(row: Table) -> Product:
+    row.only(*PRODUCT_KEYS)
+    sku = row.text("sku")
+    if sku and not SKU.fullmatch(sku):
+        row.report(f"{sku!r} must be lower-case letters, digits, - or _, at most 40", "e.g. pro-plus", "sku")
+    family = row.text("family")
+    kind = row.choice("kind", KINDS, "simple")
+    bundle = kind == "bundle"
+    for key in ("unit", "billing", "cost", "tax_category", "attributes") if bundle else ("components", "bundle_discount_percent"):
+        if key in row.entries:
+            row.report(f"a {kind} product has no {key}", "remove it, or correct the kind", key)
+    if kind != "configurable" and not bundle and row.entries.get("attributes"):
+        row.report("only a configurable product has attributes", 'write kind = "configurable"', "kind")
+    return Product(
+        sku=sku,
+        name=row.text("name"),
+        family=family,
+        unit="bundle" if bundle else row.text("unit"),
+        billing=BILLINGS[0] if bundle else row.choice("billing", BILLINGS),
+        cost=Decimal(0) if bundle else row.amount("cost"),
+        aliases=row.texts("aliases"),
+        kind=kind,
+        active=row.flag("active", default=True),
+        attributes=() if bundle else _attributes(row, needed=kind == "configurable"),
+        components=_components(row) if bundle else (),
+        bundle_discount_percent=row.amount("bundle_discount_percent", Decimal(0), most=HUNDRED, decimals=2)
+        if bundle
+        else Decimal(0),
+        tax_category=family if bundle or "tax_category" not in row.entries else row.text("tax_category"),
+    )
+
+
+def _attributes(row: Table, *, needed: bool) -> tuple[Attribute, ...]:
+    found: dict[str, Attribute] = {}
+    for entry in row.tables("attributes", most=ATTRIBUTES_MAX, needed=needed):
+        entry.only("name", "choices", "default")
+        name, choices, default = entry.text("name"), entry.texts("choices"), entry.optional_text("default")
+        if name and not NAME.fullmatch(name):
+            entry.report(f"{name!r} must be lower-case letters, digits or _, at most 40", "e.g. storage_gb", "name")
+        if name in found:
+            entry.report(f"the attribute {name!r} is there twice", "combine the choices", "name")
+        if not choices or len(set(choices)) != len(choices):
+            entry.report("an attribute needs at least one choice, each once", 'e.g. ["eu", "us"]', "choices")
+        if default is not None and default not in choices:
+            entry.report(f"{default!r} is none of its choices", f"one of {', '.join(choices)}", "default")
+        found[name] = Attribute(name, choices, default)
+    return tuple(found.values())
+
+
+def _components(row: Table) -> tuple[Component, ...]:
+    found: list[Component] = []
+    for entry in row.tables("components", most=COMPONENTS_MAX, needed=True):
+        entry.only("sku", "quantity")
+        component = Component(entry.text("sku"), entry.whole("quantity", 1, COMPONENT_QUANTITY_MAX, default=1))
+        if any(component.sku == other.sku for other in found):
+            entry.report(f"{component.sku!r} is in the bundle twice", "add the quantities", "sku")
+        found.append(component)
+    return tuple(found)
+
+
+def _check_components(row: Table, bundle: Product, products: Mapping[str, Product]) -> None:
+    for index, component in enumerate(bundle.components):
+        part = products.get(component.sku)
+        place = ("components", index, "sku")
+        if part is None:
+            row.report(f"{component.sku!r} is not in the catalogue", "name a product that is", *place)
+        elif part.kind == "bundle":
+            row.report(f"{component.sku!r} is a bundle itself; bundles do not nest", "list its components", *place)
+        elif any(attribute.default is None for attribute in part.attributes):
+            row.report(f"{component.sku!r} has to be configured", "give its attributes defaults", *place)

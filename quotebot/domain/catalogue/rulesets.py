@@ -1,0 +1,143 @@
+"""One ruleset: everything that decides a price, read from one plain document, with one canonical form and one hash.
+
+The document is mappings and lists as TOML, YAML or JSON give them; amounts are text or exact numbers. It is checked whole when it
+is read: an unclear price never waits for a customer to find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ledger import keys
+from quotebot.domain.catalogue.catalogue import Catalogue, read_catalogue
+from quotebot.domain.catalogue.documents import DocumentError, read_json, read_toml
+from quotebot.domain.catalogue.reader import RulesetProblem, Table
+from quotebot.domain.pricing.constraints import Constraint, read_constraints
+from quotebot.domain.pricing.price_books import PriceBook, read_books
+from quotebot.domain.pricing.priced import LARGEST_REMAINDER, PER_LINE
+from quotebot.domain.pricing.taxes import Rate, Tax, read_rates, read_taxes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DOCUMENT_SCHEMA = 1
+HEADER_RULES = (LARGEST_REMAINDER, PER_LINE)
+ROUNDING = ("half_up_per_line",)
+KEYS = (
+    *("schema", "name", "version", "currency", "rounding", "header_discount"),
+    *("products", "price_books", "constraints", "taxes", "rates"),
+)
+
+
+class RulesetError(ValueError):
+    """The document cannot be used. `problems` holds everything that is wrong with it."""
+
+    def __init__(self, problems: Sequence[RulesetProblem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Ruleset:
+    """What prices a quote. `currency` is the one of the costs, and of a request that names none."""
+
+    name: str
+    version: str
+    currency: str
+    catalogue: Catalogue
+    books: tuple[PriceBook, ...]
+    constraints: tuple[Constraint, ...]
+    taxes: tuple[Tax, ...]
+    rates: tuple[Rate, ...]
+    rounding: str  # "half_up_per_line": each amount of a line once, half up, to the currency's exponent; totals are sums
+    header_rule: str  # how the header's discount is shared out: "largest_remainder" | "per_line"
+    hash: str  # SHA-256 of the canonical document
+
+    @property
+    def label(self) -> str:
+        """Name and version, as recorded in each pricing."""
+        return f"{self.name} {self.version}"
+
+
+def parse_ruleset(document: object) -> Ruleset:
+    """Read a document. Raises RulesetError with every problem, each with its path, and a suggestion."""
+    problems: list[RulesetProblem] = []
+    if not isinstance(document, Mapping):
+        raise RulesetError([RulesetProblem((), "a ruleset is a table", "write name, version, currency, products, price_books")])
+    table = Table(document, (), problems)
+    table.only(*KEYS)
+    table.whole("schema", DOCUMENT_SCHEMA, DOCUMENT_SCHEMA, DOCUMENT_SCHEMA)
+    catalogue = read_catalogue(table)
+    parts: dict[str, Any] = {
+        "name": table.text("name"),
+        "version": table.text("version"),
+        "currency": table.currency("currency"),
+        "catalogue": catalogue,
+        "books": read_books(table, catalogue.products),
+        "constraints": read_constraints(table, catalogue.products),
+        "taxes": read_taxes(table),
+        "rates": read_rates(table),
+        "rounding": table.choice("rounding", ROUNDING, ROUNDING[0]),
+        "header_rule": table.choice("header_discount", HEADER_RULES, LARGEST_REMAINDER),
+    }
+    if problems:
+        raise RulesetError(problems)
+    unsigned = Ruleset(**parts, hash="")
+    return Ruleset(**parts, hash=ruleset_hash(unsigned))
+
+
+def parse_ruleset_toml(text: str) -> Ruleset:
+    """Read a document from TOML text. Raises RulesetError."""
+    try:
+        document = read_toml(text)
+    except DocumentError as error:
+        raise RulesetError([RulesetProblem((), f"it is not valid TOML: {error}", "correct the text")]) from error
+    return parse_ruleset(document)
+
+
+def parse_ruleset_json(text: str) -> Ruleset:
+    """Read a document from JSON text; numbers are exact. Raises RulesetError."""
+    try:
+        document = read_json(text)
+    except DocumentError as error:
+        raise RulesetError([RulesetProblem((), f"it is not valid JSON: {error}", "correct the text")]) from error
+    return parse_ruleset(document)
+
+
+def renamed(ruleset: Ruleset, version: str) -> Ruleset:
+    """Return the same rules under another version, with the hash of that. Raises RulesetError when it cannot be a version."""
+    return parse_ruleset({**canonical_ruleset(ruleset), "version": version})
+
+
+def canonical_ruleset(ruleset: Ruleset) -> dict[str, object]:
+    """Return the one document of this ruleset: JSON-ready, complete, every table in a fixed order. `parse_ruleset` reads it again.
+
+    Order decides nothing in a ruleset except among names for people (aliases, choices), which keep theirs.
+    """
+    products = ruleset.catalogue.products
+    return {
+        "schema": DOCUMENT_SCHEMA,
+        "name": ruleset.name,
+        "version": ruleset.version,
+        "currency": ruleset.currency,
+        "rounding": ruleset.rounding,
+        "header_discount": ruleset.header_rule,
+        "products": [products[sku].document() for sku in sorted(products)],
+        "price_books": [book.document() for book in sorted(ruleset.books, key=lambda book: book.name)],
+        "constraints": sorted((rule.document() for rule in ruleset.constraints), key=_order),
+        "taxes": sorted((tax.document() for tax in ruleset.taxes), key=_order),
+        "rates": sorted((rate.document() for rate in ruleset.rates), key=_order),
+    }
+
+
+def ruleset_hash(ruleset: Ruleset) -> str:
+    """Return the SHA-256 of the canonical document, 64 hex digits: documents that say the same have the same."""
+    document: Any = canonical_ruleset(ruleset)
+    return keys.digest(document)
+
+
+def _order(document: dict[str, object]) -> bytes:
+    row: Any = document
+    return keys.canonical_json(row)

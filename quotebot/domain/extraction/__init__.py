@@ -1,0 +1,1 @@
+"""Extraction of a quote request from free text."""

@@ -1,0 +1,183 @@
+"""Checks what a model made of a message against the message itself. What a model says counts only where the message says it too.
+
+The plain reading (extraction.py) is made as well: a value that both have must be equal, one that only the plain reading has is
+kept, and one that only the model has must stand in the message and is remarked on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from quotebot.domain.catalogue.catalogue import fold
+from quotebot.domain.extraction.extractor import LINES_MAX, Extraction, extract, worth_showing
+from quotebot.domain.extraction.remarks import (
+    ACCOUNT,
+    ACCOUNTS,
+    CURRENCIES,
+    DISCOUNTS,
+    EXISTING,
+    INVENTED,
+    JOINED,
+    MODEL,
+    NEAR_NAME,
+    NO_ACCOUNT,
+    NO_LINES,
+    NUMBER,
+    PERCENT,
+    SIGN,
+    TERM,
+    TERMS,
+    TWICE,
+    UNSURE,
+    WORD,
+    Remark,
+)
+from quotebot.domain.extraction.state import ExtractedLine
+from quotebot.domain.extraction.tokens import tokens
+from quotebot.domain.extraction.vocabulary import DISCOUNT as DISCOUNT_WORDS
+from quotebot.domain.extraction.vocabulary import PERCENT as PERCENT_WORDS
+from quotebot.domain.extraction.vocabulary import TERM_MONTHS_DEFAULT
+from quotebot.domain.pricing.engine import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quotebot.domain.catalogue.catalogue import Catalogue
+
+# Doubts of the plain reading that a model cannot put aside: two readings, or no new quote at all.
+_KEPT: Final = frozenset({ACCOUNTS, TERMS, DISCOUNTS, CURRENCIES, EXISTING})
+NEAR_TOKENS: Final = 2  # "discount of 10", "10 or so off"
+# Doubts that a model may put aside, but not out of the author's sight.
+_SHOWN: Final = frozenset({NUMBER, SIGN, WORD})
+_MONTHS_PER: Final = (1, 3, 12)  # a term may be written in months, quarters or years
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLine:
+    """One product as the model names it, how many (digits), and the words of the message it was read from."""
+
+    product: str
+    quantity: str
+    excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReading:
+    """What a model says a message says. The shape was checked by its adapter, the content by nobody yet. Numbers are digits."""
+
+    account: str | None
+    lines: tuple[ModelLine, ...]
+    term_months: str | None
+    discount_percent: str | None
+    currency: str | None
+
+
+def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
+    """Return what may be proposed of a model's reading of `text`; what the message does not say is a doubt."""
+    plain = extract(text, catalogue)
+    remarks = [Remark(MODEL, "")]
+    remarks += [remark for remark in plain.remarks if remark.code in _KEPT]
+    remarks += [Remark(UNSURE, remark.excerpt) for remark in plain.remarks if remark.code in _SHOWN]
+    numbers = {token.value for token in tokens(text) if token.value is not None}
+    account = _account(text, given.account, plain.account, remarks)
+    lines = _lines(text, given.lines, catalogue, remarks)
+    term = _term(given.term_months, plain.term_months, numbers, remarks)
+    discount = _discount(given.discount_percent, plain.discount_percent, _percentages(text), remarks)
+    currency = _currency(text, given.currency, plain.currency, remarks)
+    if account is None:
+        remarks.append(Remark(NO_ACCOUNT, ""))
+    if not lines:
+        remarks.append(Remark(NO_LINES, ""))
+    if term is None:
+        remarks.append(Remark(TERM, "", str(TERM_MONTHS_DEFAULT)))
+    return Extraction(account, lines, term, discount, currency, worth_showing(remarks))
+
+
+def _account(text: str, given: str | None, plain: str | None, remarks: list[Remark]) -> str | None:
+    if given is None:
+        return plain
+    if not fold(given) or fold(given) not in fold(text):
+        remarks.append(Remark(INVENTED, clipped(given)))
+        return None
+    if plain is not None and fold(plain) != fold(given):
+        remarks.append(Remark(ACCOUNTS, f"{plain} / {clipped(given)}"))
+        return None
+    if plain is None:
+        remarks.append(Remark(ACCOUNT, clipped(given)))
+    return plain or given
+
+
+def _lines(text: str, given: Sequence[ModelLine], catalogue: Catalogue, remarks: list[Remark]) -> tuple[ExtractedLine, ...]:
+    lines: dict[str, ExtractedLine] = {}
+    for line in given[:LINES_MAX]:
+        product = catalogue.find(line.product)
+        counted = {token.value for token in tokens(line.excerpt)}
+        said = bool(fold(line.excerpt)) and fold(line.excerpt) in fold(text)
+        if product is None or not product.active or not said or Decimal(line.quantity) not in counted:
+            remarks.append(Remark(INVENTED, clipped(f"{line.quantity} {line.product}")))
+            continue
+        if product.sku in lines:
+            remarks.append(Remark(TWICE, clipped(line.excerpt), product.sku))
+        if not any(_says(line.excerpt, name) for name, sku in catalogue.aliases.items() if sku == product.sku):
+            remarks.append(Remark(NEAR_NAME, clipped(line.excerpt), product.sku))
+        lines.setdefault(product.sku, ExtractedLine(product.sku, int(line.quantity)))
+    return tuple(lines.values())
+
+
+def _says(excerpt: str, name: str) -> bool:
+    """Tell whether a name (folded) stands in the words of the message, and not inside another word."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", fold(excerpt)) is not None
+
+
+def _term(given: str | None, plain: int | None, numbers: set[Decimal], remarks: list[Remark]) -> int | None:
+    if given is None or int(given) == plain:
+        return plain
+    if plain is not None:
+        remarks.append(Remark(TERMS, f"{plain} / {given}"))
+        return None
+    if not any(number * each == int(given) for number in numbers for each in _MONTHS_PER):
+        remarks.append(Remark(INVENTED, f"{given} months"))
+        return None
+    remarks.append(Remark(JOINED, given, f"{given} months"))
+    return int(given)
+
+
+def _percentages(text: str) -> set[Decimal]:
+    """Return the numbers of a message that it calls a percentage or a discount: no other may become one."""
+    found = tokens(text)
+    called: set[Decimal] = set()
+    for index, token in enumerate(found):
+        after = found[index + 1] if index + 1 < len(found) else None
+        percent = after is not None and (after.kind == "percent" or after.text in PERCENT_WORDS)
+        around = found[max(0, index - NEAR_TOKENS) : index + NEAR_TOKENS + 1]
+        if token.value is not None and (percent or any(each.text in DISCOUNT_WORDS for each in around)):
+            called.add(token.value)
+    return called
+
+
+def _discount(given: str | None, plain: Decimal | None, percentages: set[Decimal], remarks: list[Remark]) -> Decimal | None:
+    if given is None or Decimal(given) == plain or (plain is None and not Decimal(given)):
+        return plain
+    if plain is not None:
+        remarks.append(Remark(DISCOUNTS, f"{plain} % / {given} %"))
+        return None
+    if Decimal(given) not in percentages:
+        remarks.append(Remark(INVENTED, f"{given} %"))
+        return None
+    remarks.append(Remark(PERCENT, given, given))
+    return Decimal(given)
+
+
+def _currency(text: str, given: str | None, plain: str | None, remarks: list[Remark]) -> str | None:
+    if given is None or given == plain:
+        return plain
+    if plain is not None:
+        remarks.append(Remark(CURRENCIES, f"{plain} / {given}"))
+        return None
+    if fold(given) not in {token.text for token in tokens(text)}:
+        remarks.append(Remark(INVENTED, given))
+        return None
+    return given

@@ -1,0 +1,1 @@
+"""Pricing: a request and a ruleset in, an immutable price with its trace out."""

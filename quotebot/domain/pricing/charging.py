@@ -1,0 +1,217 @@
+"""What each chosen item costs before the header's discount: its price book, its kind of price, its rate, its own discounts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from quotebot.domain import money
+from quotebot.domain.pricing.formulas import FormulaError
+from quotebot.domain.pricing.price_books import PriceBook, PriceEntry, books_for, find_price
+from quotebot.domain.pricing.price_kinds import UNIT_PRICE, Charge, Share, numeric_attributes
+from quotebot.domain.pricing.price_requests import PricingProblem, authorised
+from quotebot.domain.pricing.priced import ZERO, Step
+from quotebot.domain.pricing.taxes import find_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.price_requests import PriceRequest
+    from quotebot.domain.pricing.selection import Item
+    from quotebot.domain.pricing.taxes import Rate
+
+RECURRING = "recurring"
+PERCENT = Decimal("0.01")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What counts for every line of one request: whose prices, in which currency, for how long, at which rates."""
+
+    request: PriceRequest
+    ruleset: Ruleset
+    currency: str
+    smallest: Decimal  # of that currency
+    books: tuple[PriceBook, ...]  # that hold, the one that counts first in front
+    cost_rate: Rate | None  # from the ruleset's currency, in which costs stand
+
+    def months(self, item: Item) -> int:
+        """Return how many months of an item are charged."""
+        return self.request.term_months if item.product.billing == RECURRING else 1
+
+    def rounded(self, *factors: Decimal | int) -> Decimal:
+        """Return a product, rounded once."""
+        return money.product(*factors).quantize(self.smallest, context=money.EXACT)
+
+    def rate(self, base: str) -> Rate | None:
+        """Return the rate that turns `base` into the quote's currency, or None when there is none."""
+        return find_rate(self.ruleset.rates, base, self.currency, self.request.priced_on)
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """An item with its price. Amounts are rounded, in the quote's currency; `before_header` is the list less both discounts."""
+
+    item: Item
+    book: str
+    kind: str
+    unit_price: Decimal
+    tier: str | None
+    list_amount: Decimal
+    bundle_discount: Decimal
+    line_discount: Decimal
+    authorised_percent: Decimal
+    before_header: Decimal
+    cost_amount: Decimal
+    steps: tuple[Step, ...]
+
+
+def terms_of(request: PriceRequest, ruleset: Ruleset) -> Terms | PricingProblem:
+    """Return what counts for every line, or why costs cannot be told in the quote's currency."""
+    currency = request.currency or ruleset.currency
+    books = books_for(ruleset.books, currency, request.segment, request.region, request.priced_on)
+    terms = Terms(request, ruleset, currency, money.quantum(currency), books, None)
+    if currency == ruleset.currency:
+        return terms
+    rate = terms.rate(ruleset.currency)
+    if rate is None:
+        return _no_rate(terms, ruleset.currency)
+    return Terms(request, ruleset, currency, terms.smallest, books, rate)
+
+
+def charge(items: Sequence[Item], terms: Terms) -> tuple[Charged, ...] | tuple[PricingProblem, ...]:
+    """Price every item, shares of other lines last; or return every problem."""
+    problems: list[PricingProblem] = []
+    found: dict[str, Charged] = {}
+    shares: list[tuple[Item, PriceBook, Share]] = []
+    for item in items:
+        source = find_price(terms.books, item.product.sku)
+        if source is None:
+            problems.append(_no_price(item, terms))
+            continue
+        book, entry = source
+        if isinstance(entry.kind, Share):
+            shares.append((item, book, entry.kind))
+            continue
+        charged = _charged(item, book, entry, terms)
+        if isinstance(charged, PricingProblem):
+            problems.append(charged)
+        else:
+            found[item.name] = charged
+    bases = {basis: _Base(basis, tuple(found.values())) for basis in {share.basis for _, _, share in shares}}
+    for item, book, share in shares:
+        if item.bundle is None and item.quantity != 1:
+            message = f"{item.product.sku} is {money.format_percent(share.percent)} of other lines: there is one of it"
+            problems.append(PricingProblem("quantity", message, f"write 1 {item.product.sku}"))
+        found[item.name] = _shared(replace(item, quantity=1), book, share, bases[share.basis], terms)
+    return tuple(problems) if problems else tuple(found[item.name] for item in items)
+
+
+def _charged(item: Item, book: PriceBook, entry: PriceEntry, terms: Terms) -> Charged | PricingProblem:
+    rate = None if book.currency == terms.currency else terms.rate(book.currency)
+    if rate is None and book.currency != terms.currency:
+        return _no_rate(terms, book.currency)
+    charge = _own_charge(item, entry, terms)
+    if isinstance(charge, PricingProblem):
+        return charge
+    factor = Decimal(1) if rate is None else rate.rate
+    steps = charge.steps
+    unit_price = charge.unit_price
+    if rate is not None:
+        words = f"1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()}"
+        steps = (*steps, Step("rate", rate.rate, words))
+        unit_price = money.product(unit_price, factor).quantize(UNIT_PRICE, context=money.EXACT)
+    amount = terms.rounded(charge.amount, terms.months(item), factor)
+    return _discounted(item, book.name, entry.kind.kind, amount, Charge(amount, unit_price, charge.tier, steps), terms)
+
+
+def _own_charge(item: Item, entry: PriceEntry, terms: Terms) -> Charge | PricingProblem:
+    assert not isinstance(entry.kind, Share)  # noqa: S101 -- priced last, from the others
+    inputs = {name: Decimal(item.attributes[name]) for name in numeric_attributes(item.product)}
+    inputs |= {"quantity": Decimal(item.quantity), "term_months": Decimal(terms.request.term_months)}
+    try:
+        charge = entry.kind.charge(item.quantity, inputs)
+    except FormulaError as error:
+        hint = "change the quantity, the term or the configuration, or tell who keeps the price book"
+        return PricingProblem("formula", f"the formula of {item.product.sku} gives no price: {error}", hint)
+    for surcharge in entry.surcharges:
+        if item.attributes.get(surcharge.attribute) == surcharge.choice:
+            added = money.product(surcharge.amount, item.quantity)
+            step = Step("surcharge", surcharge.amount, f"{surcharge.attribute} = {surcharge.choice}, per unit")
+            unit_price = money.EXACT.add(charge.unit_price, surcharge.amount)
+            charge = Charge(money.EXACT.add(charge.amount, added), unit_price, charge.tier, (*charge.steps, step))
+    return charge
+
+
+class _Base:
+    """What shares are taken of, summed once per family and per sku: many shares of many lines stay linear."""
+
+    def __init__(self, basis: str, rows: Sequence[Charged]) -> None:
+        self.families: dict[str, Decimal] = {}
+        self.skus: dict[str, tuple[str, Decimal]] = {}  # sku -> its family, its sum
+        for row in rows:
+            sku, family = row.item.product.sku, row.item.product.family
+            amount = row.before_header if basis == "net" else row.list_amount
+            self.families[family] = money.EXACT.add(self.families.get(family, ZERO), amount)
+            self.skus[sku] = (family, money.EXACT.add(self.skus.get(sku, (family, ZERO))[1], amount))
+
+    def total(self, of: tuple[str, ...]) -> Decimal:
+        """Return the sum of every line whose sku or family is named, each once; of all lines when none is."""
+        names = set(of) or set(self.families)
+        total = ZERO
+        for name in names:
+            total = money.EXACT.add(total, self.families.get(name, ZERO))
+            family, amount = self.skus.get(name, (name, ZERO))
+            if family not in names:
+                total = money.EXACT.add(total, amount)
+        return total
+
+
+def _shared(item: Item, book: PriceBook, share: Share, base: _Base, terms: Terms) -> Charged:
+    whole = base.total(share.of)
+    amount = terms.rounded(whole, share.percent, PERCENT)
+    what = ", ".join(share.of) if share.of else "all other lines"
+    step = Step("share", amount, f"{money.format_percent(share.percent)} of {money.trimmed(whole)}, the {share.basis} of {what}")
+    unit_price = money.EXACT.divide(amount, Decimal(terms.months(item))).quantize(UNIT_PRICE, context=money.EXACT)
+    return _discounted(item, book.name, share.kind, amount, Charge(amount, unit_price, None, (step,)), terms)
+
+
+def _discounted(item: Item, book: str, kind: str, amount: Decimal, charge: Charge, terms: Terms) -> Charged:
+    """Take the bundle's discount off the list, then the line's own, as far as it is authorised, off the rest."""
+    bundle = ZERO if item.bundle is None else item.bundle.bundle_discount_percent
+    granted = authorised(item.line.discount_percent, item.line.discount_limit_percent)
+    bundle_discount = terms.rounded(amount, bundle, PERCENT)
+    rest = money.EXACT.subtract(amount, bundle_discount)
+    line_discount = terms.rounded(rest, granted, PERCENT)
+    cost_factor = Decimal(1) if terms.cost_rate is None else terms.cost_rate.rate
+    return Charged(
+        item=item,
+        book=book,
+        kind=kind,
+        unit_price=charge.unit_price,
+        tier=charge.tier,
+        list_amount=amount,
+        bundle_discount=bundle_discount,
+        line_discount=line_discount,
+        authorised_percent=granted,
+        before_header=money.EXACT.subtract(rest, line_discount),
+        cost_amount=terms.rounded(item.product.cost, item.quantity, terms.months(item), cost_factor),
+        steps=charge.steps,
+    )
+
+
+def _no_price(item: Item, terms: Terms) -> PricingProblem:
+    request = terms.request
+    whom = [f"in {terms.currency}", *(f"for {name}" for name in (request.segment, request.region) if name)]
+    day = "on no particular day" if request.priced_on is None else f"on {request.priced_on.isoformat()}"
+    message = f"{item.product.sku} has no price {' '.join(whom)} {day}"
+    return PricingProblem("no_price", message, "choose another currency, segment or region, or add the price to a price book")
+
+
+def _no_rate(terms: Terms, base: str) -> PricingProblem:
+    day = terms.request.priced_on
+    when = "without a day" if day is None else f"on {day.isoformat()} or before"
+    message = f"there is no exchange rate from {base} to {terms.currency} {when}"
+    return PricingProblem("no_rate", message, f"quote in {terms.ruleset.currency}, or add the rate to the ruleset")

@@ -1,0 +1,151 @@
+"""What may be sold together, how many, and in which configuration: six kinds of constraint, all violations at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quotebot.domain.pricing.price_requests import QUANTITY_MAX, PricingProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from quotebot.domain.catalogue.catalogue import Product
+    from quotebot.domain.catalogue.reader import Table
+
+CONSTRAINTS_MAX = 2_000
+KINDS = ("requires", "excludes", "min_quantity", "max_quantity", "same_quantity", "attribute")
+KEYS = {
+    "requires": ("other",),
+    "excludes": ("other",),
+    "min_quantity": ("quantity",),
+    "max_quantity": ("quantity",),
+    "same_quantity": ("other",),
+    "attribute": ("attribute", "choice", "then_attribute", "then_choices"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One rule about `sku`; which of the other fields count depends on the kind.
+
+    requires: `other` must be there too. excludes: it must not. min_quantity, max_quantity: at least, at most `quantity` units.
+    same_quantity: as many as of `other`, where both are there. attribute: with `attribute` = `choice`, `then_attribute` must be one
+    of `then_choices`. `message` replaces the usual words.
+    """
+
+    kind: str
+    sku: str
+    other: str = ""
+    quantity: int = 0
+    attribute: str = ""
+    choice: str = ""
+    then_attribute: str = ""
+    then_choices: tuple[str, ...] = ()
+    message: str | None = None
+
+    def document(self) -> dict[str, object]:
+        """Return it as it stands in a document."""
+        values: dict[str, object] = {
+            "other": self.other,
+            "quantity": self.quantity,
+            "attribute": self.attribute,
+            "choice": self.choice,
+            "then_attribute": self.then_attribute,
+            "then_choices": list(self.then_choices),
+        }
+        own = {key: values[key] for key in KEYS[self.kind]}
+        return {"kind": self.kind, "sku": self.sku, **own, **({} if self.message is None else {"message": self.message})}
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """How many units of a product a quote holds, bundles unpacked, and its configuration."""
+
+    quantity: int
+    attributes: Mapping[str, str]
+
+
+def find_violations(constraints: tuple[Constraint, ...], chosen: Mapping[str, Chosen]) -> tuple[PricingProblem, ...]:
+    """Return every violation, in the order of the constraints; `chosen` is by sku."""
+    return tuple(
+        PricingProblem(rule.kind, rule.message or message, suggestion)
+        for rule in constraints
+        if rule.sku in chosen
+        for message, suggestion in _violation(rule, chosen)
+    )
+
+
+def _violation(rule: Constraint, chosen: Mapping[str, Chosen]) -> Iterator[tuple[str, str]]:
+    own, sku = chosen[rule.sku], rule.sku
+    other = chosen.get(rule.other)
+    if rule.kind == "requires" and other is None:
+        yield f"{sku} needs {rule.other}", f"add {rule.other}, or leave {sku} out"
+    if rule.kind == "excludes" and other is not None:
+        yield f"{sku} and {rule.other} do not go together", f"leave one of them out: {sku} or {rule.other}"
+    if rule.kind == "min_quantity" and own.quantity < rule.quantity:
+        yield f"{sku} is sold from {rule.quantity:,} on, not {own.quantity:,}", f"e.g. {rule.quantity} {sku}"
+    if rule.kind == "max_quantity" and own.quantity > rule.quantity:
+        yield f"{sku} is sold up to {rule.quantity:,}, not {own.quantity:,}", f"e.g. {rule.quantity} {sku}"
+    if rule.kind == "same_quantity" and other is not None and other.quantity != own.quantity:
+        message = f"{sku} and {rule.other} go in equal numbers, not {own.quantity:,} and {other.quantity:,}"
+        yield message, f"e.g. {other.quantity} {sku}, {other.quantity} {rule.other}"
+    if rule.kind == "attribute" and own.attributes.get(rule.attribute) == rule.choice:
+        found = own.attributes.get(rule.then_attribute)
+        if found not in rule.then_choices:
+            message = f"{sku} with {rule.attribute} = {rule.choice} cannot have {rule.then_attribute} = {found}"
+            yield message, f"choose {rule.then_attribute} = {' or '.join(rule.then_choices)}"
+
+
+def read_constraints(table: Table, products: Mapping[str, Product]) -> tuple[Constraint, ...]:
+    """Read `constraints` of a ruleset's document; what no quote could satisfy is a problem of the document."""
+    found: list[Constraint] = []
+    by_sku: defaultdict[str, list[Constraint]] = defaultdict(list)
+    for row in table.tables("constraints", most=CONSTRAINTS_MAX):
+        kind = row.choice("kind", KINDS)
+        row.only("kind", "sku", "message", *KEYS[kind])
+        rule = _read(row, kind)
+        _check_names(row, rule, products)
+        if any(_contradict(rule, earlier) or _contradict(earlier, rule) for earlier in by_sku[rule.sku]):
+            row.report("it contradicts a constraint before it: no quote satisfies both", "remove one of them")
+        for sku in {rule.sku, rule.other} - {""}:
+            by_sku[sku].append(rule)
+        found.append(rule)
+    return tuple(found)
+
+
+def _read(row: Table, kind: str) -> Constraint:
+    keys = KEYS[kind]
+    return Constraint(
+        kind=kind,
+        sku=row.text("sku"),
+        other=row.text("other") if "other" in keys else "",
+        quantity=row.whole("quantity", 1, QUANTITY_MAX) if "quantity" in keys else 0,
+        attribute=row.text("attribute") if "attribute" in keys else "",
+        choice=row.text("choice") if "attribute" in keys else "",
+        then_attribute=row.text("then_attribute") if "attribute" in keys else "",
+        then_choices=row.texts("then_choices") if "attribute" in keys else (),
+        message=row.optional_text("message"),
+    )
+
+
+def _check_names(row: Table, rule: Constraint, products: Mapping[str, Product]) -> None:
+    for key, sku in (("sku", rule.sku), ("other", rule.other)):
+        if sku and (sku not in products or products[sku].kind == "bundle"):
+            row.report(f"{sku!r} is no product of its own in the catalogue", "name one that is", key)
+    if rule.other and rule.other == rule.sku:
+        row.report("a product has no such relation to itself", "name another product", "other")
+    if rule.kind != "attribute" or rule.sku not in products:
+        return
+    choices = {attribute.name: attribute.choices for attribute in products[rule.sku].attributes}
+    if rule.choice not in choices.get(rule.attribute, ()):
+        row.report(f"{rule.sku} has no {rule.attribute} = {rule.choice}", "name a choice it has", "choice")
+    if not rule.then_choices or set(rule.then_choices) - set(choices.get(rule.then_attribute, ())):
+        row.report(f"these are not choices of {rule.sku}'s {rule.then_attribute}", "name choices it has", "then_choices")
+
+
+def _contradict(rule: Constraint, other: Constraint) -> bool:
+    if rule.kind == "requires" and other.kind == "excludes":
+        return {rule.sku, rule.other} == {other.sku, other.other}
+    return rule.kind == "min_quantity" and other.kind == "max_quantity" and rule.sku == other.sku and rule.quantity > other.quantity

@@ -1,0 +1,51 @@
+"""A total in the policy's currency, by the dated rate that the price was made with and keeps. No other rate is ever taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from typing import TYPE_CHECKING
+
+from quotebot.domain import money
+
+if TYPE_CHECKING:
+    from quotebot.domain.pricing.priced import Pricing
+    from quotebot.domain.pricing.taxes import Rate
+
+ONE = Decimal(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What a net total comes to in another currency. Rounded up, so that what is over a limit is never shown as the limit."""
+
+    amount: Decimal
+    currency: str
+    rate: Rate
+
+    @property
+    def words(self) -> str:
+        """Return "100,000.00 USD (1 USD = 0.92 EUR on 2026-01-02)"."""
+        rate = self.rate
+        amount = money.format_amount(self.amount, self.currency)
+        return f"{amount} (1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()})"
+
+
+def factor(pricing: Pricing, currency: str) -> Decimal | None:
+    """Return how many units of the price's currency one unit of `currency` is; None when the price does not know."""
+    if pricing.currency == currency:
+        return ONE
+    rate = pricing.rate
+    if rate is None or (rate.base, rate.currency) != (currency, pricing.currency):
+        return None
+    return rate.rate
+
+
+def converted(pricing: Pricing, currency: str) -> Converted | None:
+    """Return the net total in `currency`; None when that is its own currency, or when the price holds no rate between them."""
+    rate = pricing.rate
+    worth = factor(pricing, currency)
+    if worth is None or rate is None or pricing.currency == currency:
+        return None
+    exactly = money.EXACT.divide(pricing.net_total, worth)
+    return Converted(exactly.quantize(money.quantum(currency), rounding=ROUND_CEILING, context=money.EXACT), currency, rate)

@@ -1,0 +1,224 @@
+"""The price of a quote: a request and a ruleset in, one immutable Pricing out, to the cent and explainable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from quotebot.domain import money
+from quotebot.domain.pricing.charging import PERCENT, RECURRING, Charged, Terms, charge, terms_of
+from quotebot.domain.pricing.price_requests import (
+    LINES_MAX,
+    LineRequest,
+    PriceRequest,
+    PricingProblem,
+    as_of,
+    authorised,
+    clipped,
+    dated,
+    find_problems,
+    normalised,
+)
+from quotebot.domain.pricing.priced import PER_LINE, ZERO, PricedLine, Pricing, Step
+from quotebot.domain.pricing.selection import Item, choose
+from quotebot.domain.pricing.snapshots import canonical, from_canonical, from_stored
+from quotebot.domain.pricing.taxes import find_tax
+from quotebot.domain.pricing.trace import explain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.taxes import Tax
+
+__all__ = [
+    "LINES_MAX",
+    "LineRequest",
+    "PriceRequest",
+    "PricedLine",
+    "Pricing",
+    "PricingProblem",
+    "Step",
+    "canonical",
+    "clipped",
+    "dated",
+    "explain",
+    "find_problems",
+    "from_canonical",
+    "from_stored",
+    "price",
+    "renewed",
+    "reprice",
+    "request_of",
+]
+MONTHS_A_YEAR = 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    """A charged item with its share of the header's discount and its tax."""
+
+    charged: Charged
+    header_discount: Decimal
+    tax: Tax | None
+
+
+def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingProblem, ...]:
+    """Price a request, or return every problem with it. A float raises TypeError.
+
+    Rule: list = the price of the quantity * months, rounded once. From it go, each a rounded percentage of what is left: the
+    bundle's discount, the line's own, and the line's share of the header's, which is rounded once as a whole and shared out by
+    largest remainder. Roundings are half up to the currency's exponent, tax is a rounded percentage of each line's net, totals are
+    sums of rounded lines: so every line and every column adds up on paper.
+    """
+    problems = find_problems(request, ruleset.catalogue)
+    if problems:
+        return problems
+    request = normalised(request)
+    chosen, terms = choose(request, ruleset), terms_of(request, ruleset)
+    items = [row for row in chosen if isinstance(row, Item)]
+    found = [row for row in chosen if isinstance(row, PricingProblem)]
+    if isinstance(terms, PricingProblem):
+        return (*found, terms)
+    charged = charge(items, terms)
+    found += [row for row in charged if isinstance(row, PricingProblem)]
+    taxes = [_tax(item, terms) for item in items] if request.with_tax else [None for _ in items]
+    found += dict.fromkeys(row for row in taxes if isinstance(row, PricingProblem))
+    if found:
+        return tuple(found)
+    rows = [row for row in charged if isinstance(row, Charged)]
+    shares = _header_shares(rows, terms)
+    due = [row for row in taxes if not isinstance(row, PricingProblem)]
+    priced = [_Priced(row, share, tax) for row, share, tax in zip(rows, shares, due, strict=True)]
+    return _pricing(tuple(_line(position, row, terms) for position, row in enumerate(priced, start=1)), terms)
+
+
+def request_of(pricing: Pricing) -> PriceRequest:
+    """Return what was asked for, with its day: pricing it again under the same ruleset gives the same price.
+
+    A snapshot of schema 1 tells it by its lines; such a request named no day.
+    """
+    if pricing.request is not None:
+        return pricing.request
+    lines = tuple(LineRequest(line.sku, line.quantity) for line in pricing.lines)
+    return PriceRequest(lines, pricing.term_months, pricing.discount_percent, currency=pricing.currency)
+
+
+def renewed(pricing: Pricing, unix_ms: int) -> PriceRequest:
+    """Return what was asked for as it would be asked now, at the prices of this moment's day: for a revision or a clone."""
+    return as_of(request_of(pricing), unix_ms)
+
+
+def reprice(stored: Pricing, ruleset: Ruleset) -> tuple[str, ...]:
+    """Price a stored request again and return every difference in words; empty when it comes out the same to the byte."""
+    rules = ruleset if stored.schema > 1 else replace(ruleset, header_rule=PER_LINE)  # how schema 1 shared discounts out
+    again = price(request_of(stored), rules)
+    if not isinstance(again, Pricing):
+        return tuple(f"it has no price any more: {problem.message}" for problem in again)
+    if stored.schema == 1 and again.discount_percent == stored.discount_percent:
+        again = replace(again, discount_percent=stored.discount_percent)  # schema 1 kept it as it was typed: 15.00
+    before, after = canonical(stored), canonical(replace(again, schema=stored.schema))
+    return tuple(_differences("", before, after))
+
+
+def _differences(place: str, before: object, after: object) -> list[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = dict.fromkeys((*before, *after))
+        return [row for name in names for row in _differences(f"{place}.{name}", before.get(name), after.get(name))]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True), start=1)
+        return [row for number, (old, new) in pairs for row in _differences(f"{place}[{number}]", old, new)]
+    return [] if before == after else [f"{place.removeprefix('.')}: {clipped(str(before))} is now {clipped(str(after))}"]
+
+
+def _header_shares(rows: Sequence[Charged], terms: Terms) -> tuple[Decimal, ...]:
+    request = terms.request
+    percent = authorised(request.discount_percent, request.discount_limit_percent)
+    if terms.ruleset.header_rule == PER_LINE:
+        return tuple(terms.rounded(row.before_header, percent, PERCENT) for row in rows)
+    whole = terms.rounded(money.total(tuple(row.before_header for row in rows), terms.currency), percent, PERCENT)
+    return money.allocate(whole, [(row.before_header, row.item.name) for row in rows], terms.smallest)
+
+
+def _tax(item: Item, terms: Terms) -> Tax | PricingProblem:
+    request, category = terms.request, item.product.tax_category
+    if request.region is None:
+        return PricingProblem("no_tax", "tax depends on the customer's region, which is not named", "name the region")
+    tax = find_tax(terms.ruleset.taxes, request.region, category, request.priced_on)
+    if tax is not None:
+        return tax
+    when = "without a day" if request.priced_on is None else f"on {request.priced_on.isoformat()}"
+    message = f"the tax table has no row for {category} in {clipped(request.region)} {when}"
+    return PricingProblem("no_tax", message, "quote without tax, or add the row")
+
+
+def _line(position: int, row: _Priced, terms: Terms) -> PricedLine:
+    charged, item = row.charged, row.charged.item
+    net = money.EXACT.subtract(charged.before_header, row.header_discount)
+    return PricedLine(
+        position=position,
+        sku=item.product.sku,
+        name=item.product.name,
+        family=item.product.family,
+        unit=item.product.unit,
+        billing=item.product.billing,
+        quantity=item.quantity,
+        months=terms.months(item),
+        unit_price=charged.unit_price,
+        tier=charged.tier,
+        list_amount=charged.list_amount,
+        discount_amount=money.EXACT.subtract(charged.list_amount, net),
+        net_amount=net,
+        cost_amount=charged.cost_amount,
+        bundle=None if item.bundle is None else item.bundle.sku,
+        attributes=tuple(sorted(item.attributes.items())),
+        kind=charged.kind,
+        book=charged.book,
+        requested_percent=item.line.discount_percent,
+        authorised_percent=charged.authorised_percent,
+        bundle_discount_amount=charged.bundle_discount,
+        line_discount_amount=charged.line_discount,
+        header_discount_amount=row.header_discount,
+        tax_percent=None if row.tax is None else row.tax.percent,
+        tax_amount=terms.rounded(net, ZERO if row.tax is None else row.tax.percent, PERCENT),
+        tax_estimated=row.tax is not None and row.tax.estimated,
+        trace=charged.steps,
+    )
+
+
+def _pricing(lines: tuple[PricedLine, ...], terms: Terms) -> Pricing:
+    request, ruleset, currency, term = terms.request, terms.ruleset, terms.currency, terms.request.term_months
+    recurring = money.total(tuple(line.net_amount for line in lines if line.billing == RECURRING), currency)
+    net = money.total(tuple(line.net_amount for line in lines), currency)
+    tax = money.total(tuple(line.tax_amount for line in lines), currency)
+    monthly = money.EXACT.divide(recurring, Decimal(term))
+    discount = request.discount_percent
+    return Pricing(
+        ruleset=ruleset.label,
+        currency=currency,
+        term_months=term,
+        discount_percent=discount,
+        lines=lines,
+        list_total=money.total(tuple(line.list_amount for line in lines), currency),
+        discount_total=money.total(tuple(line.discount_amount for line in lines), currency),
+        net_total=net,
+        cost_total=money.total(tuple(line.cost_amount for line in lines), currency),
+        authorised_percent=authorised(discount, request.discount_limit_percent),
+        recurring_total=recurring,
+        one_time_total=money.total(tuple(line.net_amount for line in lines if line.billing != RECURRING), currency),
+        annual_contract_value=recurring if term <= MONTHS_A_YEAR else _yearly(recurring, term, terms),
+        monthly_recurring_revenue=monthly.quantize(terms.smallest, context=money.EXACT),
+        tax_total=tax,
+        gross_total=money.EXACT.add(net, tax),
+        tax_estimated=any(line.tax_estimated for line in lines),
+        header_rule=ruleset.header_rule,
+        rate=terms.cost_rate,
+        request=request,
+        ruleset_hash=ruleset.hash,
+    )
+
+
+def _yearly(recurring: Decimal, term_months: int, terms: Terms) -> Decimal:
+    months = money.EXACT.multiply(recurring, MONTHS_A_YEAR)
+    return money.EXACT.divide(months, Decimal(term_months)).quantize(terms.smallest, context=money.EXACT)

@@ -1,0 +1,252 @@
+"""What is asked for: the lines and terms that decide a price, their limits, and the reasons why a request has no price."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from quotebot.domain import money
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from quotebot.domain.catalogue.catalogue import Catalogue
+
+LINES_MAX = 400  # one all-or-nothing request to the CRM
+QUANTITY_MAX = 1_000_000
+TERM_MONTHS_MAX = 120
+ATTRIBUTES_MAX = 20
+HUNDRED = Decimal(100)
+ZERO = Decimal(0)
+DISCOUNT_STEP = Decimal("0.01")
+TERMS_MAX = 20
+TERM_NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")  # a special term of the contract, as policies name it
+BILLING_FREQUENCIES = ("upfront", "monthly", "quarterly", "annual")
+
+
+@dataclass(frozen=True, slots=True)
+class LineRequest:
+    """A catalogue sku (lower case), a whole quantity >= 1, and what this line alone asks for.
+
+    `discount_percent` is requested; `discount_limit_percent` is the most that was authorised, None when nobody limited it.
+    `attributes` are (name, choice) pairs.
+    """
+
+    sku: str
+    quantity: int
+    discount_percent: Decimal = ZERO
+    discount_limit_percent: Decimal | None = None
+    attributes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRequest:
+    """All that is asked for and decides the price. What is None is decided by the ruleset, or does not matter.
+
+    `discount_percent` is requested on the whole quote, on top of the lines' own; `discount_limit_percent` is the most that was
+    authorised of it. `priced_on` chooses dated prices, taxes and rates; without it only undated ones count.
+    """
+
+    lines: tuple[LineRequest, ...]
+    term_months: int
+    discount_percent: Decimal
+    currency: str | None = None  # ISO 4217; None: the ruleset's
+    segment: str | None = None
+    region: str | None = None
+    priced_on: date | None = None
+    billing_frequency: str = "upfront"
+    discount_limit_percent: Decimal | None = None
+    with_tax: bool = False
+    terms: tuple[str, ...] = ()  # names of special terms that the contract is to hold, in order
+
+
+@dataclass(frozen=True, slots=True)
+class PricingProblem:
+    """One reason why a request has no price. `message` says what is wrong, `suggestion` what to write instead."""
+
+    code: str  # "unknown_sku", "quantity", "duplicate_sku", "line_count", "term", "discount", a constraint's kind, "no_price", ...
+    message: str
+    suggestion: str
+
+
+def dated(request: PriceRequest, unix_ms: int) -> PriceRequest:
+    """Return the request priced on the UTC day of this moment, unless it names its day itself."""
+    return (
+        request
+        if request.priced_on is not None
+        else replace(request, priced_on=datetime.fromtimestamp(unix_ms // 1000, UTC).date())
+    )
+
+
+def as_of(request: PriceRequest, unix_ms: int) -> PriceRequest:
+    """Return the request priced on the UTC day of this moment, whatever day it named: what is made anew costs what it costs now."""
+    return dated(replace(request, priced_on=None), unix_ms)
+
+
+def authorised(requested: Decimal, limit: Decimal | None) -> Decimal:
+    """Return the discount that is granted: what was requested, never more, and not more than the limit."""
+    return requested if limit is None else min(requested, limit)
+
+
+def normalised(request: PriceRequest) -> PriceRequest:
+    """Return a request without problems as it is stored: 15.00 is 15, attributes are in order."""
+    return parse_request(canonical_request(request))
+
+
+def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingProblem, ...]:
+    """Return every reason, in reading order, why the request itself cannot be priced; empty when it can."""
+    lines, term_months = request.lines, request.term_months
+    found: list[PricingProblem] = []
+    if 1 <= len(lines) <= LINES_MAX:
+        found += [*_sku_problems(lines, catalogue), *_duplicate_problems(lines, catalogue)]
+    else:
+        hint = f"split the quote into several of at most {LINES_MAX} lines" if lines else "name at least one product, e.g. 10 pro"
+        found.append(PricingProblem("line_count", f"a quote has 1 to {LINES_MAX} lines, not {len(lines)}", hint))
+    if not 1 <= term_months <= TERM_MONTHS_MAX:
+        message = f"a term is 1 to {TERM_MONTHS_MAX} months, not {clipped(str(term_months))}"
+        found.append(PricingProblem("term", message, "e.g. term 12m"))
+    found += _discount_problems(request)
+    if request.currency is not None and not _is_currency(request.currency):
+        found.append(
+            PricingProblem("currency", f'"{clipped(request.currency)}" is no currency', "write its ISO 4217 code, e.g. USD")
+        )
+    if request.billing_frequency not in BILLING_FREQUENCIES:
+        message = f'"{clipped(request.billing_frequency)}" is no billing frequency'
+        found.append(PricingProblem("billing", message, f"one of {', '.join(BILLING_FREQUENCIES)}"))
+    return (*found, *_term_problems(request.terms))
+
+
+def canonical_request(request: PriceRequest) -> dict[str, object]:
+    """Return the JSON-ready form: percentages as text, what is None or empty left out."""
+    lines: list[dict[str, object]] = []
+    for line in request.lines:
+        stored: dict[str, object] = {"sku": line.sku, "quantity": line.quantity}
+        if line.discount_percent:
+            stored["requested_discount_percent"] = _percent(line.discount_percent)
+        if line.discount_limit_percent is not None:
+            stored["discount_limit_percent"] = _percent(line.discount_limit_percent)
+        if line.attributes:
+            stored["attributes"] = [list(pair) for pair in sorted(line.attributes)]
+        lines.append(stored)
+    named: dict[str, object | None] = {
+        "currency": request.currency,
+        "segment": request.segment,
+        "region": request.region,
+        "priced_on": None if request.priced_on is None else request.priced_on.isoformat(),
+        "billing_frequency": None if request.billing_frequency == BILLING_FREQUENCIES[0] else request.billing_frequency,
+        "discount_limit_percent": None if request.discount_limit_percent is None else _percent(request.discount_limit_percent),
+        "with_tax": request.with_tax or None,
+        "terms": sorted(set(request.terms)) or None,
+    }
+    return {
+        "lines": lines,
+        "term_months": request.term_months,
+        "requested_discount_percent": _percent(request.discount_percent),
+        **{name: value for name, value in named.items() if value is not None},
+    }
+
+
+def parse_request(stored: Mapping[str, Any]) -> PriceRequest:
+    """Rebuild the request of `canonical_request`."""
+    limit, day = stored.get("discount_limit_percent"), stored.get("priced_on")
+    return PriceRequest(
+        lines=tuple(_line(line) for line in stored["lines"]),
+        term_months=int(str(stored["term_months"])),
+        discount_percent=Decimal(str(stored["requested_discount_percent"])),
+        currency=stored.get("currency"),
+        segment=stored.get("segment"),
+        region=stored.get("region"),
+        priced_on=None if day is None else date.fromisoformat(day),
+        billing_frequency=str(stored.get("billing_frequency", BILLING_FREQUENCIES[0])),
+        discount_limit_percent=None if limit is None else Decimal(str(limit)),
+        with_tax=bool(stored.get("with_tax", False)),
+        terms=tuple(str(term) for term in stored.get("terms", ())),
+    )
+
+
+def clipped(text: str, characters: int = 40) -> str:
+    """Return `text`, cut with an ellipsis when it is longer than `characters`."""
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
+
+
+def _line(stored: Mapping[str, Any]) -> LineRequest:
+    limit = stored.get("discount_limit_percent")
+    return LineRequest(
+        sku=stored["sku"],
+        quantity=int(stored["quantity"]),
+        discount_percent=Decimal(str(stored.get("requested_discount_percent", 0))),
+        discount_limit_percent=None if limit is None else Decimal(str(limit)),
+        attributes=tuple((str(name), str(choice)) for name, choice in stored.get("attributes", ())),
+    )
+
+
+def _percent(percent: Decimal) -> str:
+    return money.trimmed(percent)
+
+
+def _is_currency(code: str) -> bool:
+    try:
+        money.exponent(code)
+    except ValueError:
+        return False
+    return True
+
+
+def _discount_problems(request: PriceRequest) -> Iterator[PricingProblem]:
+    # The header is always looked at; a line's zero, which nobody typed, is not.
+    asked = [("", request.discount_percent), ("", request.discount_limit_percent)]
+    for line in request.lines[:LINES_MAX]:
+        if line.discount_percent is not ZERO or line.discount_limit_percent is not None:
+            where = f" on {clipped(line.sku)}"
+            asked += [(where, line.discount_percent), (where, line.discount_limit_percent)]
+    for where, percent in asked:
+        if percent is not None and not _is_discount(percent):
+            message = f"a discount{where} is 0 to 100 % with at most 2 decimals, not {clipped(str(percent))} %"
+            yield PricingProblem("discount", message, "e.g. discount 12.5%")
+
+
+def _term_problems(terms: tuple[str, ...]) -> Iterator[PricingProblem]:
+    if len(terms) > TERMS_MAX:
+        yield PricingProblem("terms", f"a quote has at most {TERMS_MAX} special terms, not {len(terms)}", "keep the others out")
+    for term in terms[:TERMS_MAX]:
+        if not TERM_NAME.fullmatch(term):
+            yield PricingProblem("terms", f'"{clipped(term)}" is no name of a term', "e.g. terms liability_cap, exclusivity")
+
+
+def _is_discount(percent: Decimal) -> bool:
+    try:
+        value = money.exact(percent)
+    except ValueError:
+        return False
+    return 0 <= value <= HUNDRED and value == value.quantize(DISCOUNT_STEP, context=money.EXACT)
+
+
+def _sku_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Iterator[PricingProblem]:
+    suggestions: dict[str, str] = {}  # a text full of the same unknown word costs one search
+    for line in lines:
+        product = catalogue.products.get(line.sku)
+        if product is None or not product.active:
+            if line.sku not in suggestions:
+                near = catalogue.suggest(line.sku)
+                known = ", ".join(sku for sku, row in catalogue.products.items() if row.active)
+                suggestions[line.sku] = f"did you mean {near}?" if near else f"known are {known}"
+            if product is None:
+                yield PricingProblem("unknown_sku", f'"{clipped(line.sku)}" is not in the catalogue', suggestions[line.sku])
+            else:
+                yield PricingProblem("inactive_sku", f"{line.sku} is no longer sold", suggestions[line.sku])
+        if not 1 <= line.quantity <= QUANTITY_MAX:
+            message = f"the quantity of {clipped(line.sku)} is 1 to {QUANTITY_MAX:,}, not {clipped(str(line.quantity))}"
+            yield PricingProblem("quantity", message, f"e.g. 10 {clipped(line.sku)}")
+
+
+def _duplicate_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Iterator[PricingProblem]:
+    counts: dict[str, list[int]] = {}
+    for line in lines:
+        counts.setdefault(line.sku, []).append(line.quantity)
+    for sku, quantities in counts.items():
+        if sku in catalogue.products and len(quantities) > 1:
+            message = f"{sku} is there {len(quantities)} times; a product has one line"
+            yield PricingProblem("duplicate_sku", message, f"combine them: {clipped(str(sum(quantities)))} {sku}")

@@ -1,0 +1,96 @@
+"""What a request chooses: bundles unpacked into their components, configurations completed, constraints looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quotebot.domain.pricing.constraints import Chosen, find_violations
+from quotebot.domain.pricing.price_requests import LINES_MAX, QUANTITY_MAX, LineRequest, PriceRequest, PricingProblem, clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from quotebot.domain.catalogue.catalogue import Catalogue, Product
+    from quotebot.domain.catalogue.rulesets import Ruleset
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line to price: a product that is no bundle, how many, as configured, and the request's line that it came from."""
+
+    product: Product
+    quantity: int
+    attributes: Mapping[str, str]
+    line: LineRequest
+    bundle: Product | None = None
+
+    @property
+    def name(self) -> str:
+        """What tells it from every other item of the request."""
+        return self.product.sku if self.bundle is None else f"{self.bundle.sku}/{self.product.sku}"
+
+
+def choose(request: PriceRequest, ruleset: Ruleset) -> tuple[Item, ...] | tuple[PricingProblem, ...]:
+    """Return the items of a request whose skus are all known, or every problem with them."""
+    problems: list[PricingProblem] = []
+    items: list[Item] = []
+    for line in request.lines:
+        problems += _configuration_problems(line, ruleset.catalogue.products[line.sku])
+        items += _unpacked(line, ruleset.catalogue)
+    if len(items) > LINES_MAX:
+        message = f"with its bundles unpacked, the quote has {len(items)} lines; {LINES_MAX} are possible"
+        problems.append(PricingProblem("line_count", message, "split the quote into several"))
+    for item in items:
+        if not item.product.active and item.bundle is not None:
+            message = f"{item.bundle.sku} holds {item.product.sku}, which is no longer sold"
+            problems.append(PricingProblem("inactive_sku", message, f"order what {item.bundle.sku} holds without it"))
+        if item.quantity > QUANTITY_MAX:
+            message = f"the quantity of {item.product.sku} is 1 to {QUANTITY_MAX:,}, not {item.quantity:,}"
+            problems.append(PricingProblem("quantity", message, f"order fewer {item.line.sku}"))
+    problems += find_violations(ruleset.constraints, _chosen(items))
+    return tuple(problems) if problems else tuple(items)
+
+
+def _unpacked(line: LineRequest, catalogue: Catalogue) -> Iterator[Item]:
+    product = catalogue.products[line.sku]
+    if product.kind != "bundle":
+        yield Item(product, line.quantity, _configuration(product, line.attributes), line)
+        return
+    for component in product.components:
+        part = catalogue.products[component.sku]
+        yield Item(part, component.quantity * line.quantity, _configuration(part, ()), line, product)
+
+
+def _configuration(product: Product, chosen: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    defaults = {attribute.name: attribute.default for attribute in product.attributes if attribute.default is not None}
+    return {**defaults, **dict(chosen)}
+
+
+def _configuration_problems(line: LineRequest, product: Product) -> Iterator[PricingProblem]:
+    known = {attribute.name: attribute for attribute in product.attributes}
+    given = dict(line.attributes)
+    if len(given) != len(line.attributes):
+        yield PricingProblem("attribute", f"{line.sku} has an attribute twice", "choose each once")
+    for name, choice in given.items():
+        if name not in known:
+            hint = f"known are {', '.join(known)}" if known else "leave it out"
+            yield PricingProblem("attribute", f"{line.sku} has no attribute {clipped(name)}", hint)
+        elif choice not in known[name].choices:
+            message = f"{clipped(choice)} is no {name} of {line.sku}"
+            yield PricingProblem("attribute", message, f"one of {', '.join(known[name].choices)}")
+    for attribute in product.attributes:
+        if attribute.default is None and attribute.name not in given:
+            message = f"{line.sku} needs a choice of {attribute.name}"
+            yield PricingProblem("attribute", message, f"one of {', '.join(attribute.choices)}")
+
+
+def _chosen(items: list[Item]) -> dict[str, Chosen]:
+    chosen: dict[str, Chosen] = {}
+    for item in items:
+        before = chosen.get(item.product.sku)
+        if before is None or item.bundle is None:  # a line of its own decides the configuration, a bundle's is the default one
+            chosen[item.product.sku] = Chosen(item.quantity + (before.quantity if before else 0), item.attributes)
+        else:
+            chosen[item.product.sku] = Chosen(before.quantity + item.quantity, before.attributes)
+    return chosen

@@ -1,0 +1,1 @@
+"""Quotes: their values, life cycle, versions and changes."""

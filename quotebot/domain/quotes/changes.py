@@ -1,0 +1,81 @@
+"""Changes to what was asked for: a price request and some edits in, the request after them out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from quotebot.domain.pricing.price_requests import LineRequest, PricingProblem, clipped
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from quotebot.domain.pricing.price_requests import PriceRequest
+
+CHANGES_MAX = 400  # as many as a quote has lines
+
+
+@dataclass(frozen=True, slots=True)
+class LineChange:
+    """One edit of one product's line: `set` its quantity (a new line when there is none), `add` to it, or `remove` the line."""
+
+    deed: Literal["set", "add", "remove"]
+    sku: str  # of the catalogue, lower case
+    quantity: int = 0  # >= 1 for set and add; 0 for remove
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is to be different; None leaves it as it is."""
+
+    lines: tuple[LineChange, ...] = ()
+    term_months: int | None = None
+    discount_percent: Decimal | None = None
+    currency: str | None = None
+    region: str | None = None
+    with_tax: bool | None = None
+    terms: tuple[str, ...] | None = None  # all of them from now on; () for none
+
+
+def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[PricingProblem, ...]:
+    """Return the request after the edits, made one after the other, or every edit that cannot be made.
+
+    A changed line keeps its place, a new one comes last. Whether the result has a price is the engine's question.
+    """
+    if len(changes.lines) > CHANGES_MAX:
+        message = f"a revision has at most {CHANGES_MAX} changes, not {len(changes.lines)}"
+        return (PricingProblem("line_count", message, "make them in several steps"),)
+    lines = {line.sku: line for line in request.lines}
+    problems: list[PricingProblem] = []
+    for change in changes.lines:
+        before = lines.get(change.sku)
+        if change.deed == "remove":
+            if before is None:
+                problems.append(_not_there(change.sku, lines))
+            else:
+                del lines[change.sku]
+        elif change.quantity < 1:
+            message = f"the quantity of {clipped(change.sku)} is 1 or more, not {clipped(str(change.quantity))}"
+            problems.append(PricingProblem("quantity", message, f"e.g. 10 {clipped(change.sku)}, or remove {clipped(change.sku)}"))
+        elif before is None:
+            lines[change.sku] = LineRequest(change.sku, change.quantity)
+        else:
+            already = before.quantity if change.deed == "add" else 0
+            lines[change.sku] = replace(before, quantity=already + change.quantity)
+    if problems:
+        return tuple(problems)
+    return replace(
+        request,
+        lines=tuple(lines.values()),
+        term_months=request.term_months if changes.term_months is None else changes.term_months,
+        discount_percent=request.discount_percent if changes.discount_percent is None else changes.discount_percent,
+        currency=request.currency if changes.currency is None else changes.currency,
+        region=request.region if changes.region is None else changes.region,
+        with_tax=request.with_tax if changes.with_tax is None else changes.with_tax,
+        terms=request.terms if changes.terms is None else changes.terms,
+    )
+
+
+def _not_there(sku: str, lines: dict[str, LineRequest]) -> PricingProblem:
+    there = ", ".join(lines) or "none"
+    return PricingProblem("no_such_line", f"there is no line {clipped(sku)} to remove", f"its lines are {clipped(there, 200)}")

@@ -1,0 +1,76 @@
+"""What a model is told of a quote to sum it up for approvers, and what of its words may be shown.
+
+It is told no customer's name and nothing that people typed. Its words stand beside the figures and replace none of them: a summary
+with a figure that is not among the facts is not shown at all.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from quotebot.domain import money
+from quotebot.domain.extraction.tokens import tokens
+from quotebot.domain.pricing.engine import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quotebot.domain.quotes.quote import Quote
+
+SUMMARY_CHARACTERS_MAX: Final = 280
+LINES_TOLD_MAX: Final = 20
+_FIGURE: Final = re.compile(r"[0-9][0-9.,]*")
+_WRITTEN: Final = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?")
+_PERCENT: Final = re.compile(r"\s?(?:%|percent\b|per cent\b)")
+_MARKS: Final = re.compile(r"[*_~`]")
+# What says a number without a figure, or leads elsewhere.
+_UNWANTED: Final = re.compile(
+    r"\b(?:half|halve[ds]?|double[ds]?|twice|triple[ds]?|hundreds?|thousands?|millions?|billions?|dozens?|zero)\b|://|www\.|@",
+    re.IGNORECASE,
+)
+Figure = tuple[Decimal, bool]  # and whether it is a percentage
+
+
+def facts_of(quote: Quote) -> str:
+    """Say what is to be approved and why, the most telling first."""
+    pricing, approval = quote.pricing, quote.approval
+    amounts = [money.format_amount(amount, pricing.currency) for amount in (pricing.list_total, pricing.net_total)]
+    months = "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months"
+    percent = money.format_percent(pricing.discount_percent)
+    facts = [f"{percent} discount on {amounts[0]} list: {amounts[1]} net, {months}."]
+    if approval is not None:
+        facts.append(f"Needs approval by: {', '.join(approval.required_roles)}.")
+        facts += [f"Because: {reason}." for reason in approval.reasons]
+    facts += [f"Line: {line.quantity:,} {line.name}, {line.billing}." for line in pricing.lines[:LINES_TOLD_MAX]]
+    facts += [f"Special term: {term}." for term in pricing.terms]
+    return "\n".join(facts)
+
+
+def shown(summary: str, facts: str) -> str | None:
+    """Return a summary as it may be shown, on one line and without marks; None when it may not be."""
+    said = " ".join(_MARKS.sub("", summary).split())
+    if not said or _UNWANTED.search(said) or any(_is_strange(character) for character in said):
+        return None
+    figures = set(_figures(said))
+    if None in figures or not figures <= set(_figures(facts)):
+        return None
+    words = [token for token in tokens(_FIGURE.sub(" ", said)) if token.kind == "number"]  # numbers written out
+    return None if words else clipped(said, SUMMARY_CHARACTERS_MAX)
+
+
+def _figures(text: str) -> Iterator[Figure | None]:
+    """Yield each figure of a text; None for one that can be read in more than one way."""
+    for match in _FIGURE.finditer(text):
+        written = match[0].rstrip(".,")
+        if not _WRITTEN.fullmatch(written):
+            yield None
+            continue
+        yield Decimal(written.replace(",", "")), _PERCENT.match(text, match.start() + len(written)) is not None
+
+
+def _is_strange(character: str) -> bool:
+    """Tell whether a character is not seen, turns the text around, or is a digit of another script."""
+    return unicodedata.category(character)[0] == "C" or (character.isnumeric() and not character.isascii())

@@ -1,0 +1,144 @@
+"""What differs between two prices, as values and in words, and what a request would come to. Pure.
+
+Figures are customer figures, never cost or margin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quotebot.domain import money
+from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.approvals.special_terms import unknown_terms
+from quotebot.domain.pricing.engine import Pricing, price
+from quotebot.domain.pricing.price_requests import as_of
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from quotebot.domain.approvals.policy import Policy, PolicyDecision
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.engine import PricedLine, PriceRequest, PricingProblem
+
+
+@dataclass(frozen=True, slots=True)
+class LineDifference:
+    """One product that both prices have, in different quantity or at a different price."""
+
+    before: PricedLine
+    after: PricedLine
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is not the same in two prices. Pairs are (before, after), None where nothing changed; amounts as in Pricing."""
+
+    added: tuple[PricedLine, ...]
+    removed: tuple[PricedLine, ...]
+    changed: tuple[LineDifference, ...]
+    term_months: tuple[int, int] | None
+    discount_percent: tuple[Decimal, Decimal] | None
+    currency: tuple[str, str] | None
+    list_total: tuple[Decimal, Decimal] | None
+    discount_total: tuple[Decimal, Decimal] | None
+    net_total: tuple[Decimal, Decimal] | None
+    tax_total: tuple[Decimal, Decimal] | None = None
+    terms: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+
+    def __bool__(self) -> bool:
+        """Tell whether anything differs."""
+        pairs: tuple[object, ...] = (
+            *(self.term_months, self.discount_percent, self.currency, self.list_total, self.discount_total, self.net_total),
+            *(self.tax_total, self.terms),
+        )
+        return bool(self.added or self.removed or self.changed or any(pair is not None for pair in pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What a request would cost and whose approval it would need. Nothing of it is recorded."""
+
+    pricing: Pricing
+    decision: PolicyDecision
+
+
+def simulate(request: PriceRequest, ruleset: Ruleset, policy: Policy, at_ms: int) -> Simulation | tuple[PricingProblem, ...]:
+    """Price a request as of this moment (Unix ms) and preview the policy, or return every reason why it has no price."""
+    priced = unknown_terms(request.terms, policy) or price(as_of(request, at_ms), ruleset)
+    return Simulation(priced, evaluate(priced, policy)) if isinstance(priced, Pricing) else priced
+
+
+def difference(before: Pricing, after: Pricing) -> Difference:
+    """Compare two prices product by product. The order of lines and the ruleset's name are no difference in themselves."""
+    old, new = {line.sku: line for line in before.lines}, {line.sku: line for line in after.lines}
+    return Difference(
+        added=tuple(line for sku, line in new.items() if sku not in old),
+        removed=tuple(line for sku, line in old.items() if sku not in new),
+        changed=tuple(LineDifference(line, new[sku]) for sku, line in old.items() if sku in new and not _same_line(line, new[sku])),
+        term_months=None if before.term_months == after.term_months else (before.term_months, after.term_months),
+        discount_percent=_differing(before.discount_percent, after.discount_percent),
+        currency=None if before.currency == after.currency else (before.currency, after.currency),
+        list_total=_differing(before.list_total, after.list_total),
+        discount_total=_differing(before.discount_total, after.discount_total),
+        net_total=_differing(before.net_total, after.net_total),
+        tax_total=_differing(before.tax_total, after.tax_total),
+        terms=None if before.terms == after.terms else (before.terms, after.terms),
+    )
+
+
+def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
+    """Return one sentence part per difference, old -> new, lines first and the total last; empty when there is none.
+
+    Plain text: product names are not escaped.
+    """
+    found = difference(before, after)
+    old, new = before.currency, after.currency
+    said = [f"added {line.quantity:,} x {line.name}: {money.format_amount(line.net_amount, new)}" for line in found.added]
+    said += [f"removed {line.quantity:,} x {line.name}: {money.format_amount(line.net_amount, old)}" for line in found.removed]
+    said += [_line_words(change, old, new) for change in found.changed]
+    if found.term_months is not None:
+        said.append(f"term {found.term_months[0]} \u2192 {found.term_months[1]} months")
+    if found.discount_percent is not None:
+        asked = " \u2192 ".join(money.format_percent(percent) for percent in found.discount_percent)
+        said.append(f"discount {asked}")
+    if said and before.ruleset != after.ruleset:
+        said.append(f"catalogue {before.ruleset} \u2192 {after.ruleset}")
+    if found.list_total is not None or found.currency is not None:
+        said.append(f"list {money.format_amount(before.list_total, old)} \u2192 {money.format_amount(after.list_total, new)}")
+    if found.net_total is not None or found.currency is not None:
+        said.append(f"total {money.format_amount(before.net_total, old)} \u2192 {money.format_amount(after.net_total, new)}")
+    if found.tax_total is not None:
+        said.append(f"tax {money.format_amount(before.tax_total, old)} \u2192 {money.format_amount(after.tax_total, new)}")
+    if found.terms is not None:
+        was, is_now = (", ".join(terms) or "none" for terms in found.terms)
+        said.append(f"special terms {was} \u2192 {is_now}")
+    return tuple(said)
+
+
+def _line_words(change: LineDifference, old: str, new: str) -> str:
+    before, after = change.before, change.after
+    parts = []
+    if before.quantity != after.quantity:
+        parts.append(f"{before.quantity:,} \u2192 {after.quantity:,}")
+    if before.unit_price != after.unit_price or old != new:
+        was, is_now = money.format_unit_price(before.unit_price, old), money.format_unit_price(after.unit_price, new)
+        parts.append(f"unit price {was} \u2192 {is_now}")
+    was, is_now = money.format_amount(before.net_amount, old), money.format_amount(after.net_amount, new)
+    parts.append(f"{was} \u2192 {is_now}")
+    return f"{after.name}: {', '.join(parts)}"
+
+
+def _same_line(before: PricedLine, after: PricedLine) -> bool:
+    """Tell whether a customer would call the two lines the same; what a product costs the seller is no difference."""
+    return (before.quantity, before.months, before.unit_price, before.list_amount, before.net_amount) == (
+        after.quantity,
+        after.months,
+        after.unit_price,
+        after.list_amount,
+        after.net_amount,
+    )
+
+
+def _differing(before: Decimal, after: Decimal) -> tuple[Decimal, Decimal] | None:
+    return None if before == after else (before, after)

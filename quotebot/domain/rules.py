@@ -1,0 +1,71 @@
+"""The rules in force: ruleset, policy and the settings that decide with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from quotebot.domain.approvals import people
+from quotebot.domain.approvals.people import StandIn
+from quotebot.domain.approvals.reuse import TOLERANCE_PERCENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from decimal import Decimal
+
+    from quotebot.domain.approvals.people import Delegation, Person
+    from quotebot.domain.approvals.policy import Policy
+    from quotebot.domain.catalogue.catalogue import Catalogue
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem
+    from quotebot.domain.quotes.quote import Approval
+
+    Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decisions are made by: the active ruleset and policy, who holds which role, how long a quote is valid."""
+
+    ruleset: Ruleset
+    policy: Policy
+    approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
+    valid_days: int = 30
+    operators: tuple[str, ...] = ()  # Slack user ids of those who may work dead letters
+    terminal_users: Mapping[str, str] = field(default_factory=dict)  # system user -> Slack user id
+    guest_reps: tuple[str, ...] = ()  # Slack user ids of guests who may make quotes and see their own
+    readings_per_day: int = 0  # how many messages of one person a model may read in a day; 0: there is no model
+    summaries_per_day: int = 0  # how many of one person's requests for approval it may sum up in a day
+    reuse_tolerance_percent: Decimal = TOLERANCE_PERCENT  # share of the approved value that a reused approval must keep
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The active ruleset's products and their names."""
+        return self.ruleset.catalogue
+
+    @property
+    def role_holders(self) -> frozenset[str]:
+        """Return everybody whom the settings give a role: they see the quotes of every channel."""
+        return frozenset(self.operators).union(*self.approvers.values())
+
+    def roles_of(self, user: str) -> frozenset[str]:
+        """Return every role the person holds now."""
+        return people.roles_of(user, self.approvers)
+
+    def person(self, user: str, team: str, delegations: Iterable[Delegation] = (), kind: str = "member") -> Person:
+        """Return somebody as they act now, with the absent people they stand in for."""
+        absent = [each.absent for each in delegations if each.delegate == user]
+        stands_in_for = [StandIn(each, self.roles_of(each)) for each in absent]
+        return people.person(user, team, self.roles_of(user), stands_in_for, kind)
+
+    def who_may_decide(
+        self, approval: Approval, makers: tuple[str, ...], delegations: Iterable[Delegation] = ()
+    ) -> tuple[str, ...]:
+        """Return whom to ask now: the holders of each role asked, or of the next higher one, or who stands in for them.
+
+        `makers` are those of the quote, who are not asked, like who asks.
+        """
+        askers, away = (approval.requested_by, *makers), tuple(delegations)
+        open_slots = [slot for slot in approval.slots if slot.is_open]
+        asked = [user for slot in open_slots for user in people.asked_people(slot, self.approvers, away, askers)]
+        return tuple(dict.fromkeys(asked))

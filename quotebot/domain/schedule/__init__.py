@@ -1,0 +1,1 @@
+"""Schedules: cron expressions and the slots that are due."""

@@ -1,0 +1,1 @@
+"""Execution of one command: claim, load, handle, save and complete in one transaction."""

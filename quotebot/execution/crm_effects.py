@@ -1,0 +1,154 @@
+"""What is owed to Salesforce after a version's record, and what it may hold from us. Inside an open ledger transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ledger.records import AuditEvent, Effect, FollowUps
+from quotebot import effects
+from quotebot.domain.quotes.crm_fields import Difference, FieldVerdict, status_of
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.store import crm as store
+from quotebot.store import quotes
+from quotebot.views import crm_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ledger.database import Tx
+    from ledger.records import EffectIntent
+    from quotebot.domain.quotes.quote import Quote
+
+STATUS: Final = "status"
+DOCUMENT: Final = "document"
+AMOUNT: Final = "amount"
+CHOSEN, OWN = "chosen", "own"  # whose opportunity a record hangs on, in the result of what made it
+_LABELS: Final = {STATUS: "The status", DOCUMENT: "The PDF", AMOUNT: "The opportunity's amount"}
+
+
+def told_before(earlier: Iterable[Effect], version: int) -> set[str]:
+    """Return the statuses that Salesforce may hold from us: what was told last, and what was sent since and never answered."""
+    found = {"approved"}  # the record was made with it
+    for effect in earlier:
+        if effect.effect_class != effects.UPDATE or effect.payload.get("what") != STATUS or effect.payload["version"] != version:
+            continue
+        result = effect.result or {}
+        if effect.state == "delivered" and result.get("verdict") in (FieldVerdict.WRITE, FieldVerdict.THERE):
+            found = {result["status"]}
+        elif effect.maybe_sent:
+            found.add(effect.payload["status"])
+    return found
+
+
+def status_owed(tx: Tx, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:
+    """Owe what a decision changed about versions that Salesforce has. One that it will have is told by `after_creation`."""
+    if before.version != after.version:
+        return _status(tx, before.quote_id, before.version, "superseded")
+    old, new = status_of(before), status_of(after)
+    told = () if old == new else _status(tx, after.quote_id, after.version, new)
+    finalized = after.state is QuoteState.FINALIZED and before.state is not QuoteState.FINALIZED
+    return (*told, *(_amount(tx, after.quote_id, after.version) if finalized else ()))
+
+
+def document_owed(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
+    """Owe a rendered PDF to the record of its version, when it is there."""
+    version, sha256 = effect.payload["version"], (effect.result or {})["sha256"]
+    if creation_of(tx, effect.aggregate_id, version) is None:
+        return ()
+    return (effects.document_in_crm(effect.aggregate_id, version, sha256),)
+
+
+def after_creation(tx: Tx, effect: Effect, version: Quote) -> tuple[EffectIntent, ...]:
+    """Owe what came before the record: the PDF that was rendered meanwhile, and how far its version is by now."""
+    status = status_of(version)
+    told = () if status == "approved" else (effects.status_in_crm(effect.aggregate_id, version.version, status),)
+    if (effect.result or {}).get("opportunity") == CHOSEN:  # our own got it with the record
+        told = (*told, effects.amount_in_crm(effect.aggregate_id, version.version))
+    for earlier in reversed(effects_of(tx, effect.aggregate_id)):
+        rendered = earlier.effect_class == effects.RENDER and earlier.payload["version"] == version.version
+        if rendered and earlier.state == "delivered" and earlier.result is not None:
+            return (*told, effects.document_in_crm(effect.aggregate_id, version.version, earlier.result["sha256"]))
+    return told
+
+
+def _status(tx: Tx, quote_id: str, version: int, status: str) -> tuple[EffectIntent, ...]:
+    there = creation_of(tx, quote_id, version) is not None
+    return (effects.status_in_crm(quote_id, version, status),) if there else ()
+
+
+def _amount(tx: Tx, quote_id: str, version: int) -> tuple[EffectIntent, ...]:
+    made = creation_of(tx, quote_id, version)
+    hangs = made is not None and "opportunity" in (made.result or {})
+    return (effects.amount_in_crm(quote_id, version),) if hangs else ()
+
+
+def newest_recorded(tx: Tx, quote_id: str) -> int:
+    """Return the newest version that has a record. Raises LookupError when none has."""
+    made = [each for each in effects_of(tx, quote_id) if each.effect_class == effects.CRM and each.state == "delivered"]
+    if not made:
+        raise LookupError(f"{quote_id} has no record")
+    return max(int(each.payload["version"]) for each in made)
+
+
+def creation_of(tx: Tx, quote_id: str, version: int) -> Effect | None:
+    """Return the effect that made a version's record, or None while there is none."""
+    made = [
+        each
+        for each in effects_of(tx, quote_id)
+        if each.effect_class == effects.CRM and each.payload["version"] == version and each.state == "delivered"
+    ]
+    return made[-1] if made else None
+
+
+def effects_of(tx: Tx, quote_id: str) -> list[Effect]:
+    """Return all that was ever owed about a quote, oldest first."""
+    return [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
+
+
+def label_of(effect: Effect) -> str:
+    """Return what people call it."""
+    return f"{_LABELS[effect.payload['what']]} in Salesforce"
+
+
+def after_update(tx: Tx, effect: Effect, now: int) -> FollowUps:
+    """Put into the reconcile queue what an update left alone, and close there what it settled."""
+    result = effect.result or {}
+    if effect.state != "delivered" or "verdict" not in result:
+        return FollowUps()
+    field, version = result["field"], effect.payload["version"]
+    if result["verdict"] != FieldVerdict.ASK:
+        store.over(tx, effect.aggregate_id, version, field, now)
+        return FollowUps()
+    found = Difference(effect.aggregate_id, version, result["record_id"], field, result["ours"], result["theirs"])
+    return _told(tx, [found], now)
+
+
+def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:
+    """Remember how far was read, and what was found; nothing when another reading was first."""
+    result = effect.result or {}
+    if effect.payload["what"] == "mirror":
+        more = effect.state == "delivered" and result.get("more")
+        return FollowUps((effects.read_mirror(effect.aggregate_id, result["kind"]),)) if more else FollowUps()
+    if effect.state != "delivered" or not result.get("read"):
+        return FollowUps()
+    if not store.move_cursor(tx, result["object"], result["came_from"], result["modstamp"], now):
+        return FollowUps()
+    for quote_id, version in result["agreed"]:
+        store.over(tx, quote_id, version, result["field"], now)
+    told = _told(tx, [Difference(**each) for each in result["found"]], now)
+    rest = (effects.read_crm(effect.aggregate_id),) if result["more"] else ()
+    return FollowUps((*told.effects, *rest), told.events)
+
+
+def _told(tx: Tx, differences: Iterable[Difference], now: int) -> FollowUps:
+    """Keep differences; what is news is said in the quote's thread and in the audit."""
+    owed: list[EffectIntent] = []
+    events: list[AuditEvent] = []
+    for each in differences:
+        conflict = store.keep(tx, each, now)
+        if conflict is not None:
+            root = quotes.root_effect_key(tx, each.quote_id)
+            owed.append(effects.notice(each.quote_id, root, crm_messages.found(conflict)))
+            facts = {"field": each.field, "version": each.version, "record_id": each.record_id, "conflict": conflict.id}
+            events.append(AuditEvent("crm.conflict_found", each.quote_id, after=facts))
+    return FollowUps(tuple(owed), tuple(events))

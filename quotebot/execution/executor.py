@@ -1,0 +1,247 @@
+"""Executes reserved commands: claim, then decide and complete in one transaction; what fails is tried again, shelved or buried."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import structlog
+
+from adapters.failures import Failure
+from ledger.database import DatabaseError, NotRecorded, WritesRefused
+from ledger.ledger import StaleFenceError, no_follow_ups
+from ledger.records import Trouble
+from quotebot.ack_priority import Precedence
+from quotebot.commands.registry import NeedsNewerBuild
+from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle
+from quotebot.domain.catalogue.rulesets import RulesetError
+from quotebot.execution.transaction import ChannelUnaskedError, Decider, as_it_came, burial_answer, standing_drawn, untrusted
+from quotebot.observability.logs import hashed
+from quotebot.store.history import BrokenChainError, require_as_audited
+from quotebot.views import messages
+from quotebot.worker_loop import POLL_SECONDS, one_round
+
+if TYPE_CHECKING:
+    from adapters.policies import Matrix
+    from ledger.database import Tx
+    from ledger.ledger import FollowUpDecision, Ledger
+    from ledger.records import Operation, Outcome
+    from quotebot.domain.rules import Rules
+
+INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
+LOOK_SECONDS: Final = 0.05  # a look at the active ruleset serves the commands of a moment
+SHELF_SECONDS: Final = 60  # how often a command that needs a newer build is looked at again
+
+T = TypeVar("T")
+CircleOf = Callable[[str, str], Awaitable[Circle | None]]  # (user, channel)
+log = structlog.get_logger(__name__)
+
+
+class Executor:
+    """Works off due operations, those of one round together so that they share commits. `draw` is the injected source of jitter."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        rules: Rules,
+        draw: Callable[[float, float], float],
+        matrix: Matrix,
+        *,
+        know: Callable[[Operation], Awaitable[bool]] | None = None,
+        circle_of: CircleOf | None = None,
+        vouched: Callable[[str], bool] | None = None,
+        poll_seconds: float = POLL_SECONDS,
+        follow: FollowUpDecision = no_follow_ups,
+        precedence: Precedence | None = None,
+        source: str | None = None,
+        judged_at: Callable[[int], int] = as_it_came,
+    ) -> None:
+        """`know` finds out who the actor is, keeps it in the ledger and says whether that suffices; without it nobody is asked.
+
+        `circle_of` asks Slack whether the actor may see quotes of a channel, None for no answer; without it all may.
+
+        `vouched` says of a source of commands whether its people count as members until Slack says otherwise; without it, all do
+        when nobody is asked, and none when Slack is.
+
+        `follow` decides what a dead letter owes that a command puts back to work or discards. With `source` only commands of that
+        source are executed.
+        `judged_at` returns the time by which a command is judged that came at one (Unix ms).
+        """
+        self._ledger = ledger
+        self._source = source
+        self._know = know
+        self._circle_of = circle_of
+        vouched = vouched or (lambda _: know is None)
+        self._decider = Decider(ledger, rules, vouched=vouched, follow=follow, judged_at=judged_at)
+        self._policy = matrix.of("default")
+        self._draw = draw
+        self._poll_seconds = poll_seconds
+        self._precedence = precedence or Precedence(ledger.clock)
+        self._looked_at = float("-inf")
+        self._claimed_at = 0  # what was not due then is looked for
+        self._took_all = False  # the last claim got less than it asked for: what is due now, somebody tells of
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        ledger = self._ledger
+        while True:
+            await one_round(ledger.operations_changed, self._round, self._next_due_at, ledger.clock, self._poll_seconds)
+
+    async def _round(self) -> int:
+        done = await self.step()
+        return 0 if self._took_all else done
+
+    async def _next_due_at(self) -> int | None:
+        return await self._ledger.next_operation_due_at(self._claimed_at)
+
+    async def step(self) -> int:
+        """Execute what is due, at most one command per quote; returns how many were executed."""
+        most = await self._precedence.turn()
+        self._claimed_at = self._now_ms()
+        operations = await self._ledger.claim_operations(most, source=self._source)
+        self._took_all = len(operations) < most
+        if operations and self._ledger.clock.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = self._ledger.clock.monotonic()
+            await self._look_ahead()
+        if len(operations) == 1:  # the usual case needs no tasks
+            await self._execute_bound(operations[0])
+        elif operations:
+            await self._execute_together(operations)
+        return len(operations)
+
+    def decide(self, tx: Tx, operation: Operation) -> Outcome:
+        """Decide inside the open transaction, as `Decider.decide` does."""
+        return self._decider.decide(tx, operation, circle=INSIDER if self._circle_of is None else NOBODY_ASKED)
+
+    async def _look_ahead(self) -> None:
+        with contextlib.suppress(DatabaseError, RulesetError):  # the transaction looks again, and says what is wrong
+            await self._decider.look_ahead()
+
+    async def _execute_together(self, operations: list[Operation]) -> None:
+        """Let all come to an end, each on its own; then raise what makes going on unsafe."""
+        ends = await asyncio.gather(*(self._execute_bound(operation) for operation in operations), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+
+    async def _execute_bound(self, operation: Operation) -> None:
+        with structlog.contextvars.bound_contextvars(
+            correlation_id=operation.correlation_id,
+            operation_key=operation.operation_key,
+            action_kind=operation.action_kind,
+            source=operation.source,
+            source_request_id=hashed(operation.source_request_id),
+            slack_user=operation.actor,
+            team_id=operation.team_id,
+            actor_type=operation.actor_type,
+            attempt=operation.attempts + 1,
+            max_attempts=INTERNAL_RETRIES + 1,
+        ):
+            await self._execute(operation)
+
+    async def _execute(self, operation: Operation) -> None:
+        try:
+            if await self._waits_for_slack(operation):
+                return
+            done = await self._decided(operation)
+            if done is None:
+                return
+        except StaleFenceError:
+            log.warning("operation.late_result")
+        except NeedsNewerBuild as error:
+            why = str(error)
+            log.error("operation.needs_newer_build", why=why)  # noqa: TRY400 -- no bug of ours: there is no traceback to read
+            await self._when_writable(lambda: self._ledger.shelve_operation(operation, why, SHELF_SECONDS * 1000))
+        except DatabaseError:
+            raise
+        except Exception as error:
+            log.exception("operation.failed", attempt=operation.attempts + 1)
+            await self._fail(operation, error)
+        else:
+            quote_id = done.response.get("quote_id")
+            log.info(
+                "operation.completed",
+                outcome=done.kind,
+                aggregate_id=quote_id,
+                quote_id=quote_id,
+                quote_version=operation.aggregate_version or operation.pinned_version or 1,
+                latency_ms=self._now_ms() - operation.received_at,
+            )
+
+    async def _decided(self, operation: Operation) -> Outcome | None:
+        """Decide and complete; asks Slack about a channel only where the decision depends on it. None: put back for later."""
+        broken = await self._broken_history(operation)
+        if broken is not None:
+            log.error("operation.history_broken", found=broken, do="quotebot audit verify")
+            refusal = untrusted(operation, self._now_ms())
+            return await self._when_writable(lambda: self._ledger.execute(operation, lambda _: refusal))
+        foreseen, circle = self._decider.foresee(operation), NOBODY_ASKED
+
+        def work(tx: Tx) -> Outcome:
+            return self._decider.decide(tx, operation, foreseen, circle)
+
+        while True:
+            try:
+                return await self._when_writable(lambda: self._ledger.execute(operation, work))
+            except ChannelUnaskedError as error:
+                found = INSIDER if self._circle_of is None else await self._circle_of(operation.actor, error.channel)
+                if found is None and await self._put_back(operation, "Slack has not answered who is in the channel of this quote."):
+                    return None
+                circle = Circle(asked=frozenset({error.channel})) if found is None else found
+
+    async def _broken_history(self, operation: Operation) -> str | None:
+        """Return why what a command is about is not what the audit says, or None."""
+        if operation.aggregate_id == "new":
+            return None
+        try:
+            await self._ledger.database.read(lambda tx: require_as_audited(tx, operation, self._ledger.audit.keyring))
+        except BrokenChainError as error:
+            return str(error)
+        return None
+
+    async def _waits_for_slack(self, operation: Operation) -> bool:
+        """Put a command back whose actor has to be known and is not: their click is not lost with one answer of Slack's."""
+        if self._know is None or await self._know(operation):
+            return False
+        return await self._put_back(operation, "Slack has not answered who gave this command.")
+
+    async def _put_back(self, operation: Operation, why: str) -> bool:
+        """Put a command back that waits for Slack; false when it has waited long enough."""
+        delay = self._policy.next_delay(operation.attempts + 1, self._draw, None)
+        if delay is None:
+            return False
+        await self._retry(operation, Trouble(Failure.TRANSIENT.value, why), delay)
+        return True
+
+    async def _retry(self, operation: Operation, trouble: Trouble, delay: float) -> None:
+        """Put a command back for a later try, in `delay` seconds; the card of its quote says so."""
+        shown = await self._ledger.database.read(lambda tx: standing_drawn(tx, operation))
+        await self._when_writable(lambda: self._ledger.retry_operation(operation, trouble, round(delay * 1000), shown))
+
+    async def _when_writable(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write, however long a full disk or a foreign lock lasts: the command is claimed and must come to an end."""
+        while True:
+            try:
+                return await write()
+            except WritesRefused:
+                raise
+            except NotRecorded as error:
+                log.warning("operation.result_unwritten", error=str(error))
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _fail(self, operation: Operation, error: Exception) -> None:
+        trouble = Trouble(Failure.INTERNAL.value, f"{type(error).__name__}: the command could not be executed.")
+        delay = self._policy.next_delay(operation.attempts + 1, self._draw, None)
+        if operation.attempts < INTERNAL_RETRIES and delay is not None:
+            await self._retry(operation, trouble, delay)
+            return
+        answer = await self._ledger.database.read(lambda tx: burial_answer(tx, operation, trouble.error, self._now_ms()))
+        quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
+        text = messages.terminal(trouble.error, operation.correlation_id, quote_id)
+        response = {"code": "failed", "quote_id": quote_id, "text": text}
+        await self._when_writable(lambda: self._ledger.bury_operation(operation, trouble, response, answer))
+
+    def _now_ms(self) -> int:
+        return self._ledger.clock.now_ms()

@@ -1,0 +1,108 @@
+"""Carries out the commands about messages that a model reads, inside the executor's transaction: one slot, one answer.
+
+Whoever comes first fills the slot: the model's reading when its effect has settled, or fixed rules when the model is held, has
+failed, or has not answered in time. Whoever comes second finds it filled and says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from ledger.keys import effect_key
+from ledger.records import Request
+from quotebot import effects
+from quotebot.commands.extraction import AnswerMessage, ReadMessage
+from quotebot.commands.registry import parse_stored
+from quotebot.handlers import extraction as handlers
+from quotebot.handlers.decision import Decision
+from quotebot.store import extractions as store
+from quotebot.views import extraction_messages, messages
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.records import Effect
+    from quotebot.commands.extraction import ReadingPayload
+    from quotebot.domain.rules import Rules
+    from quotebot.handlers.decision import Asked
+
+ASKED_MODEL: Final = "model_asked"
+ANSWERED: Final = "already_answered"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingWork:
+    """What it takes to answer a message: the rules of the moment."""
+
+    rules: Rules
+
+    def decide(self, tx: Tx, asked: Asked, payload: ReadingPayload, now: int) -> Decision:
+        """Ask the model, or answer."""
+        return self._ask(tx, asked, payload, now) if isinstance(payload, ReadMessage) else self._answer(tx, asked, payload, now)
+
+    def _ask(self, tx: Tx, asked: Asked, message: ReadMessage, now: int) -> Decision:
+        """Owe the question to the model; when it may not or cannot be asked, answer at once."""
+        why = self._why_not(tx, asked, now)
+        store.open_slot(tx, asked.operation_key, asked.team_id, asked.actor, asked.received_at)
+        if why is not None:
+            return self._fill(
+                tx, asked, asked.operation_key, message, handlers.by_rules(message.text, self.rules.catalogue, why), now
+            )
+        response = {"code": ASKED_MODEL, "quote_id": None, "text": messages.being_read()}
+        return Decision("applied", response, None, (effects.extract(asked.operation_key),))
+
+    def _why_not(self, tx: Tx, asked: Asked, now: int) -> str | None:
+        most = self.rules.readings_per_day
+        if not most:
+            return extraction_messages.WITHOUT_MODEL["off"]
+        if store.asked_today(tx, asked.team_id, asked.actor, now) >= most:
+            return extraction_messages.budget_spent(most)
+        return extraction_messages.WITHOUT_MODEL["held"] if store.is_held(tx, effects.EXTRACT, now) else None
+
+    def _answer(self, tx: Tx, asked: Asked, payload: AnswerMessage, now: int) -> Decision:
+        slot = store.find(tx, payload.reading)
+        if slot is None or slot.answered_by is not None:
+            return Decision("refused", {"code": ANSWERED, "quote_id": None, "text": messages.message_answered()})
+        message = parse_stored(ReadMessage.kind, slot.payload)
+        assert isinstance(message, ReadMessage)  # noqa: S101 -- asked for by its kind
+        author = replace(asked, actor=slot.user_id, team_id=slot.team_id, actor_type="user")
+        question = store.asking(tx, effect_key(slot.operation_key, effects.EXTRACT, 0))
+        if question is not None and question.state == "delivered" and "lines" in (question.result or {}):
+            found = handlers.by_model(message.text, question.result or {}, self.rules.catalogue)
+        else:
+            category, over = (None, True) if question is None else (question.category, question.is_over)
+            why = handlers.why_by_rules(category, is_over=over, held=store.is_held(tx, effects.EXTRACT, now))
+            found = handlers.by_rules(message.text, self.rules.catalogue, why)
+        return self._fill(tx, author, slot.operation_key, message, found, now)
+
+    def _fill(self, tx: Tx, author: Asked, reading: str, message: ReadMessage, found: handlers.Found, now: int) -> Decision:
+        decision, wanted = handlers.answer(author, message, found, self.rules)
+        creation = None if wanted is None else wanted.canonical()
+        filled = store.fill_slot(tx, reading, author.operation_key, found.read_by, creation, now)
+        assert filled  # noqa: S101 -- it was empty in this very transaction
+        return decision
+
+
+def answer_follows(tx: Tx, effect: Effect, now: int) -> tuple[Request, ...]:
+    """Return the command that answers a message once its question to the model is settled, or waits for a class that is held."""
+    reading = effect.payload["reading"]
+    slot = store.find(tx, reading)
+    over = effect.state in store.FINISHED or store.is_held(tx, effect.effect_class, now)
+    if slot is None or slot.answered_by is not None or not over:
+        return ()
+    payload = AnswerMessage(reading)
+    return (
+        Request(
+            source="effect",
+            source_request_id=f"{slot.team_id}:{effect.effect_key}",
+            action_kind=payload.kind,
+            aggregate_id="new",
+            aggregate_version=0,
+            payload=payload.canonical(),
+            fingerprint=effect.effect_key,
+            actor=slot.user_id,
+            actor_type="user",
+            team_id=slot.team_id,
+            received_at=now,
+        ),
+    )

@@ -1,0 +1,48 @@
+"""The access gate at the execution of a command: refusal of people whom it does not admit. Each refusal is audited."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ledger.records import AuditEvent
+from quotebot.commands.extraction import ReadMessage
+from quotebot.commands.lifecycle import RefreshCard
+from quotebot.commands.operations import ShowHome, SteerEffect
+from quotebot.commands.registry import CreateAnother as Again
+from quotebot.commands.registry import CreateByForm as ByForm
+from quotebot.commands.registry import Creation, LifecyclePayload, ProposeQuote, SubmitQuote
+from quotebot.domain.access import Refusal, Viewer
+from quotebot.handlers.decision import Decision, refused
+from quotebot.views import messages
+
+if TYPE_CHECKING:
+    from quotebot.commands.registry import Payload
+    from quotebot.handlers.decision import Asked
+
+# The commands of a listed guest; each is about a quote of their own (domain/access.py). Everything else is for members.
+GUEST_COMMANDS: Final = (
+    Creation | Again | ByForm | ProposeQuote | ReadMessage | ShowHome | SubmitQuote | LifecyclePayload | RefreshCard | SteerEffect
+)
+
+
+def turned_away(asked: Asked, admitted: Viewer | Refusal | None, command: Payload, aggregate_id: str) -> Decision | None:
+    """Refuse a command because of the person who gives it; None if they may give it. `admitted` is None for the scheduler."""
+    if admitted is None:
+        return None
+    if isinstance(admitted, Refusal):
+        code = admitted.code
+    elif admitted.own_only and not isinstance(command, GUEST_COMMANDS):
+        code = "not_a_member"
+    else:
+        return None
+    channel = command.channel if isinstance(command, Creation | ReadMessage) else None
+    refusal = refused(asked, aggregate_id, channel, code, messages.turned_away(code))
+    facts = {"code": code, "actor": asked.actor, "actor_kind": asked.actor_kind, "asked": command.kind}
+    return replace(refusal, events=(AuditEvent("access.refused", aggregate_id, after=facts),))
+
+
+def out_of_sight(asked: Asked, quote_id: str, command: Payload) -> AuditEvent:
+    """Return the event of a command about a quote that its giver does not see; the answer is that of an unknown quote."""
+    facts = {"code": "out_of_sight", "actor": asked.actor, "actor_kind": asked.actor_kind, "asked": command.kind}
+    return AuditEvent("access.refused", quote_id, after=facts)

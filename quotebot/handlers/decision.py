@@ -1,0 +1,100 @@
+"""Input and output of every handler: the request, the decision, and refusals that several handlers share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from ledger.keys import digest
+from ledger.records import AuditEvent, EffectIntent
+from quotebot import effects
+from quotebot.domain import money
+from quotebot.views import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem
+    from quotebot.domain.quotes.quote import Quote
+
+    Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks, when, under which operation. `seen_version` is the version on the button; times are Unix milliseconds."""
+
+    operation_key: str
+    correlation_id: str
+    actor: str
+    team_id: str
+    received_at: int
+    seen_version: int | None
+    actor_name: str = ""
+    actor_type: str = "user"  # "system" is the scheduler: no person, who is answered nothing
+    actor_kind: str = "member"  # one of domain.people.Kind, as Slack last said
+    terminal_user: str | None = None  # the system user of a command from the terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one command comes to. `quote` is the quote as it is to be saved, None when nothing changes."""
+
+    kind: Literal["applied", "refused"]
+    response: dict[str, Any]
+    quote: Quote | None = None
+    effects: tuple[EffectIntent, ...] = ()
+    events: tuple[AuditEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """The quote that the same person already made of the same content. `recorded_at`: when it was executed, Unix ms."""
+
+    quote_id: str
+    version: int
+    recorded_at: int
+
+
+def seen_another_version(asked: Asked, quote: Quote) -> Decision | None:
+    """Refuse a gesture that was about another version than the head; None when it was about the head."""
+    if asked.seen_version is None or asked.seen_version == quote.version:
+        return None
+    return refused(asked, quote.quote_id, quote.channel, "stale", messages.stale(asked.seen_version, quote))
+
+
+def foreign(asked: Asked, quote: Quote) -> Decision | None:
+    """Refuse somebody of another workspace; None when the person belongs to the quote's."""
+    if asked.team_id == quote.team_id:
+        return None
+    refusal = refused(asked, quote.quote_id, quote.channel, "foreign_team", messages.foreign_team(quote))
+    event = AuditEvent("access.refused", quote.quote_id, after={"code": "foreign_team", "actor": asked.actor})
+    return replace(refusal, events=(event,))
+
+
+def refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str) -> Decision:
+    """Change nothing, and answer the person who asked with `text`."""
+    response = {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}
+    if asked.actor_type == "system":
+        return Decision("refused", response)
+    return Decision("refused", response, None, (effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at),))
+
+
+def facts(quote: Quote) -> dict[str, Any]:
+    """Return what the audit keeps of a quote: figures, ids and hashes, no customer name."""
+    return {
+        "version": quote.version,
+        "state": quote.state.value,
+        "requester": quote.requester,
+        "channel": quote.channel,
+        "account_sha256": digest([quote.quote_id, quote.account]),
+        "valid_until": quote.valid_until,
+        "net_total": money.trimmed(quote.pricing.net_total),
+        "currency": quote.pricing.currency,
+        "discount_percent": money.trimmed(quote.pricing.discount_percent),
+        "approval_id": None if quote.approval is None else quote.approval.approval_id,
+        "required_roles": [] if quote.approval is None else list(quote.approval.required_roles),
+        "decided_by": None if quote.approval is None else quote.approval.decided_by,
+        "decided_role": None if quote.approval is None else quote.approval.decided_role,
+    }

@@ -1,0 +1,1 @@
+"""Time-driven work: the scheduler, its jobs, maintenance and retention."""

@@ -1,0 +1,106 @@
+"""What is done and old is forgotten: the ledger's rows and what the bot keeps about them; by its job as by `ledger prune`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ledger.retention import Purged, purge, quiet, rest
+from ledger.settlement import QUOTEBOT
+from quotebot.domain.schedule.schedules import DAY_MS
+from quotebot.store import dead_letters
+from quotebot.store import retention as store
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from ledger.retention import Progress, Rest
+    from quotebot.settings import Settings
+
+FORGOTTEN_AT_ONCE: Final = 100  # in one transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten(Purged):
+    """How many rows were deleted, or would be. Of a dry run, `letter_cards` are those whose letter is gone already."""
+
+    letter_cards: int = 0
+
+
+async def forget(ledger: Ledger, now: int, *, dry_run: bool, progress: Progress = quiet, actor: str = QUOTEBOT) -> Forgotten:
+    """Delete what may go (see ledger.retention.purge), then the cards of dead letters that went; `dry_run` only counts."""
+    purged = await purge(ledger, now, dry_run=dry_run, progress=progress, actor=actor)
+    if dry_run:
+        cards = await ledger.database.read(dead_letters.orphans)
+    else:
+        cards = await forget_cards(ledger, actor)
+    return Forgotten(**asdict(purged), letter_cards=cards)
+
+
+async def forget_cards(ledger: Ledger, actor: str = QUOTEBOT) -> int:
+    """Forget the cards of letters that are purged, in batches, audited; returns how many those were."""
+    actor_type = "system" if actor == QUOTEBOT else "operator"
+
+    def work(tx: Tx) -> int:
+        gone = dead_letters.forget(tx, FORGOTTEN_AT_ONCE)
+        if gone:
+            after = {"letter_cards": gone}
+            ledger.audit.append(tx, ledger.clock.now_ms(), "retention.purged", actor=actor, actor_type=actor_type, after=after)
+        return gone
+
+    forgotten = 0
+    while gone := await ledger.database.write("letters.forget", work):
+        forgotten += gone
+    return forgotten
+
+
+BATCH: Final = 100  # rows of each kind in one transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """For how many days after its end what is kept: what has to do with a model, and settled differences with Salesforce."""
+
+    model_days: int
+    reconcile_days: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Keeping:
+        """Return what the installation's settings say."""
+        return cls(settings.model_keep_days, settings.reconcile_keep_days)
+
+
+async def let_go(
+    ledger: Ledger, keeping: Keeping, *, batch: int = BATCH, between: Rest = rest, actor: str = QUOTEBOT
+) -> dict[str, int]:
+    """Delete what is older than it is kept, in batches, audited; returns how many rows of which kind those were.
+
+    Raises NotRecorded as Database.write does: what earlier batches deleted is deleted, and the next run goes on from there.
+    """
+    now = ledger.clock.now_ms()
+    work = partial(_some, ledger=ledger, keeping=keeping, now=now, limit=batch, actor=actor)
+    forgotten = Counter(dict.fromkeys(store.KINDS, 0))
+    while gone := await ledger.database.write("store.forget", work):
+        forgotten.update(gone)
+        await between()
+    return dict(forgotten)
+
+
+async def too_old(ledger: Ledger, keeping: Keeping) -> dict[str, int]:
+    """Return how many rows of which kind `let_go` would delete now."""
+    before = _before(keeping, ledger.clock.now_ms())
+    return await ledger.database.read(lambda tx: store.count(tx, **before))
+
+
+def _some(tx: Tx, *, ledger: Ledger, keeping: Keeping, now: int, limit: int, actor: str) -> dict[str, int]:
+    gone = store.delete(tx, **_before(keeping, now), limit=limit)
+    if gone:
+        actor_type = "system" if actor == QUOTEBOT else "operator"
+        ledger.audit.append(tx, now, "retention.purged", actor=actor, actor_type=actor_type, after=gone)
+    return gone
+
+
+def _before(keeping: Keeping, now: int) -> dict[str, int]:
+    return {"model_before": now - keeping.model_days * DAY_MS, "reconcile_before": now - keeping.reconcile_days * DAY_MS}

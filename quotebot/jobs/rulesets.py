@@ -1,0 +1,239 @@
+"""Imports, activates and discards versions of the ruleset: each one durable, audited transaction, whether a bot runs or not.
+
+These are an operator's transactions, as pausing a class or replaying a dead letter is, and no commands of the registry: a document
+is far larger than a command's payload may be, nothing is owed to the outside, and what is activated is what was shown. A change is
+there as a whole or not at all, and the running bot prices its next command by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ledger import keys
+from ledger.jsontext import dumps, loads
+from ledger.settlement import QUOTEBOT
+from quotebot.domain.catalogue.rulesets import RulesetError
+from quotebot.store import rulesets as store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.store.rulesets import RulesetVersion
+
+SAMPLE_ORIGIN: Final = "the sample that ships with Quotebot"
+
+Outcome = Literal["applied", "unchanged", "refused", "conflict", "not_found"]
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who asks, and under which request id: given twice, it is one change."""
+
+    actor: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """What is to become a draft. `replaces` is a draft that goes with it; `activate` makes it price from now on.
+
+    `given` identifies what was given, when that is not the ruleset itself: sheets make another one of another active version.
+    """
+
+    ruleset: Ruleset
+    origin: str
+    note: str | None = None
+    replaces: int | None = None
+    activate: bool = False
+    given: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a request. `version` is the one it was about; `text` says what happened, why not, and what to do next."""
+
+    outcome: Outcome
+    text: str
+    version: int | None = None
+    repeated: bool = False  # the answer of the first time
+
+
+class RulesetChanges:
+    """Changes versions of one ledger's ruleset. Raises NotRecorded or OutcomeUnknown as Database.write does.
+
+    `seen` is the version that was active when the person looked at the difference: of two who change at once, the second is told.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def begin(self, initial: Ruleset) -> None:
+        """Give a ledger without any ruleset its first version, and activate it."""
+        if await self._ledger.database.read(store.newest):
+            return
+        now = self._ledger.clock.now_ms()
+
+        def work(tx: Tx) -> None:
+            if store.newest(tx):
+                return
+            version = self._insert(tx, Import(initial, SAMPLE_ORIGIN), QUOTEBOT, now)
+            self._activated(tx, version, initial, QUOTEBOT, now)
+
+        await self._ledger.database.write("ruleset.begin", work)
+
+    async def import_draft(self, asked: Import, who: Who, *, seen: int | None) -> Answer:
+        """Store a ruleset as the next version. The content of a version that is there already makes no other one."""
+        now = self._ledger.clock.now_ms()
+        fingerprint = keys.digest(["import", asked.given or asked.ruleset.hash, asked.replaces, asked.activate])
+
+        def change(tx: Tx) -> Answer:
+            twin = store.of_hash(tx, asked.ruleset.hash)
+            refused = _moved_on(tx, seen) or (_no_room(tx, asked) if twin is None else None)
+            if refused is not None:
+                return refused
+            if twin is not None:
+                return self._known(tx, twin, asked, who, now)
+            replaced = None if asked.replaces is None else store.load(tx, asked.replaces)
+            if replaced is not None:
+                self._discard(tx, replaced, who.actor, now)
+            version = self._insert(tx, asked, who.actor, now)
+            if not asked.activate:
+                text = f"Version {version} ({asked.ruleset.label}) is a draft; it prices nothing yet. To use it: "
+                return Answer("applied", f"{text}quotebot catalog activate {version}", version)
+            return self._activated(tx, version, asked.ruleset, who.actor, now)
+
+        return await self._ledger.database.write("ruleset.import", lambda tx: _once(tx, who, fingerprint, now, change))
+
+    async def activate(self, version: int, who: Who, *, seen: int | None) -> Answer:
+        """Let a draft, or a retired version, price from now on; the active one is retired in the same transaction."""
+        now = self._ledger.clock.now_ms()
+        # A large one is read before the transaction, which keeps others waiting; what is wrong with it is said inside.
+        with contextlib.suppress(LookupError, RulesetError):
+            await self._ledger.database.read(lambda tx: store.document(tx, version))
+
+        def change(tx: Tx) -> Answer:
+            found = store.load(tx, version)
+            if found is None:
+                return _no_such(version)
+            if found.state == "active":
+                return Answer("unchanged", f"Version {version} ({found.label}) is active already; nothing was changed.", version)
+            if found.state == "discarded":
+                return Answer("refused", f"Version {version} was discarded. Nothing was changed. Import it again.", version)
+            return _moved_on(tx, seen) or self._activate_stored(tx, version, who.actor, now)
+
+        fingerprint = keys.digest(["activate", version])
+        return await self._ledger.database.write("ruleset.activate", lambda tx: _once(tx, who, fingerprint, now, change))
+
+    async def discard(self, version: int, who: Who) -> Answer:
+        """Give a draft up. Its number is not used again."""
+        now = self._ledger.clock.now_ms()
+
+        def change(tx: Tx) -> Answer:
+            found = store.load(tx, version)
+            if found is None:
+                return _no_such(version)
+            if found.state == "discarded":
+                return Answer("unchanged", f"Version {version} was discarded before; nothing was changed.", version)
+            if found.state != "draft":
+                text = f"Version {version} ({found.label}) is {found.state}: quotes may name it. Nothing was changed."
+                return Answer("refused", text, version)
+            self._discard(tx, found, who.actor, now)
+            return Answer("applied", f"Version {version} ({found.label}) is discarded.", version)
+
+        fingerprint = keys.digest(["discard", version])
+        return await self._ledger.database.write("ruleset.discard", lambda tx: _once(tx, who, fingerprint, now, change))
+
+    def _known(self, tx: Tx, twin: RulesetVersion, asked: Import, who: Who, now: int) -> Answer:
+        said = f"Version {twin.version} ({twin.label}, {twin.state}) already says exactly this"
+        if not asked.activate or twin.state == "active":
+            rest = "" if twin.state == "active" else f" To use it: quotebot catalog activate {twin.version}"
+            return Answer("unchanged", f"{said}; nothing was imported.{rest}", twin.version)
+        activated = self._activated(tx, twin.version, asked.ruleset, who.actor, now)
+        return replace(activated, text=f"{said}. {activated.text}")
+
+    def _activate_stored(self, tx: Tx, version: int, actor: str, now: int) -> Answer:
+        try:
+            ruleset = store.document(tx, version)  # what cannot be read must never price
+        except RulesetError as error:
+            text = f"Version {version} cannot be used by this build: {error.problems[0]}. Nothing was changed. Import it again."
+            return Answer("refused", text, version)
+        return self._activated(tx, version, ruleset, actor, now)
+
+    def _activated(self, tx: Tx, version: int, ruleset: Ruleset, actor: str, now: int) -> Answer:
+        retired = store.activate(tx, version, actor=actor, now=now)
+        self._audit(tx, now, "ruleset.activated", actor, version=version, label=ruleset.label, hash=ruleset.hash, retired=retired)
+        before = "" if retired is None else f" Version {retired} is retired; quotes priced by it keep their prices."
+        return Answer("applied", f"Version {version} ({ruleset.label}) prices from now on.{before}", version)
+
+    def _insert(self, tx: Tx, asked: Import, actor: str, now: int) -> int:
+        version = store.insert(tx, asked.ruleset, origin=asked.origin, note=asked.note, actor=actor, now=now)
+        self._audit(tx, now, "ruleset.imported", actor, version=version, label=asked.ruleset.label, hash=asked.ruleset.hash)
+        return version
+
+    def _discard(self, tx: Tx, found: RulesetVersion, actor: str, now: int) -> None:
+        store.discard(tx, found.version)
+        self._audit(tx, now, "ruleset.discarded", actor, version=found.version, label=found.label, hash=found.hash)
+
+    def _audit(self, tx: Tx, now: int, event: str, actor: str, **after: object) -> None:
+        kind = "system" if actor == QUOTEBOT else "operator"
+        self._ledger.audit.append(tx, now, event, actor=actor, actor_type=kind, after=after)
+
+
+def _once(tx: Tx, who: Who, fingerprint: str, now: int, change: Callable[[Tx], Answer]) -> Answer:
+    """Make a change unless its request was answered before. What is refused leaves nothing, not even the request."""
+    earlier = tx.one("ruleset_request", request_id=who.request_id)
+    if earlier is not None:
+        if earlier["fingerprint"] != fingerprint:
+            text = f"Request id {who.request_id} was used for something else. Nothing was changed. Use a fresh one."
+            return Answer("conflict", text)
+        kept: dict[str, Any] = loads(earlier["answer"])
+        return Answer(**{**kept, "repeated": True})
+    answer = change(tx)
+    if answer.outcome not in ("applied", "unchanged"):
+        return answer
+    asked = {"request_id": who.request_id, "fingerprint": fingerprint, "requested_by": who.actor, "requested_at": now}
+    tx.one("insert_ruleset_request", **asked, answer=dumps(asdict(answer)))
+    return answer
+
+
+def _moved_on(tx: Tx, seen: int | None) -> Answer | None:
+    """Refuse what was decided looking at another active version than there is now."""
+    active = store.active(tx)
+    if active is None or active.version == seen or active.activated_at is None:
+        return None
+    when = f"{datetime.fromtimestamp(active.activated_at / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+    text = (
+        f"{active.activated_by} activated version {active.version} ({active.label}) on {when}, after you looked. "
+        "Nothing was changed. Give the command again: it shows what differs now."
+    )
+    return Answer("refused", text, active.version)
+
+
+def _no_room(tx: Tx, asked: Import) -> Answer | None:
+    """Refuse to replace what is no draft, and a name that another content has."""
+    if asked.replaces is not None:
+        replaced = store.load(tx, asked.replaces)
+        if replaced is None:
+            return _no_such(asked.replaces)
+        if replaced.state != "draft":
+            text = f"Version {replaced.version} is {replaced.state}: only a draft can be replaced. Nothing was imported."
+            return Answer("refused", text, replaced.version)
+    namesake = store.of_label(tx, asked.ruleset.label)
+    if namesake is None or namesake.version == asked.replaces:
+        return None
+    drafted = f", or add --replaces {namesake.version}" if namesake.state == "draft" else ""
+    text = (
+        f"Version {namesake.version} is called {namesake.label} too, with another content. Nothing was imported. "
+        f"Give this one another name with --as-version{drafted}."
+    )
+    return Answer("refused", text, namesake.version)
+
+
+def _no_such(version: int) -> Answer:
+    return Answer("not_found", f"There is no version {version} of the ruleset. Nothing was changed. See: quotebot catalog list")

@@ -1,0 +1,216 @@
+"""Does on time what nobody asks for at that moment: each slot that is due becomes a command of its own, reserved like any other.
+
+What is due follows from rows at every look, never from what this process remembers. A slot is fired under the request id
+`job:name:slot`, so the ledger itself sees to it that it is fired once, over restarts, other bots and clocks that are put forward or
+back. The mark that is written after the reservation only spares the next look: without it, the slot turns out to be known already.
+
+A mark that was made in what is the future now is not believed: the clock was wrong then, or is now. What is due by the present
+clock is looked for again, and of that the ledger keeps out what was fired.
+
+Sealing the audit, purging, checking and copying the file are no commands (housekeeping.py). They are about the ledger itself, begin
+by looking at what is to be done, take minutes, and must go on when the ledger is full; as operations they would only add rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from ledger import keys
+from ledger.database import DatabaseError
+from ledger.records import Request, Sighting
+from ledger.settlement import QUOTEBOT
+from quotebot.domain.schedule.schedules import fate_of, slots_due
+from quotebot.store import schedule as store
+from quotebot.store.schedule import Mark
+from quotebot.worker_loop import POLL_SECONDS, one_round
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from ledger.records import Reservation
+    from quotebot.commands.registry import Payload
+    from quotebot.domain.schedule.schedules import Candidate, Misfire, Schedule
+
+AT_ONCE: Final = 64  # candidates of one look; reservations that share a commit
+REST_SECONDS: Final = 60.0  # how long a job that failed is left alone
+log = structlog.get_logger(__name__)
+
+
+class Order(IntEnum):
+    """What comes first after a downtime: nobody is reminded of what has expired meanwhile."""
+
+    EXPIRY = 1
+    ESCALATION = 2
+    REMINDER = 3
+    ANSWER = 4
+    NOTICE = 5
+
+
+class Find(Protocol):
+    """Names what a job is about.
+
+    It returns at most `limit` candidates, in a fixed order, those with the oldest anchors first, and leaves out what is over
+    by its own rows. Where much may be over that its rows do not show, it leaves out what the job has a mark for, too (statement
+    quotes_to_expire shows how): the scheduler passes over that, but looks at it every time.
+    """
+
+    def __call__(self, tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
+        """Return them. `now` is Unix milliseconds; only reads."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledJob:
+    """One line of the table of jobs. `payload` makes the command of a candidate's slot (Unix ms), always the same one."""
+
+    name: str
+    order: Order
+    schedule: Schedule
+    find: Find
+    payload: Callable[[Candidate, int], Payload]
+    misfire: Misfire
+    max_lateness_ms: int | None = None  # a slot found later than this is dropped
+    needs_clock: bool = True  # it waits while the clock is not trusted
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    candidate: Candidate
+    fire: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+
+class Scheduler:
+    """Fires what is due. `jobs` are tried in their order, those of one order as given; one that fails is tried again later."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        jobs: Iterable[ScheduledJob],
+        *,
+        poll_seconds: float = POLL_SECONDS,
+        trusted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`trusted` tells whether the wall clock is right: while it is not, a job that needs it leaves its slots where they are."""
+        self._ledger = ledger
+        self._trusted = trusted
+        self._jobs = sorted(jobs, key=lambda job: job.order)
+        self._poll_seconds = poll_seconds
+        self._rests_until: dict[str, float] = {}  # monotonic seconds
+        self._changed = asyncio.Event()  # nothing sets it: no slot is so short that the poll is not soon enough
+
+    async def run(self) -> None:
+        """Work until cancelled. Raises WritesRefused when the ledger takes no writes until a restart."""
+        while True:
+            await one_round(self._changed, self.step, _nothing_sleeps, self._ledger.clock, self._poll_seconds)
+
+    async def step(self) -> int:
+        """Look once: everything that is due of one job before the next job. Returns how many slots were fired or dropped.
+
+        Raises NotRecorded and OutcomeUnknown as Ledger.reserve does; what was fired before stays fired.
+        """
+        done = 0
+        for job in self._jobs:
+            if self._ledger.clock.monotonic() >= self._rests_until.get(job.name, 0.0):
+                done += await self._fire_all(job)
+        return done
+
+    async def _fire_all(self, job: ScheduledJob) -> int:
+        done = 0
+        try:
+            while ended := await self._fire(job):
+                done += ended
+        except DatabaseError:
+            raise
+        except Exception:  # a broken job must not stop the bot, nor the other jobs; what it left undone stays due
+            log.exception("schedule.failed", job=job.name)
+            self._rests_until[job.name] = self._ledger.clock.monotonic() + REST_SECONDS
+        return done
+
+    async def _fire(self, job: ScheduledJob) -> int:
+        now = self._ledger.clock.now_ms()
+        if job.needs_clock and not self._trusted():
+            return 0
+        due = await self._ledger.database.read(lambda tx: _due(tx, job, now))
+        if not due:
+            return 0
+        fired = [(each.candidate, slot) for each in due for slot in each.fire]
+        for first in range(0, len(fired), AT_ONCE):
+            await self._reserve(job, fired[first : first + AT_ONCE], now)
+        for each in due:
+            if each.dropped:
+                log.warning("schedule.dropped", job=job.name, aggregate_id=each.candidate.aggregate_id, slots=len(each.dropped))
+        marks = [_mark(job, each) for each in due]
+        await self._ledger.database.write("schedule", lambda tx: store.mark(tx, marks, now))
+        return sum(len(each.fire) + len(each.dropped) for each in due)
+
+    async def _reserve(self, job: ScheduledJob, fired: Sequence[tuple[Candidate, int]], now: int) -> None:
+        reserving = (self._ledger.reserve(_request(job, candidate, slot, now)) for candidate, slot in fired)
+        ends = await asyncio.gather(*reserving, return_exceptions=True)  # all come to an end before anything is said of one
+        for (candidate, slot), end in zip(fired, ends, strict=True):
+            if isinstance(end, BaseException):
+                raise end
+            _tell(job, candidate, now - slot, end)
+
+
+async def _nothing_sleeps() -> int | None:
+    return None
+
+
+def _due(tx: Tx, job: ScheduledJob, now: int) -> list[_Due]:
+    """Return what is due of the oldest candidates; when all of them are over and there may be more, look further."""
+    limit = AT_ONCE
+    while True:
+        candidates = job.find(tx, job.name, now, limit)
+        found = [due for candidate in candidates if (due := _due_of(tx, job, candidate, now)) is not None]
+        if found or len(candidates) < limit:
+            return found[:AT_ONCE]
+        limit *= 2
+
+
+def _due_of(tx: Tx, job: ScheduledJob, candidate: Candidate, now: int) -> _Due | None:
+    over = store.marked_slot(tx, job.name, candidate, now)
+    fate = fate_of(slots_due(job.schedule, candidate.anchor, over, now), now, job.misfire, job.max_lateness_ms)
+    return _Due(candidate, fate.fire, fate.dropped) if fate.fire or fate.dropped else None
+
+
+def _request(job: ScheduledJob, candidate: Candidate, slot: int, now: int) -> Request:
+    """Return the command of one slot. Nothing that identifies it depends on when, or how often, it is looked at."""
+    payload = job.payload(candidate, slot)
+    request_id = f"{job.name}:{candidate.name}:{slot}"
+    return Request(
+        source="scheduler",
+        source_request_id=request_id,
+        action_kind=payload.kind,
+        aggregate_id=candidate.quote_id,
+        aggregate_version=None,
+        payload=payload.canonical(),
+        fingerprint=keys.digest(["quotebot/slot/1", request_id]),
+        actor=QUOTEBOT,
+        actor_type="system",
+        team_id=candidate.team_id,
+        received_at=now,
+    )
+
+
+def _mark(job: ScheduledJob, due: _Due) -> Mark:
+    newest = max(due.fire + due.dropped)
+    return Mark(job.name, due.candidate, newest, "fired" if newest in due.fire else "dropped")
+
+
+def _tell(job: ScheduledJob, candidate: Candidate, late_ms: int, reservation: Reservation) -> None:
+    known = reservation.sighting is not Sighting.NEW
+    log.info(
+        "schedule.known" if known else "schedule.fired",
+        job=job.name,
+        aggregate_id=candidate.aggregate_id,
+        correlation_id=reservation.operation.correlation_id,
+        late_ms=late_ms,
+    )

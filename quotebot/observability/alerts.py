@@ -1,0 +1,35 @@
+"""The one line an operator is woken by: something was given up. Once per cycle, after it is recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from quotebot.observability.logs import redact
+
+if TYPE_CHECKING:
+    from ledger.records import DeadNotice
+
+log = structlog.get_logger(__name__)
+
+
+def log_dead_letter(notice: DeadNotice) -> None:
+    """Write the ERROR line of a dead letter. No payload, no customer's name."""
+    reference = str(notice.id) if notice.kind == "effect" else f"op{notice.id}"
+    log.error(
+        "dead_letter",
+        **{f"{notice.kind}_id": notice.id},
+        effect_class=notice.name,
+        adapter=notice.name.partition(".")[0],
+        source=notice.source,
+        target=notice.target,
+        aggregate_id=notice.aggregate_id,
+        correlation_id=notice.correlation_id,
+        category=notice.category,
+        last_error=redact(notice.last_error or ""),
+        attempts=notice.attempts,
+        cycle=notice.cycle,
+        dead=True,
+        do=f"quotebot dead show {reference}",
+    )

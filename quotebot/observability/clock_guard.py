@@ -1,0 +1,201 @@
+"""Trust in the machine's clock: while it is in doubt nothing expires and nothing is purged.
+
+A clock that is wrong for seconds must not end a quote for good. Two sources show that it is wrong: the process's monotonic clock,
+and the Date of Slack's answers, which is right after any downtime. While the clock is suspended, jobs that end things wait, and
+commands are judged by the time it would be, counted from when the clock was last right.
+
+The audit holds the state, in the chain "clock": so a suspension outlives the process, and `quotebot clock confirm` ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from adapters.failures import AdapterError
+from ledger.database import NotRecorded
+from ledger.settlement import QUOTEBOT
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ledger.audit.events import Audit
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+
+CHAIN: Final = "clock"  # of the audit
+GAP_MS: Final = 3_660_000  # an hour, between both clocks or since the last event of the audit, and what clocks drift
+TOLERANCE_MS: Final = 300_000  # between this clock and Slack's
+LOOK_SECONDS: Final = 2.0
+ASK_SECONDS: Final = 60.0  # between two questions to Slack
+ANSWER_SECONDS: Final = 5.0
+JUMP: Final = "jump"  # wall clock and monotonic clock went apart
+SLACK: Final = "slack"  # Slack's clock shows another time
+UNKNOWN: Final = "unknown"  # nothing was recorded for long, and Slack did not answer
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Doubt about the clock. `ahead_ms` is how far it seems to be ahead, `right_ms` the time it seemed to be; Unix ms."""
+
+    cause: str
+    ahead_ms: int
+    right_ms: int
+
+
+def read_suspension(tx: Tx) -> Suspension | None:
+    """Return the suspension that the audit holds; None while the clock is trusted."""
+    newest = next(iter(tx.all("audit_chain", aggregate_id=CHAIN, limit=1)), None)
+    if newest is None or newest["event_type"] != "clock.suspended":
+        return None
+    after: dict[str, Any] = json.loads(newest["after"])
+    return Suspension(after["cause"], after["ahead_ms"], after["right_ms"])
+
+
+def confirm(tx: Tx, audit: Audit, now: int, actor: str) -> Suspension | None:
+    """Record that a person vouches for the clock, unless Slack contradicts; return the suspension there was."""
+    found = read_suspension(tx)
+    if found is not None and found.cause != SLACK:
+        after = {"cause": found.cause, "ahead_ms": found.ahead_ms}
+        audit.append(tx, now, "clock.confirmed", actor=actor, actor_type="operator", aggregate_id=CHAIN, after=after)
+    return found
+
+
+class ClockGuard:
+    """Decides whether the wall clock is trusted. `ask` returns Slack's time (Unix ms), None when it says none.
+
+    Only the process that ends things has one.
+    """
+
+    def __init__(self, ledger: Ledger, ask: Callable[[], Awaitable[int | None]]) -> None:
+        self._ledger = ledger
+        self._clock = ledger.clock
+        self._ask = ask
+        self._right = (self._clock.now_ms(), self._clock.monotonic())  # a time that was right, and when that was
+        self._suspension: Suspension | None = None
+        self._recorded = False  # the audit and the log know the suspension
+        self._agreed = False  # a witness agrees with the clock again
+        self._asked_at = float("-inf")
+
+    @property
+    def suspension(self) -> Suspension | None:
+        """The suspension that was recorded; None while the clock is trusted."""
+        return self._suspension if self._recorded else None
+
+    def trusted(self) -> bool:
+        """Tell whether the wall clock is right as far as is known. A jump is noticed here, before it can do harm."""
+        if self._suspension is None and abs(self._ahead_ms()) > GAP_MS:
+            self._doubt(JUMP)
+        return self._suspension is None
+
+    def judged_at(self, at: int) -> int:
+        """Return the time by which a command that came at `at` (Unix ms) is judged: never later than the time it would be."""
+        return at if self.trusted() else min(at, self._right_ms())
+
+    def hear(self, slack_ms: int | None) -> None:
+        """Compare the clock with Slack's time (Unix ms); None: Slack said none. What follows is recorded by `look`."""
+        if slack_ms is None:
+            return
+        self._agreed = abs(self._clock.now_ms() - slack_ms) <= TOLERANCE_MS
+        if not self._agreed:
+            self._right = (slack_ms, self._clock.monotonic())
+            if self._suspension is None or self._suspension.cause != SLACK:
+                self._doubt(SLACK)
+        elif self._suspension is None:
+            self._believe()
+
+    async def begin(self) -> None:
+        """Compare the clock with what was recorded; in doubt ask Slack. For the start, before anything is worked off."""
+        now = self._clock.now_ms()
+        found, last = await self._ledger.database.read(lambda tx: (read_suspension(tx), _last_event_at(tx)))
+        if found is not None:
+            self._right = (found.right_ms, self._clock.monotonic())
+            self._suspension, self._recorded = found, True
+        elif last is not None and now - last > GAP_MS:
+            self._right = (last, self._clock.monotonic())
+            self._doubt(UNKNOWN)
+        with contextlib.suppress(NotRecorded):  # the next look records it
+            await self.look()
+        if found is not None and self._suspension is not None:
+            log.error("clock.still_suspended", cause=self._suspension.cause, do=_WHAT_TO_DO[self._suspension.cause])
+
+    async def look(self) -> None:
+        """Ask Slack about a clock in doubt; record the suspension, and its end. A job of the housekeeper.
+
+        Raises NotRecorded as Database.write does: the next look goes on from there.
+        """
+        if self.trusted():
+            return
+        if self._recorded and await self._ledger.database.read(read_suspension) is None:
+            self._resume("confirmed")
+            return
+        if self._clock.monotonic() - self._asked_at >= ASK_SECONDS:
+            self._asked_at = self._clock.monotonic()
+            self.hear(await self._slack_ms())
+        found = self._suspension
+        assert found is not None  # noqa: S101 -- only this job resumes
+        if self._agreed or (found.cause != UNKNOWN and abs(self._ahead_ms()) <= TOLERANCE_MS):
+            if self._recorded:
+                await self._append("clock.resumed", {"cause": found.cause})
+            self._resume("the clock is right")
+        elif not self._recorded:
+            await self._append("clock.suspended", {"cause": found.cause, "ahead_ms": found.ahead_ms, "right_ms": found.right_ms})
+            self._recorded = True
+            log.error("clock.suspended", cause=found.cause, ahead_seconds=found.ahead_ms // 1000, do=_WHAT_TO_DO[found.cause])
+
+    async def _slack_ms(self) -> int | None:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._ask()
+        except (AdapterError, TimeoutError) as error:
+            log.warning("clock.unanswered", code=getattr(error, "code", "timeout"))
+            return None
+
+    def _right_ms(self) -> int:
+        wall, monotonic = self._right
+        return wall + round((self._clock.monotonic() - monotonic) * 1000)
+
+    def _ahead_ms(self) -> int:
+        return self._clock.now_ms() - self._right_ms()
+
+    def _believe(self) -> None:
+        self._right = (self._clock.now_ms(), self._clock.monotonic())
+
+    def _doubt(self, cause: str) -> None:
+        """Suspend, or go on suspended for another cause, which is recorded anew."""
+        self._suspension, self._recorded, self._agreed = Suspension(cause, self._ahead_ms(), self._right_ms()), False, False
+
+    def _resume(self, why: str) -> None:
+        if self._recorded:
+            log.info("clock.resumed", why=why)
+        self._believe()
+        self._suspension, self._recorded, self._asked_at = None, False, float("-inf")
+
+    async def _append(self, event_type: str, after: dict[str, Any]) -> None:
+        now, audit = self._clock.now_ms(), self._ledger.audit
+
+        def work(tx: Tx) -> None:
+            audit.append(tx, now, event_type, actor=QUOTEBOT, actor_type="system", aggregate_id=CHAIN, after=after)
+
+        await self._ledger.database.write(event_type, work)
+
+
+def _last_event_at(tx: Tx) -> int | None:
+    """Return when the newest event of the audit was written (Unix ms)."""
+    row = tx.one("last_audit_time")
+    found: int | None = None if row is None else row["at"]
+    return found
+
+
+_CONFIRM: Final = "look at this machine's clock; if it is right, give: quotebot clock confirm"
+_WHAT_TO_DO: Final = {
+    JUMP: _CONFIRM,
+    UNKNOWN: _CONFIRM,
+    SLACK: "set this machine's clock: Slack's shows another time. The bot resumes by itself",
+}

@@ -1,0 +1,116 @@
+"""What a supervisor and a Prometheus ask a running bot, over HTTP on this machine only: /healthz, /readyz, /metrics.
+
+Off unless QUOTEBOT_HEALTH_PORT names a port. The answers hold names of ours and numbers, never anything of a customer.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from ledger.database import DatabaseError
+from ledger.measures import measure
+from quotebot.observability.loopback import only_local
+from quotebot.observability.metrics import exposition, families, of_database
+from quotebot.settings import ConfigurationError
+
+if TYPE_CHECKING:
+    import asyncio
+    import contextlib
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ledger.database import Health
+    from ledger.gates import Gate
+    from ledger.ledger import Ledger
+    from quotebot.observability.clock_guard import ClockGuard, Suspension
+    from quotebot.observability.metrics import Metrics
+
+HOST: Final = "127.0.0.1"
+METRICS_TYPE: Final = "text/plain; version=0.0.4"
+AUTH: Final = "auth"  # why a class is held after a refused login
+STOP_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class Vitals:
+    """What tells whether a bot is ready. `socket` says whether the connection to Slack is alive; None before there is one."""
+
+    ledger: Ledger
+    metrics: Metrics
+    workers: Sequence[asyncio.Task[None]]
+    clock: ClockGuard | None = None
+    socket: Callable[[], Awaitable[bool]] | None = None
+
+    async def reasons(self) -> list[str]:
+        """Return why the bot is not ready; empty when it is."""
+        try:
+            gates = (await measure(self.ledger)).gates
+        except (DatabaseError, sqlite3.Error) as error:
+            return [f"the ledger cannot be read: {error}"]
+        return reasons(
+            self.ledger.database.health,
+            gates,
+            ended=[task.get_name() for task in self.workers if task.done()],
+            connected=self.socket is not None and await self.socket(),
+            clock=None if self.clock is None else self.clock.suspension,
+        )
+
+    async def numbers(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        of_ledger = families(await measure(self.ledger))
+        return exposition([*of_ledger, *of_database(self.ledger.database.health), *self.metrics.registry.collect()])
+
+
+def reasons(
+    health: Health, gates: Sequence[Gate], *, ended: Sequence[str], connected: bool, clock: Suspension | None = None
+) -> list[str]:
+    """Say why a bot is not ready. Pure. A class that is paused by hand, or broken open, is no reason: the rest works."""
+    found = [f"the {name} has ended" for name in ended]
+    if health.broken is not None:
+        found.append(f"the ledger takes no writes until a restart: {health.broken}")
+    if health.full_since is not None:
+        found.append("the ledger's disk is full")
+    if not connected:
+        found.append("there is no living connection to Slack")
+    if clock is not None:
+        found.append(f"the clock is not trusted ({clock.cause}): nothing expires and nothing is purged")
+    found += [f"the login of {gate.name} is refused" for gate in gates if gate.state == "held" and gate.cause == AUTH]
+    return found
+
+
+async def serve_health(stack: contextlib.AsyncExitStack, port: int, vitals: Vitals) -> int:
+    """Serve on 127.0.0.1 until `stack` closes; return the port (0 takes a free one). Raises ConfigurationError for a taken one."""
+    runner = web.AppRunner(health_app(vitals), access_log=None, shutdown_timeout=STOP_SECONDS)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    try:
+        await web.TCPSite(runner, HOST, port).start()
+    except OSError as error:
+        raise ConfigurationError(
+            f"Port {port} of this machine cannot be opened for health and metrics ({error.strerror}). Nothing was received from "
+            "Slack. Set QUOTEBOT_HEALTH_PORT to a free port, or leave it out."
+        ) from error
+    return int(runner.addresses[0][1])
+
+
+def health_app(vitals: Vitals) -> web.Application:
+    """Return the three pages."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.json_response({"alive": True})
+
+    async def readyz(_: web.Request) -> web.Response:
+        found = await vitals.reasons()
+        return web.json_response({"ready": not found, "reasons": found}, status=503 if found else 200)
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=await vitals.numbers(), headers={"Content-Type": METRICS_TYPE})
+
+    app = web.Application(middlewares=[only_local])
+    app.add_routes(
+        [web.get("/healthz", healthz), web.get("/livez", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)]
+    )
+    return app

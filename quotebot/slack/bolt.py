@@ -1,0 +1,168 @@
+"""The door for envelopes: into Bolt, and the acknowledgement out. How they arrive is the socket's business."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from slack_bolt.async_app import AsyncApp
+from slack_bolt.authorization import AuthorizeResult
+from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.socket_mode.response import SocketModeResponse
+
+from quotebot.domain.access import Refusal
+from quotebot.slack.admission import ADMISSION, TurnedAwayError
+from quotebot.slack.form_input import last_block
+from quotebot.slack.listeners import COMMAND, QuoteListeners, register
+from quotebot.views import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slack_sdk.socket_mode.request import SocketModeRequest
+    from slack_sdk.web.async_client import AsyncWebClient
+
+    from adapters.slack.api import Identity
+    from quotebot.slack.gate import Gate
+    from quotebot.slack.surface import Surface
+
+OK: Final = 200
+NOT_FOUND: Final = 404  # no listener acknowledged it
+FAILED: Final = 500
+
+Ack = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
+log = structlog.get_logger(__name__)
+
+
+async def send_ack(envelope_id: str, send: Callable[[], Awaitable[None]]) -> None:
+    """Let the acknowledgement out. Every ack passes here, so that fault tests can stand at this door."""
+    del envelope_id
+    await send()
+
+
+def refusal(request: SocketModeRequest) -> dict[str, Any] | None:
+    """Return what to acknowledge with, of an envelope that was not looked at; None where an acknowledgement carries no words.
+
+    Slack marks an unacknowledged click as failed and delivers an unacknowledged event again.
+    """
+    if request.type == "slash_commands":
+        return {"text": messages.nothing_recorded()}
+    if request.type == "interactive" and request.payload.get("type") == "view_submission":
+        return {"response_action": "errors", "errors": {last_block(request.payload["view"]): messages.nothing_recorded()}}
+    return None
+
+
+class Envelopes:
+    """Hands an envelope to Bolt and sends what it answers through `ack`."""
+
+    def __init__(self, app: PromptApp, ack: Ack = send_ack) -> None:
+        self._bolt = app
+        self.ack = ack
+
+    async def answer(self, client: Any, request: SocketModeRequest) -> bool:
+        """Answer one envelope over `client`, which has `send_socket_mode_response`; true when it was acknowledged."""
+        answer = await self._bolt.answer(request.payload, {"envelope_id": request.envelope_id})
+        if answer.status != OK:
+            log.warning("envelope.not_acknowledged", status=answer.status, type=request.type)
+            return False
+        response = SocketModeResponse(envelope_id=request.envelope_id, payload=answer.payload)
+        await self.ack(request.envelope_id, lambda: client.send_socket_mode_response(response))
+        return True
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of an envelope: status 200 is an acknowledgement, which says `payload`, if anything.
+
+    As `ack` of a typed command's listener it takes what Bolt's would, of which only words and blocks are for commands.
+    """
+
+    status: int
+    payload: dict[str, Any] | None = None
+
+    async def __call__(self, text: str = "", blocks: Sequence[dict[str, Any]] | None = None) -> None:
+        """Acknowledge."""
+        self.status = OK
+        if blocks:
+            self.payload = {"text": text, "blocks": list(blocks)}
+        elif text:
+            self.payload = {"text": text}
+
+
+class PromptApp(AsyncApp):
+    """Bolt, but for what is typed: that goes straight to its listener.
+
+    Bolt asks every middleware and listener whether a request is theirs, with arguments made anew for each. For typed commands the
+    answer is known, and it is for them that people wait.
+    """
+
+    typed: Callable[[Any, dict[str, Any], Any], Awaitable[None]]
+    gate: Gate
+
+    async def answer(self, body: dict[str, Any], context: dict[str, Any]) -> Answer:
+        """Answer the request in an envelope, if the access gate admits the person who sent it."""
+        admission = self.gate.approached(body)
+        if admission is None:  # nobody asked anything
+            return await self._listened(body, context)
+        if not isinstance(admission.known, Refusal):
+            answer = await self._listened(body, {**context, ADMISSION: admission})
+            self.gate.learn_later(admission)
+        if isinstance(admission.known, Refusal):  # before a listener read the text, or because it needed a viewer
+            return Answer(OK, await self.gate.turn_away(body, admission))
+        return answer
+
+    async def _listened(self, body: dict[str, Any], context: dict[str, Any]) -> Answer:
+        if body.get("command") != COMMAND:
+            response = await self.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body, context=context))
+            return Answer(response.status, _said(response.body))
+        ack = Answer(NOT_FOUND)
+        try:
+            await self.typed(ack, body, context)
+        except TurnedAwayError:
+            return Answer(FAILED)
+        except Exception:
+            log.exception("command.failed")
+            return Answer(FAILED)
+        return ack
+
+
+def _said(body: str) -> dict[str, Any] | None:
+    """Return what Bolt's answer says; it is JSON text, or plain."""
+    if not body:
+        return None
+    said: dict[str, Any] = json.loads(body) if body.startswith("{") else {"text": body}
+    return said
+
+
+def bolt_app(client: AsyncWebClient, identity: Identity, surface: Surface) -> PromptApp:
+    """Return Bolt with our listeners, acknowledging nothing by itself and asking Slack nothing on the way."""
+
+    async def authorize(**_: Any) -> AuthorizeResult:
+        """Answer from what Slack said at start: no network call on the way to an acknowledgement."""
+        return AuthorizeResult(
+            enterprise_id=None,
+            team_id=identity.team_id,
+            bot_token=client.token,
+            bot_id=identity.bot_id,
+            bot_user_id=identity.bot_user_id,
+        )
+
+    bolt_log = logging.getLogger("slack_bolt")  # its children take this one's level only when it is handed over
+    # Without a name Bolt takes its caller's file name, and reads the source of the whole call stack to find it. It also names
+    # its loggers so: a name of ours would hand our own loggers its level.
+    app = PromptApp(name="bolt", client=client, authorize=authorize, process_before_response=True, logger=bolt_log)
+    app.typed = QuoteListeners(surface).on_command
+    app.gate = surface.gate
+
+    async def failed(error: Exception) -> None:
+        """Log an error of a listener; a person whom the gate turned away is no error."""
+        if not isinstance(error, TurnedAwayError):
+            bolt_log.error("Failed to run listener function (error: %s)", error, exc_info=error)
+
+    app.error(failed)
+    register(app, surface)
+    return app

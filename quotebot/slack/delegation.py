@@ -1,0 +1,104 @@
+"""`/quote delegate ...`: who decides instead of an approver who is away. Typed text in, what it asks for out.
+
+    delegate                                                      shows who stands in for me, and for whom I do
+    delegate off                                                  I am back
+    delegate @colleague [from <date>] [until <date>] [reason <why>]
+
+A date is written 2026-12-24 and is a day in UTC; `until` includes it. Without `until` an absence lasts two weeks.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from quotebot.commands.approvals import DelegateApprovals
+from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX
+from quotebot.slack.grammar import GrammarProblem, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAY_MS: Final = 86_400_000
+DEFAULT_DAYS: Final = 14
+EXAMPLE: Final = "/quote delegate @colleague from 2026-12-21 until 2026-12-31 reason holidays"
+_MENTION = re.compile(r"<@([UW][A-Z0-9]{1,30})(?:\|[^>]*)?>|@?([UW][A-Z0-9]{2,30})")
+_PART = re.compile(r"(from|until|reason)[ :]+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationsRequest:
+    """Show who stands in for the person who asks, and for whom they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationRequest:
+    """Somebody else decides from the first day to the last; without a delegate the person is back. Days are UTC."""
+
+    delegate: str | None
+    first: date | None = None
+    last: date | None = None
+    reason: str | None = None
+
+
+def read_delegation(rest: str) -> DelegationsRequest | DelegationRequest | GrammarProblem:
+    """Read what follows the verb."""
+    if not rest:
+        return DelegationsRequest()
+    if rest.casefold() == "off":
+        return DelegationRequest(None)
+    who = _MENTION.match(rest)
+    if who is None or rest[who.end() : who.end() + 1].strip():
+        return _problem(f"{shown(rest.partition(' ')[0])} is nobody")
+    return _read_parts(who[1] or who[2], dict(_parts(rest[who.end() :].strip())))
+
+
+def _read_parts(delegate: str, parts: dict[str, str]) -> DelegationRequest | GrammarProblem:
+    if "" in parts:
+        return _problem(f"I do not understand {shown(parts[''])}")
+    days: dict[str, date] = {}
+    for name in ("from", "until"):
+        try:
+            days |= {name: date.fromisoformat(parts[name])} if name in parts else {}
+        except ValueError:
+            return _problem(f"{shown(parts[name])} is no date such as 2026-12-24")
+    reason = parts.get("reason")
+    if reason is not None and not 1 <= len(reason) <= REASON_CHARACTERS_MAX:
+        return _problem(f"A reason has 1 to {REASON_CHARACTERS_MAX} characters")
+    return DelegationRequest(delegate, days.get("from"), days.get("until"), reason)
+
+
+def delegation_command(asked: DelegationRequest, absent: str, received_at: int) -> DelegateApprovals:
+    """Return the command of somebody's request at a moment (Unix ms)."""
+    if asked.delegate is None:
+        return DelegateApprovals(absent, None, 0)
+    first = datetime.fromtimestamp(received_at / 1000, UTC).date() if asked.first is None else asked.first
+    last = first + timedelta(days=DEFAULT_DAYS - 1) if asked.last is None else asked.last
+    since = None if asked.first is None else max(_midnight(asked.first), received_at)
+    return DelegateApprovals(absent, asked.delegate, _midnight(last) + DAY_MS, since, asked.reason)
+
+
+def _midnight(day: date) -> int:
+    return (day - date(1970, 1, 1)).days * DAY_MS
+
+
+def _parts(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each part by its name, and under "" what belongs to none. A reason goes on to the end."""
+    while text:
+        found = _PART.match(text)
+        if found is None:
+            yield "", text
+            return
+        name, rest = found[1].casefold(), text[found.end() :]
+        if name == "reason":
+            yield name, rest.strip()
+            return
+        value, _, text = rest.partition(" ")
+        yield name, value
+        text = text.strip()
+
+
+def _problem(why: str) -> GrammarProblem:
+    return GrammarProblem(f"{why}. Nothing was recorded. Name a person and maybe days, e.g. `{EXAMPLE}`")

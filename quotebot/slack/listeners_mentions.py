@@ -1,0 +1,159 @@
+"""Bolt listeners for what is said to the bot, in a channel or directly. They propose and answer; they change nothing themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from adapters.failures import AdapterError
+from quotebot.commands.lifecycle import CloneQuote
+from quotebot.commands.registry import CreateQuote
+from quotebot.domain.access import Sight, may_see
+from quotebot.slack import delegation, free_text, grammar, payloads, thread_text, verbs
+from quotebot.slack.admission import viewer_of
+from quotebot.store import quotes as store
+from quotebot.views import messages
+from quotebot.views.confirmations import problem_blocks
+
+if TYPE_CHECKING:
+    from slack_bolt.async_app import AsyncApp
+
+    from quotebot.commands.registry import Command
+    from quotebot.domain.access import Viewer
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.rules import Rules
+    from quotebot.slack.surface import Surface
+
+ANSWER_SECONDS: Final = 1.0
+_MENTIONS: Final = re.compile(r"(?:<@[UW][A-Z0-9]{1,30}(?:\|[^<>]{0,200})?>[\s,:]*)+")
+
+log = structlog.get_logger(__name__)
+Body = dict[str, Any]
+Blocks = list[dict[str, Any]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """Reads a message as a command is read, or else as free text; what it asks for is confirmed by a click."""
+
+    surface: Surface
+
+    async def on_message(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle a direct message as a mention. Talk in channels, edits, deletions and the like are none of the bot's business."""
+        event = body["event"]
+        if event.get("channel_type") != "im" or "subtype" in event:
+            await ack()
+        else:
+            await self.on_mention(ack, body, context)
+
+    async def on_mention(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle a message that mentions the bot."""
+        event = body["event"]
+        if event.get("bot_id") or "user" not in event:
+            await ack()
+            return
+        text = event.get("text") or ""
+        if len(text) > grammar.MESSAGE_CHARACTERS_MAX:
+            await self._tell(event, messages.message_too_long(grammar.MESSAGE_CHARACTERS_MAX), None)
+            await ack()
+            return
+        text = _MENTIONS.sub(" ", text, count=1).strip()
+        rules = await self.surface.rules_now()
+        quote = await self._quote_of_thread(body, context)
+        if quote is not None:
+            text = thread_text.with_number(text, quote)
+            change = thread_text.proposed(text, quote, rules, self.surface.ledger.clock.now_ms())
+            if change is not None:
+                await self._tell(event, *change)
+                await ack()
+                return
+        asked = verbs.parse(text, event["channel"], rules.catalogue, grammar.MESSAGE_CHARACTERS_MAX)
+        if isinstance(asked, grammar.GrammarProblem) and rules.readings_per_day and free_text.is_for_a_model(text, rules.catalogue):
+            plain = free_text.on_one_line(text)
+            await self._record(ack, body, context, payloads.reading_command(body, plain, self.surface.ledger.clock.now_ms()))
+            return
+        found = free_text.read(text, rules.catalogue) if isinstance(asked, grammar.GrammarProblem) else None
+        if found is not None and not found.doubts:
+            asked = free_text.creation(found, event["channel"])
+        if isinstance(asked, CreateQuote):
+            remarks = () if found is None else found.remarks
+            command = payloads.mention_command(body, asked, self.surface.ledger.clock.now_ms(), remarks)
+            await self._record(ack, body, context, command)
+            return
+        viewer = await viewer_of(context, getattr(asked, "quote_id", None))
+        answer = await self._answer(body, text, asked, rules, viewer) if found is None else free_text.asked_back(found)
+        await self._tell(event, *answer)
+        await ack()
+
+    async def _record(self, ack: Any, body: Body, context: Any, command: Command) -> None:
+        refused = await self.surface.recorded(context, command)
+        if refused is not None:
+            await self._tell(body["event"], refused, None)
+        await ack()
+
+    async def _answer(self, body: Body, text: str, asked: verbs.Meaning, rules: Rules, viewer: Viewer) -> tuple[str, Blocks]:
+        """Return what to say to anything but a whole creation."""
+        blocks: Blocks = None
+        match asked:
+            case grammar.StatusRequest(quote_id):
+                card = await self.surface.status(quote_id, viewer)
+                said, blocks = (messages.unknown_quote(quote_id), None) if card is None else (card.text, card.blocks)
+            case grammar.HelpRequest():
+                said = messages.help_text()
+            case grammar.GrammarProblem(said) if payloads.is_direct(body["event"]["channel"]) and not verbs.begins_with_verb(text):
+                said = f"{said}\n{messages.help_text()}"
+            case grammar.GrammarProblem(said):
+                blocks = problem_blocks(said, verbs.typed_creation(text))
+            case verbs.FormRequest():
+                said, blocks = messages.by_form(), problem_blocks(messages.by_form(), "")
+            case verbs.ChangeRequest(quote_id):
+                said = messages.by_command_only(quote_id)
+            case CloneQuote() | CreateQuote() | delegation.DelegationRequest() | delegation.DelegationsRequest():
+                said = messages.by_command_only(None)
+            case question:
+                said, blocks = await self.surface.reads(rules).shown(question, viewer)
+        return said, blocks
+
+    async def _quote_of_thread(self, body: Body, context: Any) -> Quote | None:
+        """Return the quote in whose thread the message was written, or None; also when it is out of the author's sight."""
+        event = body["event"]
+        thread_ts = event.get("thread_ts")
+        if thread_ts is None:
+            return None
+        viewer = await viewer_of(context)
+        channel, team_id = event["channel"], viewer.team_id
+        quote = await self.surface.ledger.database.read(lambda tx: store.of_thread(tx, channel, thread_ts, team_id))
+        if quote is None:
+            return None
+        return quote if may_see(await viewer_of(context, quote.quote_id), quote) is Sight.FULL else None
+
+    async def on_apply(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle "Make it v2" under a change that was shown."""
+        change = thread_text.parse_applied(body["actions"][0].get("value") or "")
+        if change is None:
+            await self.surface.dialogs.whisper(body, messages.unreadable_button())
+            await ack()
+            return
+        await self.surface.click(ack, context, payloads.apply_command(body, change, self.surface.ledger.clock.now_ms()))
+
+    async def _tell(self, event: Body, text: str, blocks: Blocks) -> None:
+        """Answer the author alone, where they wrote: one direct try, nothing owed."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self.surface.slack.ephemeral(
+                    channel=event["channel"], user=event["user"], text=text, blocks=blocks or (), thread_ts=event.get("thread_ts")
+                )
+        except (AdapterError, TimeoutError) as error:
+            log.warning("reply.not_sent", code=error.code if isinstance(error, AdapterError) else "timeout")
+
+
+def register_mentions(app: AsyncApp, surface: Surface) -> None:
+    """Route messages that are for the bot."""
+    mentions = Mentions(surface)
+    app.event("message")(mentions.on_message)
+    app.event("app_mention")(mentions.on_mention)
+    app.action(thread_text.APPLY)(mentions.on_apply)

@@ -1,0 +1,260 @@
+"""Answers to the read-only verbs: list, compare, explain, simulate. They record nothing and are shown to the one who asks.
+
+Each takes the viewer whom the access gate admitted. A quote out of their sight is answered like one that does not exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from ledger.machine import OperationState
+from ledger.records import Operation
+from quotebot.commands.queries import ListRequest
+from quotebot.domain import money
+from quotebot.domain.access import Sight, may_see
+from quotebot.domain.approvals.avoidance import avoidances
+from quotebot.domain.approvals.policy import without_margin_figures
+from quotebot.domain.pricing.engine import clipped, explain, request_of
+from quotebot.domain.quotes.changes import Changes, changed
+from quotebot.domain.quotes.quote import state_words
+from quotebot.domain.quotes.versions import Simulation, simulate
+from quotebot.slack.audit_queries import AuditRequest, OpsRequest, for_operators, trail
+from quotebot.slack.verbs import CompareRequest, ExplainRequest, RefRequest, SimulateRequest
+from quotebot.store import quotes as store
+from quotebot.store import rulesets
+from quotebot.store.versions import Filter, Page, channels_of_account, list_quotes
+from quotebot.views import lifecycle_messages, messages, price_rows
+from quotebot.views.list_card import list_blocks
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from quotebot.domain.access import Viewer
+    from quotebot.domain.approvals.policy import PolicyDecision
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.rules import Rules
+    from quotebot.execution.visibility import Visibility
+    from quotebot.slack.verbs import Read
+    from quotebot.store.versions import Listed
+    from quotebot.views.blocks import Json
+
+ANSWER_CHARACTERS_MAX: Final = 3_000
+ACCOUNT_CHARACTERS_MAX: Final = 40
+NO_TOTAL: Final = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Reads the ledger for one person's question."""
+
+    ledger: Ledger
+    rules: Rules  # with the ruleset that is active as the question is answered
+    visibility: Visibility | None = None  # without one a list outlines what others made
+
+    async def answer(self, asked: Read, viewer: Viewer) -> str:  # noqa: PLR0911 -- one return per question
+        """Return the answer as mrkdwn."""
+        match asked:
+            case RefRequest(ref):
+                return await self.ledger.database.read(lambda tx: _became(tx, ref, viewer))
+            case CompareRequest():
+                return await self.ledger.database.read(lambda tx: _compared(tx, asked, viewer))
+            case ExplainRequest():
+                return await self.ledger.database.read(lambda tx: _explained(tx, asked, viewer))
+            case AuditRequest(quote_id):
+                return _cut(await self.ledger.database.read(lambda tx: trail(tx, quote_id, viewer)))
+            case OpsRequest():
+                return _cut(await for_operators(self.ledger, viewer, self.rules.operators))
+            case SimulateRequest():
+                approver = bool(self.rules.roles_of(viewer.user)) and not viewer.own_only
+                return await self.ledger.database.read(lambda tx: self._simulated(tx, asked, viewer, approver=approver))
+            case _:
+                return (await self.listed(asked, viewer))[0]
+
+    async def shown(self, asked: Read, viewer: Viewer) -> tuple[str, list[Json] | None]:
+        """Return the answer as mrkdwn and, where it has buttons, as blocks."""
+        return await self.listed(asked, viewer) if isinstance(asked, ListRequest) else (await self.answer(asked, viewer), None)
+
+    async def listed(self, asked: ListRequest, viewer: Viewer) -> tuple[str, list[Json]]:
+        """Return the page that was asked for, as text and as blocks with buttons to others."""
+        seen = None if asked.account is None else await self._seen(asked.account, viewer)
+        page = await self.ledger.database.read(lambda tx: _page(tx, asked, viewer, seen))
+        if self.visibility is not None:
+            others = {quote.channel for quote in page.quotes if quote.requester != viewer.user}
+            viewer = await self.visibility.about_channels(viewer, others)
+        page = _outlined(page, asked, viewer)
+        text = _listed(page, asked)
+        return text, list_blocks(page, asked, text)
+
+    async def _seen(self, account: str, viewer: Viewer) -> frozenset[str] | None:
+        """Return the channels of whose quotes the viewer may know the customer, None for all; a search looks at no others."""
+        circle = viewer.circle
+        if self.visibility is not None:
+            wanted = await self.ledger.database.read(lambda tx: channels_of_account(tx, viewer.team_id, account, viewer.user))
+            circle = (await self.visibility.about_channels(viewer, wanted)).circle
+        return None if circle.insider else circle.channels
+
+    def _simulated(self, tx: Tx, asked: SimulateRequest, viewer: Viewer, *, approver: bool) -> str:
+        before, request = None, asked.request
+        if asked.quote_id is not None:
+            before = _visible(tx, asked.quote_id, None, viewer)
+            if before is None:
+                return _not_seen(tx, asked.quote_id, viewer)
+            edited = changed(request_of(before.pricing), asked.changes or Changes())
+            if isinstance(edited, tuple):
+                return lifecycle_messages.not_revisable(before, edited)
+            request = edited
+        assert request is not None  # noqa: S101 -- the grammar gives a quote or a request
+        found = simulate(request, self.rules.ruleset, self.rules.policy, self.ledger.clock.now_ms())
+        if not isinstance(found, Simulation):
+            return messages.problem_list(tuple(messages.pricing_problem(problem) for problem in found))
+        head = f"*What if:* {_net(found)}. {preview(found.decision)}. Nothing was recorded."
+        margins = price_rows.margin_rows(found.pricing, self.rules.policy) if approver else ()
+        rows = (*price_rows.rows(found.pricing, self.rules.policy), *margins, *self._easier(found, approver=approver))
+        head = "\n".join((head, *(messages.escape(f"{name}: {value}") for name, value in rows)))
+        if before is None:
+            return _cut("\n".join((head, *(messages.escape(line) for line in explain(found.pricing)))))
+        name = lifecycle_messages.version_name(before)
+        return _cut(f"{head}\nAgainst {name}:\n{lifecycle_messages.differences(before.pricing, found.pricing)}")
+
+    def _easier(self, found: Simulation, *, approver: bool) -> tuple[price_rows.Row, ...]:
+        changes = avoidances(found.pricing, self.rules.ruleset, self.rules.policy)
+        return price_rows.avoidance_rows(changes, approver=approver)
+
+
+def preview(decision: PolicyDecision) -> str:
+    """Return in words who would have to approve."""
+    why = messages.escape(clipped("; ".join(decision.hits), 500))
+    if decision.blocked:
+        return f"Nobody could approve it: {why}"
+    if decision.automatic:
+        return "It would need no approval"
+    return f"It would need approval by *{messages.approver_words(decision.required_roles)}*: {why}"
+
+
+def _became(tx: Tx, ref: str, viewer: Viewer) -> str:
+    """Say what became of somebody's own command."""
+    row = tx.one("own_operation_of_ref", prefix=ref.removeprefix("c-"), actor=viewer.user, team_id=viewer.team_id)
+    if row is None:
+        return messages.unknown_ref(ref)
+    operation = Operation.of(row)
+    if operation.state in (OperationState.COMPLETED, OperationState.FAILED_TERMINAL):
+        response = operation.response or {}
+        return without_margin_figures(
+            str(response.get("text") or messages.terminal(operation.last_error or "it failed", ref, None))
+        )
+    if operation.state is OperationState.FAILED_RETRYABLE:
+        return messages.retry_pending(ref, operation.next_attempt_at)
+    return messages.discarded(ref) if operation.state is OperationState.DISCARDED else messages.operation_pending(ref)
+
+
+def _compared(tx: Tx, asked: CompareRequest, viewer: Viewer) -> str:
+    head = _visible(tx, asked.quote_id, None, viewer)
+    if head is None:
+        return _not_seen(tx, asked.quote_id, viewer)
+    if head.version == 1:
+        return f"{head.quote_id} has one version only: there is nothing to compare. Revise it to make another."
+    after = head.version if asked.after is None else asked.after
+    before = head.version - 1 if asked.before is None else asked.before
+    quotes = [_visible(tx, asked.quote_id, version, viewer) for version in (before, after)]
+    old, new = quotes
+    if old is None or new is None:
+        missing = before if old is None else after
+        return f"There is no v{missing} of {head.quote_id}: it has v1 to v{head.version}."
+    names = f"*{lifecycle_messages.version_name(old)}* ({_standing(old)}) \u2192 *v{new.version}* ({_standing(new)})"
+    return _cut(f"{names}\n{lifecycle_messages.differences(old.pricing, new.pricing)}")
+
+
+def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer) -> str:
+    quote = _visible(tx, asked.quote_id, asked.version, viewer)
+    if quote is None:
+        return _not_seen(tx, asked.quote_id, viewer)
+    trace = explain(quote.pricing)
+    if asked.line is not None:
+        if not 1 <= asked.line <= len(quote.pricing.lines):
+            return f"{quote.quote_id} has lines 1 to {len(quote.pricing.lines)}; there is no line {asked.line}."
+        trace = tuple(sentence for sentence in trace if sentence.startswith(f"{asked.line}. "))
+    if asked.line is None:
+        trace = (trace[0], rulesets.pricing_words(tx, quote.pricing.ruleset_hash, quote.pricing.ruleset), *trace[1:])
+    return _cut("\n".join((f"*{lifecycle_messages.version_name(quote)}*", *(messages.escape(sentence) for sentence in trace))))
+
+
+def _listed(page: Page, asked: ListRequest) -> str:
+    if not page.quotes:
+        whose = "You have no quotes" if asked.mine else "There are no quotes"
+        states = f" that are {' or '.join(sorted(state_words(state) for state in asked.states))}" if asked.states else ""
+        account = f" for a customer named like {messages.escape(clipped(asked.account))}" if asked.account else ""
+        beyond = f" on page {page.number}" if page.number > 1 else ""
+        return f"{whose}{states}{account}{beyond}. `/quote list all` shows everybody's."
+    rows = [
+        " · ".join(
+            (f"• *{quote.quote_id}* v{quote.version}", state_words(quote.state), *_facts(quote), messages.mention(quote.requester))
+        )
+        for quote in page.quotes
+    ]
+    if page.more:
+        rows.append(f"There are more: add `page {page.number + 1}`.")
+    return "\n".join(rows)
+
+
+def _facts(quote: Listed) -> tuple[str, ...]:
+    """Return the total and the customer, which not everybody in the workspace sees of every quote."""
+    if quote.outlined:
+        return ()
+    account = messages.escape(clipped(messages.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
+    return money.format_amount(quote.net_total, quote.currency), account
+
+
+def _visible(tx: Tx, quote_id: str, version: int | None, viewer: Viewer) -> Quote | None:
+    quote = store.load(tx, quote_id) if version is None else store.load_version(tx, quote_id, version)
+    return quote if quote is not None and may_see(viewer, quote) is Sight.FULL else None
+
+
+def _not_seen(tx: Tx, quote_id: str, viewer: Viewer) -> str:
+    quote = store.load(tx, quote_id)
+    sight = Sight.NOTHING if quote is None else may_see(viewer, quote)
+    return messages.unknown_quote(quote_id) if sight is Sight.FULL else messages.not_seen(quote_id, quote, sight)
+
+
+def _outlined(page: Page, asked: ListRequest, viewer: Viewer) -> Page:
+    """Return a page without customer and total of what the viewer sees the outline of. A search by customer finds none of these."""
+    shown = [
+        quote if may_see(viewer, quote) is Sight.FULL else replace(quote, outlined=True, account="", net_total=NO_TOTAL)
+        for quote in page.quotes
+        if may_see(viewer, quote) is not Sight.NOTHING
+    ]
+    kept = tuple(quote for quote in shown if asked.account is None or not quote.outlined)
+    return replace(page, quotes=kept)
+
+
+def _page(tx: Tx, asked: ListRequest, viewer: Viewer, seen: frozenset[str] | None) -> Page:
+    """Return the page that was asked for, with the viewer's own quotes alone if they see no others."""
+    owner = viewer.user if asked.mine else asked.owner
+    if viewer.own_only and owner not in (None, viewer.user):
+        return Page((), asked.page, more=False)
+    chosen = Filter(viewer.team_id, viewer.user if viewer.own_only else owner, asked.states, asked.account, viewer.user, seen)
+    return list_quotes(tx, chosen, page=asked.page)
+
+
+def _standing(quote: Quote) -> str:
+    return f"superseded, was {state_words(quote.state)}" if quote.superseded else state_words(quote.state)
+
+
+def _net(found: Simulation) -> str:
+    return money.format_amount(found.pricing.net_total, found.pricing.currency)
+
+
+def _cut(text: str) -> str:
+    """Keep whole lines up to what one message shows, and the last one, which holds the total."""
+    if len(text) <= ANSWER_CHARACTERS_MAX:
+        return text
+    *lines, last = text.splitlines()
+    kept: list[str] = []
+    room = ANSWER_CHARACTERS_MAX - len(last) - 100
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    return "\n".join((*kept, f"… and {len(lines) - len(kept)} more lines; `/quote explain Q-... line 21` shows one.", last))

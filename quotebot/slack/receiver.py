@@ -1,0 +1,194 @@
+"""Socket Mode: envelopes in through one door, acknowledgements out through another, and an end that loses neither.
+
+How connections are kept is the business of links.py. Here it is decided what is read at all, what is still in time, and what is
+said when it is not. A frame that is larger than anything Slack sends is not parsed, but acknowledged by its envelope_id, so that it
+does not come again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.socket_mode.response import SocketModeResponse
+
+from quotebot.slack.bolt import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from ledger.clock import Clock
+    from quotebot.ack_priority import Precedence
+    from quotebot.slack.bolt import Envelopes
+    from quotebot.slack.connections import Inbox, Link, Links
+
+AT_ONCE: Final = 32  # begun in one turn of the loop, which then looks at its connections again
+WAITING_MAX: Final = 1_024  # beyond that an envelope is refused at once
+ENVELOPE_EDGE_CHARACTERS: Final = 4_096  # how far from either end of a large frame its envelope_id is looked for
+
+_SCALAR = r'"[a-z_]+"\s*:\s*(?:"[^"\\]*"|[a-z0-9.-]+)'  # one member of the envelope that is neither object nor array
+_ID = r'"envelope_id"\s*:\s*"([^"\\]{1,200})"'
+_AT_HEAD = re.compile(rf"\s*\{{\s*(?:{_SCALAR}\s*,\s*)*?{_ID}")  # only scalars before it: it is the envelope's own
+_AT_TAIL = re.compile(rf"{_ID}(?:\s*,\s*{_SCALAR})*\s*\}}\s*$")  # only scalars after it, and one brace
+
+Dropped = Callable[[str | None, int], Awaitable[None]]
+log = structlog.get_logger(__name__)
+
+
+def envelope_id_of(frame: str) -> str | None:
+    """Return the envelope_id of a frame without parsing the rest, or None when it stands at neither end.
+
+    A quotation mark inside a string is escaped, so nothing that a person typed looks like a member of the envelope.
+    """
+    found = _AT_HEAD.match(frame[:ENVELOPE_EDGE_CHARACTERS]) or _AT_TAIL.search(frame[-ENVELOPE_EDGE_CHARACTERS:])
+    return None if found is None else found[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    request: SocketModeRequest
+    link: Link
+    at: float  # monotonic seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Where the acknowledgement of one envelope goes."""
+
+    links: Links
+    link: Link
+
+    async def send_socket_mode_response(self, response: SocketModeResponse) -> None:
+        await self.links.send(json.dumps(response.to_dict()), self.link)
+
+
+class SocketReceiver:
+    """Hands every envelope to Bolt and sends its acknowledgement. `closing` refuses new envelopes: they are never acked.
+
+    `dropped` is told of an envelope that is too large to be read, before it is acknowledged; `acked` of each acknowledgement: the
+    kind of its envelope, and the seconds since it arrived. `arrivals` holds, while an envelope is worked on, when it arrived:
+    whatever waits on its way to the ledger waits on its budget of `ack_budget_seconds`. `precedence` makes the workers give way.
+    """
+
+    def __init__(
+        self,
+        envelopes: Envelopes,
+        links: Callable[[Inbox], Links],
+        dropped: Dropped,
+        *,
+        clock: Clock,
+        ack_budget_seconds: float,
+        arrivals: MutableMapping[str, float],
+        precedence: Precedence,
+        acked: Callable[[str, float], object] = lambda _, __: None,
+    ) -> None:
+        self._envelopes = envelopes
+        self._links = links(self)
+        self._dropped = dropped
+        self._clock = clock
+        self._budget = ack_budget_seconds
+        self._arrivals = arrivals
+        self._precedence = precedence
+        self._acked = acked
+        self._waiting: deque[_Arrival] = deque()
+        self._room = AT_ONCE
+        self._turning = False  # whether the next turn of the loop is asked for
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    async def run(self) -> None:
+        """Stay connected until cancelled. Raises what Links.run raises."""
+        await self._links.run()
+
+    async def is_alive(self) -> bool:
+        """Tell whether there is a connection over which Slack was heard of lately."""
+        return self._links.alive
+
+    async def close(self, seconds: float) -> None:
+        """Take nothing more in, let what is under way be acknowledged, then disconnect."""
+        self._closing = True
+        while self._waiting:
+            self._waiting.pop()
+            self._precedence.end()
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=seconds)
+        await self._links.close()
+
+    def take(self, envelope: dict[str, Any], link: Link) -> None:
+        """Take an envelope in; a few begin in each turn of the loop, so that a flood does not keep it from reading on."""
+        request = None if self._closing else SocketModeRequest.from_dict(envelope)
+        if request is None:
+            return
+        arrival = _Arrival(request, link, self._clock.monotonic())
+        self._precedence.begin()
+        if len(self._waiting) >= WAITING_MAX:
+            self._begin(self._refuse(arrival))
+            return
+        self._waiting.append(arrival)
+        self._pump()
+
+    def take_oversized(self, frame: str, size: int, link: Link) -> None:
+        """Take what is too large to be read."""
+        if not self._closing:
+            self._precedence.begin()
+            self._begin(self._drop(envelope_id_of(frame), size, link))
+
+    def _pump(self) -> None:
+        """Begin what there is room for in this turn of the loop; the next turn makes room again."""
+        while self._waiting and self._room:
+            arrival = self._waiting.popleft()
+            late = self._clock.monotonic() - arrival.at >= self._budget
+            self._begin(self._refuse(arrival) if late else self._answer(arrival))
+            self._room -= 1
+        if self._room < AT_ONCE and not self._turning:
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turning = False
+        self._room = AT_ONCE
+        self._pump()
+
+    def _begin(self, work: Any) -> None:
+        """Run what became of an arrival as a task that a shutdown waits for."""
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        self._precedence.end()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("envelope.failed", error=repr(error))
+
+    async def _answer(self, arrival: _Arrival) -> None:
+        request = arrival.request
+        self._arrivals[request.envelope_id] = arrival.at
+        try:
+            if await self._envelopes.answer(_Way(self._links, arrival.link), request):
+                self._acked(request.type, self._clock.monotonic() - arrival.at)
+        finally:
+            self._arrivals.pop(request.envelope_id, None)
+
+    async def _refuse(self, arrival: _Arrival) -> None:
+        """Say that nothing was recorded, where that can be said: it was not even looked at."""
+        payload = refusal(arrival.request)
+        log.warning("envelope.refused", type=arrival.request.type, answered=payload is not None)
+        if payload is not None:
+            await self._ack(arrival.request.envelope_id, arrival.link, payload)
+
+    async def _drop(self, envelope_id: str | None, size: int, link: Link) -> None:
+        await self._dropped(envelope_id, size)
+        if envelope_id is not None:
+            await self._ack(envelope_id, link)
+
+    async def _ack(self, envelope_id: str, link: Link, payload: dict[str, Any] | None = None) -> None:
+        response = SocketModeResponse(envelope_id=envelope_id, payload=payload)
+        await self._envelopes.ack(envelope_id, lambda: _Way(self._links, link).send_socket_mode_response(response))

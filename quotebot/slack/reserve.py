@@ -1,0 +1,194 @@
+"""The front desk: reserve, then answer. Nothing is acknowledged before it is durable, and nothing untrue is said when it is not."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown
+from ledger.jsontext import dumps
+from ledger.machine import OperationState
+from ledger.records import Operation, Request, Reservation, Sighting
+from ledger.settlement import QUOTEBOT
+from quotebot.commands.registry import PAYLOAD_BYTES_MAX
+from quotebot.slack.budgets import Budgets
+from quotebot.views import messages
+from quotebot.views.confirmations import offer_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from quotebot.commands.registry import Command
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the acknowledgement says. `recorded` is None when it cannot be known."""
+
+    recorded: bool | None
+    text: str
+    blocks: tuple[dict[str, Any], ...] = ()
+    over_budget: bool = False  # refused for the number of the person's commands: another delivery is of no use
+
+
+class FrontDesk:
+    """Reserves commands within the budget of an acknowledgement."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        team_id: str,
+        ack_budget_seconds: float,
+        observe: Callable[[float], object] = lambda _: None,
+        arrivals: Mapping[str, float] = MappingProxyType({}),
+        commands_per_minute: int | None = None,
+        reserving: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`team_id` is the bot's own workspace.
+
+        `observe` is told how many seconds each reservation took; `arrivals` says when envelopes arrived (monotonic seconds).
+        `commands_per_minute` is the budget of each person; None: there is no limit. `reserving` is called before each reservation,
+        and not for a command that is refused.
+        """
+        self._ledger = ledger
+        self._team_id = team_id
+        self._budget = ack_budget_seconds
+        self._observe = observe
+        self._arrivals = arrivals
+        self._reserving = reserving
+        self._budgets = None if commands_per_minute is None else Budgets(ledger.clock, commands_per_minute)
+
+    async def receive(self, command: Command, *, envelope_id: str | None) -> Answer:
+        """Record the command and return the answer of SPEC 3.3 for it, first sight or duplicate."""
+        payload = command.payload.canonical()
+        if _too_large(payload):
+            log.warning("command.too_large", action_kind=command.payload.kind)
+            return Answer(recorded=False, text=messages.command_too_large(PAYLOAD_BYTES_MAX))
+        request = Request(
+            source=command.source,
+            source_request_id=command.source_request_id,
+            action_kind=command.payload.kind,
+            aggregate_id=command.aggregate_id,
+            aggregate_version=command.aggregate_version,
+            payload=payload,
+            fingerprint=command.fingerprint,
+            actor=command.actor,
+            actor_type=command.actor_type,
+            team_id=self._team_id,
+            received_at=command.received_at,
+            transport={"envelope_id": envelope_id, "response_url": command.response_url, "actor_name": command.actor_name},
+        )
+        began = self._ledger.clock.monotonic()
+        refused = await self._over_budget(request)
+        if refused is not None:
+            return refused
+        deadline = self._arrivals.get(envelope_id or "", began) + self._budget
+        self._reserving()
+        try:
+            reservation = await self._ledger.reserve(request, deadline=deadline)
+        except NotRecorded:
+            log.warning("command.not_recorded", action_kind=request.action_kind)
+            return Answer(recorded=False, text=messages.nothing_recorded())
+        except OutcomeUnknown:
+            log.exception("command.maybe_recorded", action_kind=request.action_kind)
+            return Answer(recorded=None, text=messages.maybe_recorded())
+        self._observe(self._ledger.clock.monotonic() - began)
+        if reservation.sighting is not Sighting.NEW:  # of a new one whoever executes it logs what became of it
+            repeated = partial(
+                log.info,
+                "command.repeated",
+                action_kind=request.action_kind,
+                correlation_id=reservation.operation.correlation_id,
+                sighting=reservation.sighting.value,
+            )
+            asyncio.get_running_loop().call_soon(repeated)  # once the acknowledgement is on its way
+        return answer_for(reservation)
+
+    async def _over_budget(self, request: Request) -> Answer | None:
+        """Return the refusal of a person's command beyond their budget; None for others, and for one that is recorded already."""
+        if self._budgets is None or request.actor_type != "user":
+            return None
+        wait_seconds = self._budgets.spend(request.actor)
+        if not wait_seconds:
+            return None
+        try:
+            recorded = await self._ledger.database.read(
+                lambda tx: tx.one(
+                    "find_delivery",
+                    source=request.source,
+                    source_request_id=request.source_request_id,
+                    action_kind=request.action_kind,
+                )
+            )
+        except DatabaseError:
+            return None  # the reservation says what is true
+        if recorded is not None:
+            return None
+        log.warning("command.over_budget", action_kind=request.action_kind, wait_seconds=wait_seconds)
+        text = messages.over_budget(self._budgets.per_minute, wait_seconds)
+        return Answer(recorded=False, text=text, over_budget=True)
+
+    async def drop(self, envelope_id: str | None, size: int) -> None:
+        """Audit an envelope of `size` bytes that is too large to be read. It is dropped whether or not that can be recorded."""
+        now = self._ledger.clock.now_ms()
+        after = {"envelope_id": envelope_id, "bytes": size}
+
+        def work(tx: Tx) -> None:
+            self._ledger.audit.append(tx, now, "delivery.dropped", actor=QUOTEBOT, actor_type="system", after=after)
+
+        log.warning("envelope.dropped", envelope_id=envelope_id, bytes=size)
+        try:
+            await self._ledger.database.write("drop", work, deadline=self._ledger.clock.monotonic() + self._budget)
+        except DatabaseError:
+            log.exception("envelope.drop_not_audited", envelope_id=envelope_id)
+
+
+def answer_for(reservation: Reservation) -> Answer:
+    """Return what to say to a delivery, by the state of its operation; what was asked back is asked again, with its buttons."""
+    operation = reservation.operation
+    if reservation.sighting is Sighting.CONFLICT:
+        return Answer(recorded=True, text=messages.conflict(operation.correlation_id))
+    if reservation.sighting is Sighting.NEW:
+        return Answer(recorded=True, text=_working(operation))
+    if reservation.sighting is Sighting.TOMBSTONE:
+        finished_at = operation.received_at if reservation.finished_at is None else reservation.finished_at
+        return Answer(recorded=True, text=messages.finished_long_ago(operation.outcome, finished_at))
+    text, offer = _duplicate(operation), (operation.response or {}).get("offer")
+    return Answer(recorded=True, text=text, blocks=() if offer is None else tuple(offer_blocks(text, offer)))
+
+
+def _too_large(payload: Mapping[str, Any]) -> bool:
+    """Tell whether the canonical form is over the limit. As the ledger stores JSON it is as long, and quicker to make."""
+    return len(dumps(payload).encode()) > PAYLOAD_BYTES_MAX
+
+
+def _working(operation: Operation) -> str:
+    if operation.aggregate_id == "new":
+        return messages.working(operation.correlation_id)
+    if operation.aggregate_id.startswith("delegation:"):
+        return messages.noted(operation.correlation_id)
+    return messages.changing(operation.aggregate_id, operation.correlation_id)
+
+
+def _duplicate(operation: Operation) -> str:
+    ref = operation.correlation_id
+    match operation.state:
+        case OperationState.COMPLETED | OperationState.FAILED_TERMINAL:
+            response: dict[str, Any] = operation.response or {}
+            return str(response.get("text") or messages.terminal(operation.last_error or "it failed", ref, None))
+        case OperationState.FAILED_RETRYABLE:
+            return messages.retry_pending(ref, operation.next_attempt_at)
+        case OperationState.DISCARDED:
+            return messages.discarded(ref)
+        case _:
+            return messages.operation_pending(ref)

@@ -1,0 +1,66 @@
+"""The cards of dead letters: where each is, and what was decided by its buttons; inside an open ledger transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quotebot.domain.dead_letters import LetterCard
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from quotebot.domain.dead_letters import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Unannounced:
+    """A dead letter that has no card yet, and the workspace of its command."""
+
+    reference: str
+    team_id: str
+
+
+def unannounced(tx: Tx, most: int) -> list[Unannounced]:
+    """Return dead letters without a card, so many that at most `most` cards wait for a decision."""
+    found: list[Unannounced] = []
+    for kind in ("operations", "effects"):
+        counted = tx.one(f"dead_{kind}_with_card", since=0)
+        assert counted is not None  # noqa: S101 -- a count always answers
+        most -= counted["cards"]
+    for kind in ("operations", "effects"):
+        rows = tx.all(f"dead_{kind}_without_card", since=0, limit=max(0, most - len(found)))
+        found += [Unannounced(row["reference"], row["team_id"]) for row in rows]
+    return found
+
+
+def insert(tx: Tx, reference: str, channel: str, post_key: str, now: int) -> bool:
+    """Remember that a letter gets a card; false when it has one."""
+    return tx.one("insert_letter_card", reference=reference, channel=channel, post_key=post_key, now=now) is not None
+
+
+def find(tx: Tx, reference: str) -> LetterCard | None:
+    """Return the card of a letter, or None."""
+    row = tx.one("letter_card", reference=reference)
+    return None if row is None else LetterCard(*(row[name] for name in LetterCard.__slots__))
+
+
+def place(tx: Tx, reference: str, ts: str) -> None:
+    """Remember which message the card is."""
+    tx.one("place_letter_card", reference=reference, ts=ts)
+
+
+def orphans(tx: Tx) -> int:
+    """Return how many cards there are whose letters were purged."""
+    row = tx.one("count_orphaned_letter_cards")
+    assert row is not None  # noqa: S101 -- a count is always one row
+    return int(row["found"])
+
+
+def forget(tx: Tx, most: int) -> int:
+    """Forget at most so many cards whose letters were purged; returns how many."""
+    return len(tx.all("forget_letter_cards", limit=most))
+
+
+def decide(tx: Tx, reference: str, decision: Decision, decided_by: str, now: int, reason: str | None) -> None:
+    """Remember who decided what by the card's buttons."""
+    tx.one("decide_letter", reference=reference, decision=decision, decided_by=decided_by, now=now, reason=reason)

@@ -1,0 +1,154 @@
+"""Messages that a model was asked to read: the one slot for the answer, what was proposed in it, and the log of calls."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ledger.gates import Gate, family
+from quotebot.domain.schedule.schedules import Candidate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from adapters.llm.api import Call
+    from ledger.database import Tx
+
+DAY_MS: Final = 86_400_000
+SHORT_WAIT_MS: Final = 10_000  # a 429 that asks for no more than this is waited out
+FINISHED: Final = ("delivered", "failed", "superseded", "discarded")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The slot of one message. `payload` is its command as it is stored; times are Unix milliseconds."""
+
+    operation_key: str
+    team_id: str
+    user_id: str
+    asked_at: int
+    payload: Mapping[str, Any]
+    answered_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How far the question to the model is. `result` is what it said, None while it said nothing."""
+
+    state: str
+    category: str | None
+    result: Mapping[str, Any] | None
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether no answer is to come any more."""
+        return self.state in FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """What a message's author may confirm: a creation as it is stored."""
+
+    user_id: str
+    team_id: str
+    creation: Mapping[str, Any]
+
+
+def open_slot(tx: Tx, operation_key: str, team_id: str, user_id: str, asked_at: int) -> None:
+    """Owe the author an answer."""
+    tx.one("insert_reading", operation_key=operation_key, team_id=team_id, user_id=user_id, asked_at=asked_at)
+
+
+def fill_slot(
+    tx: Tx,
+    operation_key: str,
+    answered_by: str,
+    read_by: Literal["model", "rules"],
+    creation: Mapping[str, Any] | None,
+    now: int,
+) -> bool:
+    """Remember who answered and what was proposed; false when somebody had answered before."""
+    proposal = None if creation is None else json.dumps(creation)
+    row = tx.one(
+        "answer_reading", operation_key=operation_key, answered_by=answered_by, read_by=read_by, proposal=proposal, now=now
+    )
+    return row is not None
+
+
+def find(tx: Tx, operation_key: str) -> Reading | None:
+    """Return the slot of a message, or None."""
+    row = tx.one("reading", operation_key=operation_key)
+    if row is None:
+        return None
+    values = {name: row[name] for name in ("operation_key", "team_id", "user_id", "asked_at", "answered_by")}
+    return Reading(**values, payload=json.loads(row["payload"]))
+
+
+def asked_today(tx: Tx, team_id: str, user_id: str, now: int) -> int:
+    """Count the messages of one person that the model was asked to read since midnight, UTC."""
+    row = tx.one("readings_today", team_id=team_id, user_id=user_id, since=now - now % DAY_MS)
+    assert row is not None  # noqa: S101 -- a count always answers
+    found: int = row["asked"]
+    return found
+
+
+def proposed(tx: Tx, token: str) -> Proposed | None:
+    """Return what was proposed under this token, or None."""
+    row = tx.one("reading_proposed", token=token)
+    return None if row is None else Proposed(row["user_id"], row["team_id"], json.loads(row["proposal"]))
+
+
+def asking(tx: Tx, effect_key: str) -> Asking | None:
+    """Return how far the question of this effect is, or None when there is none."""
+    row = tx.one("model_asked", effect_key=effect_key)
+    if row is None:
+        return None
+    return Asking(row["state"], row["category"], None if row["result"] is None else json.loads(row["result"]))
+
+
+def is_held(tx: Tx, effect_class: str, now: int) -> bool:
+    """Tell whether a class, or its family, is paused, open, or told to wait longer than anybody is kept waiting for."""
+    names = (effect_class, family(effect_class))
+    gates = [Gate.of(row) for row in tx.all("all_gates") if row["name"] in names and row["state"] == "held"]
+    return any(_keeps_waiting(gate, now) for gate in gates)
+
+
+def _keeps_waiting(gate: Gate, now: int) -> bool:
+    if gate.until_at is None:
+        return True
+    return gate.until_at > now + (SHORT_WAIT_MS if gate.cause == "throttled" else 0)
+
+
+def unanswered(tx: Tx, job: str, now: int, wait_ms: int, limit: int) -> list[Candidate]:
+    """Return slots whose answer is due, the oldest first; the anchor is since when: `wait_ms` after the question."""
+    rows = tx.all("readings_unanswered", job=job, now=now, wait_ms=wait_ms, limit=limit)
+    return [Candidate(row["operation_key"], row["due_at"], "new", row["team_id"]) for row in rows]
+
+
+def log_calls(tx: Tx, effect_key: str, calls: Sequence[Call], now: int) -> None:
+    """Write down calls of the model."""
+    for call in calls:
+        tx.one(
+            "insert_model_call",
+            effect_key=effect_key,
+            correlation_id=call.correlation_id,
+            model=call.model,
+            outcome=call.outcome,
+            request_sha256=call.request_sha256,
+            answer_sha256=call.answer_sha256,
+            request=call.request,
+            answer=call.answer,
+            now=now,
+        )
+
+
+def keep_summary(tx: Tx, quote_id: str, version: int, summary: str, now: int) -> bool:
+    """Remember what is shown to the approvers of a quote version; false when there is something already."""
+    return tx.one("insert_summary", quote_id=quote_id, version=version, summary=summary, now=now) is not None
+
+
+def summary_of(tx: Tx, quote_id: str, version: int) -> str | None:
+    """Return what is shown to the approvers of a quote version, or None."""
+    row = tx.one("summary", quote_id=quote_id, version=version)
+    return None if row is None else str(row["summary"])

@@ -1,0 +1,33 @@
+"""Offers: requests that wait for a person's confirmation, inside an open ledger transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quotebot.commands.registry import (
+    CreateQuote,
+)
+from quotebot.store import extractions
+from quotebot.store import quotes as store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ledger.database import Tx
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem
+
+    Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]
+
+
+def offered(tx: Tx, token: str) -> store.Offer | None:
+    """Return what may be created under a token: what was refused as a repetition, proposed, or read from a message."""
+    read = extractions.proposed(tx, token)
+    if read is not None:
+        return store.Offer(read.user_id, read.team_id, CreateQuote.kind, dict(read.creation))
+    codes = (RESUBMISSION, PROPOSED)
+    return next(filter(None, (store.find_offer(tx, token, code) for code in codes)), None)
+
+
+RESUBMISSION = "resubmission"  # the code of a creation that was refused because it looks like a repetition
+PROPOSED = "proposed"  # the code of a proposal that its author may confirm

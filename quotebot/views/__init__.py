@@ -1,0 +1,1 @@
+"""Texts, cards, forms and documents that people read. Pure: nothing is computed here."""

@@ -1,0 +1,157 @@
+"""What the bot says while an approval is under way: progress, reminders, escalations, stand-ins. Text is Slack mrkdwn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quotebot.domain.approvals.decisions import decided_words, slot_words
+from quotebot.domain.approvals.slots import SlotState
+from quotebot.domain.pricing.engine import clipped
+from quotebot.domain.quotes.quote import title, utc_text
+from quotebot.views import messages
+
+if TYPE_CHECKING:
+    from quotebot.domain.approvals.people import Delegation
+    from quotebot.domain.approvals.slots import Slot
+    from quotebot.domain.quotes.quote import Approval, Quote
+
+INCIDENT_EXAMPLE = "INC-4711"
+
+
+def progress(quote: Quote, approval: Approval, approvers: tuple[str, ...]) -> str:
+    """Tell, in the thread, which yes was given, and ask for those that are missing."""
+    given = "; ".join(slot_words(slot) for slot in approval.slots if slot.state is SlotState.APPROVED)
+    missing = messages.approver_words(tuple(slot.role for slot in approval.slots if slot.is_open))
+    if not approvers:
+        return (
+            f"{title(quote)}: {given}. It still needs {missing}, which nobody holds now. It stays unapproved until somebody does."
+        )
+    who = messages.mentions(approvers)
+    return f"{title(quote)}: {given}. It still needs {missing}: {who}, decide with the buttons on the card above."
+
+
+def changes_requested(quote: Quote, approval: Approval) -> str:
+    """Tell the requester, in the thread, who wants what changed."""
+    head = f"{messages.mention(approval.requested_by)}: {title(quote)} was {decided_words(approval)}. It is a draft again."
+    return head if approval.decision_reason is None else f"{head}\n{messages.quoted(approval.decision_reason)}"
+
+
+def acted_for_others(quote_id: str) -> str:
+    """Refuse the decision of a person who acted on the quote in another person's name."""
+    return (
+        f"You acted on {quote_id} at a terminal in another person's name, so somebody else has to decide about it. "
+        "Nothing was changed."
+    )
+
+
+def misnamed(terminal_user: str | None, person: str) -> str:
+    """Refuse a decision from a terminal whose user is somebody else in Slack, or nobody, by the settings of who executes it."""
+    return (
+        f"By the bot's own settings {messages.escape(terminal_user or 'this user')} is not {messages.mention(person)} in Slack: "
+        "nothing was decided or changed. QUOTEBOT_CLI_USERS of the bot says who is who; it reads it when it starts."
+    )
+
+
+def reused(quote: Quote, approval: Approval) -> str:
+    """Tell, in the thread, that nobody was asked again."""
+    head = f"{messages.mention(approval.requested_by)}: {title(quote)} was {decided_words(approval)}"
+    return f"{head}: nothing that was approved got worse. The PDF follows in this thread."
+
+
+def reminder(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:
+    """Remind, in the thread, whom a slot asks."""
+    who = messages.mentions(approvers) if approvers else "No approver is known yet"
+    waited = "" if slot.opened_at is None else f" for {_hours(now - slot.opened_at)}"
+    until = "" if slot.expires_at is None else f" The request expires on {utc_text(slot.expires_at)}."
+    return f"⏰ {who}: {title(quote)} has waited{waited} for {slot.role}. Decide with the buttons on the card above.{until}"
+
+
+def escalation(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:
+    """Ask a wider circle, in the thread; or say that there is nobody else to ask."""
+    waited = "" if slot.opened_at is None else f" for {_hours(now - slot.opened_at)}"
+    head = f"⏫ {title(quote)} has waited{waited} for {slot.role}."
+    if not approvers:
+        return f"{head} Nobody holds this role now, and no other may stand in for it. It stays unapproved until somebody is named."
+    return f"{head} Asked now: {messages.mentions(approvers)}. Nothing was decided; decide with the buttons on the card above."
+
+
+def request_expired(quote: Quote, approval: Approval) -> str:
+    """Tell, in the thread, that nobody decided in time, and how to ask again."""
+    open_roles = messages.approver_words(tuple(slot.role for slot in approval.slots if slot.state is SlotState.EXPIRED))
+    return (
+        f"⌛ {messages.mention(approval.requested_by)}: nobody decided about {title(quote)} in time ({open_roles}). "
+        "It is not approved. Ask again with Submit on the card above."
+    )
+
+
+def not_due(quote: Quote) -> str:
+    """Answer to a scheduled step whose slot was decided, escalated or not yet due: kept with the command, said to nobody."""
+    return f"{title(quote)}: the slot is decided, or this is not due. Nothing was changed."
+
+
+def scheduled_only() -> str:
+    """Refuse a person who sends what only the scheduler does."""
+    return "Reminders, escalations and expiries come by themselves. Nothing was changed."
+
+
+def incident_needed() -> str:
+    """Refuse an approval under dual control without its reason."""
+    return (
+        f"This approval is under dual control: write why, with the incident's number (such as {INCIDENT_EXAMPLE}). It stays open."
+    )
+
+
+def delegated(delegate: str, until: int, *, since: int | None = None) -> str:
+    """Answer to a delegation that is in force now, or will be from `since` (Unix ms)."""
+    begin = "" if since is None else f"From {utc_text(since)} "
+    until_words = f"{'until' if begin else 'Until'} {utc_text(until)}"
+    return f"{begin}{until_words} {messages.mention(delegate)} is asked instead of you. Decisions name both of you."
+
+
+def standing(delegations: tuple[Delegation, ...], user: str) -> str:
+    """Answer the question who stands in for a person, and for whom they do."""
+    lines = [f"• {_absence(each, user)}" for each in delegations]
+    if not lines:
+        lines = ["Nobody stands in for you, and you stand in for nobody."]
+    hint = "`/quote delegate @colleague until 2026-12-24 reason holidays` names somebody, `/quote delegate off` ends it."
+    return "\n".join((*lines, hint))
+
+
+def waiting_for(approvers: tuple[str, ...], delegations: tuple[Delegation, ...]) -> str:
+    """Name whom an open request asks, and for whom those who stand in do: "<@U1>, <@U2> (for <@U3>)"."""
+    absent = {each.delegate: each.absent for each in delegations}
+    named = [messages.mention(user) + (f" (for {messages.mention(absent[user])})" if user in absent else "") for user in approvers]
+    more = len(named) - messages.NAMED_MAX
+    return ", ".join(named) if more <= 0 else f"{', '.join(named[: messages.NAMED_MAX])} and {more} more"
+
+
+def _absence(delegation: Delegation, user: str) -> str:
+    period = f"from {utc_text(delegation.since)} until {utc_text(delegation.until)}"
+    why = "" if delegation.reason is None else f": {messages.escape(clipped(messages.one_line(delegation.reason), 200))}"
+    if delegation.absent == user:
+        return f"{messages.mention(delegation.delegate)} is asked instead of you {period}{why}"
+    return f"You are asked instead of {messages.mention(delegation.absent)} {period}{why}"
+
+
+def back_in_office() -> str:
+    """Answer to the end of a delegation."""
+    return "You are asked yourself again. Nobody stands in for you."
+
+
+def delegation_refused(code: str, delegate: str | None) -> str:
+    """Say why a delegation was not set."""
+    who = "that person" if delegate is None else messages.mention(delegate)
+    return {
+        "not_yours": "Only you yourself can say who stands in for you. Nothing was changed.",
+        "no_authority": "You hold no approver's role, so there is nothing to stand in for. Nothing was changed.",
+        "to_oneself": "Somebody else has to stand in for you. Nothing was changed. Name a colleague.",
+        "until_past": "The end of an absence has to be later than now, and within a year. Nothing was changed. Name a later time.",
+        "ends_first": "The absence would end before it begins. Nothing was changed. Name a later end.",
+        "delegate_away": f"{who} is away then too, and nobody stands in for a stand-in. Nothing was changed. Name somebody else.",
+        "lower_scope": f"{who} lacks an equal or higher role for one of yours. Nothing was changed. Name somebody who holds it.",
+    }[code]
+
+
+def _hours(ms: int) -> str:
+    hours = max(ms, 0) // 3_600_000
+    return "less than an hour" if hours == 0 else "an hour" if hours == 1 else f"{hours} hours"

@@ -1,0 +1,121 @@
+"""The buttons under a card: exactly what the table of transitions allows from the quote's state, so that none is dead.
+
+At most five are visible; what changes nothing, and what another form does better, is in the menu beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from quotebot.domain import money
+from quotebot.domain.pricing.engine import clipped
+from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState, title
+from quotebot.views import messages
+from quotebot.views.blocks import Json, button, confirm, option
+from quotebot.views.button_values import ButtonValue, menu_text, value_text
+
+if TYPE_CHECKING:
+    from quotebot.domain.approvals.policy import PolicyDecision
+    from quotebot.domain.quotes.quote import Approval, Quote
+
+SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
+REQUEST_CHANGES = "approval.request_changes"
+APPROVE_WITH_REASON = "approval.approve_with_reason"  # opens a form: dual control wants a written reason
+REVISE, FINALIZE, SEND = "quote.revise", "quote.finalize", "quote.send"
+ACCEPT, LOSE, CANCEL = "quote.accept", "quote.lose", "quote.cancel"
+MORE = "quote.more"  # the menu
+
+REFRESH, EXPLAIN, DISCOUNT = "refresh", "explain", "discount"  # its entries
+
+VISIBLE_MAX: Final = 5
+NAME_CHARACTERS_MAX: Final = 60  # at most 300 when every character is escaped
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A button that takes a quote to `target`: it is there when the table draws that arrow."""
+
+    action_id: str
+    label: str
+    target: QuoteState
+    style: Literal["primary", "danger"] | None = None
+
+
+_MOVES: Final = (
+    _Move(FINALIZE, "Finalize", QuoteState.FINALIZED, "primary"),
+    _Move(SEND, "Mark as sent", QuoteState.SENT, "primary"),
+    _Move(ACCEPT, "Accepted", QuoteState.ACCEPTED, "primary"),
+    _Move(LOSE, "Lost", QuoteState.LOST, "danger"),
+)
+
+
+def button_value(quote: Quote, approval: Approval | None = None) -> str:
+    """Return the compact JSON carried by the buttons and forms of `quote` as it is now."""
+    return value_text(ButtonValue(quote.quote_id, quote.version, None if approval is None else approval.approval_id))
+
+
+def actions(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
+    """Return the elements of the card's row of buttons; `decision` hides a Submit that would be refused."""
+    after = allowed(quote.state)
+    made = [*_asking(quote, decision), *deciding(quote)]
+    made += [button(move.action_id, move.label, button_value(quote), style=move.style) for move in _MOVES if move.target in after]
+    if may_be_changed(quote.state):
+        made.append(button(REVISE, "Edit", button_value(quote)))
+    if QuoteState.CANCELLED in after:
+        made.append({**button(CANCEL, "Cancel quote", button_value(quote)), "confirm": _cancelling(quote)})
+    assert len(made) <= VISIBLE_MAX  # noqa: S101 -- a table test goes through every state
+    return [*made, _menu(quote)]
+
+
+def _asking(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
+    """Return Submit where an approval can be asked for, or asked for again after nobody decided in time."""
+    lapsed = quote.approval is not None and quote.approval.state is ApprovalState.EXPIRED
+    again = lapsed and quote.state is QuoteState.PENDING_APPROVAL
+    first = QuoteState.PENDING_APPROVAL in allowed(quote.state) and (decision is None or not decision.blocked)
+    return [button(SUBMIT, "Submit", button_value(quote), style="primary")] if again or first else []
+
+
+def deciding(quote: Quote) -> list[Json]:
+    """Return Approve, Request changes and Reject while the quote waits for a decision."""
+    approval = quote.approval
+    if QuoteState.REJECTED not in allowed(quote.state) or approval is None or approval.state is not ApprovalState.PENDING:
+        return []
+    value = button_value(quote, approval)
+    text = f"{_net(quote)} for {_account(quote)}. This creates the PDF and the CRM record."
+    approve = {
+        **button(APPROVE, "Approve", value, style="primary"),
+        "confirm": confirm(f"Approve {title(quote)}?", text, "Approve", "Not yet"),
+    }
+    if any(slot.dual_control and slot.is_open for slot in approval.slots):
+        approve = button(APPROVE_WITH_REASON, "Approve", value, style="primary")
+    return [
+        approve,
+        button(REQUEST_CHANGES, "Request changes", value),
+        button(REJECT, "Reject", value, style="danger"),
+    ]
+
+
+def _cancelling(quote: Quote) -> dict[str, Any]:
+    text = f"{_net(quote)} for {_account(quote)}. That is final: nothing more will happen to it."
+    return {**confirm(f"Cancel {title(quote)}?", text, "Cancel the quote", "Keep it"), "style": "danger"}
+
+
+def _menu(quote: Quote) -> Json:
+    value = ButtonValue(quote.quote_id, quote.version, None)
+    entries = [("Change the discount", DISCOUNT)] if may_be_changed(quote.state) else []
+    entries += [("How it is priced", EXPLAIN), ("Refresh this card", REFRESH)]
+    return {
+        "type": "overflow",
+        "action_id": MORE,
+        "options": [option(label, menu_text(deed, value)) for label, deed in entries],
+    }
+
+
+def _net(quote: Quote) -> str:
+    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)
+
+
+def _account(quote: Quote) -> str:
+    return clipped(messages.one_line(quote.account), NAME_CHARACTERS_MAX)

@@ -1,0 +1,345 @@
+"""The status card of a quote: one message, rendered whole from the current state, so that rendering twice changes nothing.
+
+Its buttons are exactly what the quote's state allows now. Block Kit limits hold by construction: every text is cut to its
+limit and long quotes are summarised. Text from people and vendors is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from quotebot.domain import money
+from quotebot.domain.approvals.decisions import decided_words, slot_words
+from quotebot.domain.approvals.slots import SlotState
+from quotebot.domain.pricing.engine import clipped
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState, state_words, title, utc_text
+from quotebot.views import approval_messages, messages
+from quotebot.views.blocks import Json, button, confirm, context, mrkdwn, plain, section
+from quotebot.views.button_values import named_version, read, written
+from quotebot.views.buttons import NAME_CHARACTERS_MAX, actions
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from quotebot.domain.approvals.people import Delegation
+    from quotebot.domain.approvals.policy import PolicyDecision
+    from quotebot.domain.pricing.engine import PricedLine, Pricing
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.views.price_rows import Row
+
+HEADER_CHARACTERS_MAX = 150
+SECTION_CHARACTERS_MAX = 3_000
+TABLE_CHARACTERS_MAX = 2_800  # leaves room for the line that summarises the rest
+CONTEXT_ELEMENTS_MAX = 10
+LINES_SHOWN_MAX = 20
+DETAIL_CHARACTERS_MAX = 200
+FIGURE_CHARACTERS_MAX = 300
+REASONS_CHARACTERS_MAX = 500
+
+_ICONS = {
+    QuoteState.DRAFT: "📝",
+    QuoteState.VALIDATED: "☑️",
+    QuoteState.PRICED: "🧮",
+    QuoteState.PENDING_APPROVAL: "⏳",
+    QuoteState.APPROVED: "✅",
+    QuoteState.REJECTED: "⛔",
+    QuoteState.FINALIZED: "🔒",
+    QuoteState.SENT: "📤",
+    QuoteState.ACCEPTED: "🏁",
+    QuoteState.LOST: "📕",
+    QuoteState.CANCELLED: "🚫",
+    QuoteState.EXPIRED: "⌛",
+}
+_DECIDED_ICONS = {
+    ApprovalState.APPROVED: "✅",
+    ApprovalState.REJECTED: "⛔",
+    ApprovalState.CHANGES_REQUESTED: "✏️",
+    ApprovalState.EXPIRED: "⌛",
+    ApprovalState.INVALIDATED: "🚫",
+}
+_LINK = re.compile(r"https?://[^\s<>|]{1,500}")  # nothing in it that ends a link early
+_OWED_ICONS = {"pending": "⏳", "retrying": "⏳", "in doubt": "❔", "failed": "⚠️", "cancelled": "🚫"}
+_OWED_WORDS = {"retrying": "pending retry", "in doubt": "in doubt, it is being looked for"}
+_AFTER_THE_PAUSE = {"CRM": "it is written to Salesforce when the pause is over", "PDF": "its PDF follows when the pause is over"}
+
+
+@dataclass(frozen=True, slots=True)
+class OwedEffect:
+    """Something owed to the outside for this quote. `detail` says why it failed or pauses, or the id it got when delivered.
+
+    `link` is where people see what was delivered, as the other side says it; `since` (Unix ms) is when a pause began. `offers` are
+    the action_ids of what people can do about it, about the effect with this id in this cycle.
+    """
+
+    label: Literal["PDF", "CRM"]
+    state: Literal["pending", "retrying", "in doubt", "paused", "delivered", "failed", "cancelled"]
+    ref: str
+    detail: str | None = None
+    link: str | None = None
+    since: int | None = None
+    effect_id: int | None = None
+    cycle: int = 1
+    offers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A message: `text` for notifications and screen readers, `blocks` as Block Kit JSON."""
+
+    text: str
+    blocks: list[dict[str, Any]]
+
+
+def status_card(
+    quote: Quote,
+    owed: tuple[OwedEffect, ...],
+    *,
+    approvers: tuple[str, ...] = (),
+    away: tuple[Delegation, ...] = (),
+    decision: PolicyDecision | None = None,
+    free_discount: Decimal | None = None,
+    figures: tuple[Row, ...] = (),
+    easier: tuple[Row, ...] = (),
+    pending: tuple[str, ...] = (),
+) -> Card:
+    """Render the card. `approvers` are user ids to name while approval is pending, `away` for whom they may stand in.
+
+    `decision` previews it before submission; `free_discount` is the largest discount in per cent at which nobody would have to
+    approve. `figures` are rows to say beside the lines: what, and how much; `easier` are rows beneath who has to approve: with what
+    it would need fewer. `pending` is mrkdwn about commands that wait.
+    """
+    pricing = quote.pricing
+    net = money.format_amount(pricing.net_total, pricing.currency)
+    account = messages.one_line(quote.account)
+    text = f"Quote {title(quote)} for {messages.escape(clipped(account, HEADER_CHARACTERS_MAX))}: {_state(quote.state)}, {net}"
+    approval_text = _approval_text(quote, approvers, away, decision, free_discount)
+    blocks: list[dict[str, Any]] = [
+        {"type": "header", "text": plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
+        {"type": "section", "fields": _fields(quote)},
+        section(_table(pricing, owed)),
+        *_figures(figures),
+        *([] if approval_text is None else [section(approval_text)]),
+        *_figures(easier, "💡 "),
+        {"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision)},
+        *_decided_context(quote),
+        *_end_context(quote),
+        *([context(list(pending))] if pending else []),
+        *_owed_context(owed),
+        *owed_blocks(quote, owed),
+    ]
+    return Card(text, blocks)
+
+
+def state_icon(state: QuoteState) -> str:
+    """Return the sign of a state; its word always stands beside it."""
+    return _ICONS[state]
+
+
+def _state(state: QuoteState) -> str:
+    return f"{_ICONS[state]} {state_words(state).capitalize()}"
+
+
+def _fields(quote: Quote) -> list[dict[str, Any]]:
+    pricing = quote.pricing
+    percent = money.format_percent(pricing.discount_percent)
+    facts = {
+        "Status": _state(quote.state),
+        "Total": f"*{money.format_amount(pricing.net_total, pricing.currency)}*",
+        "List": money.format_amount(pricing.list_total, pricing.currency),
+        "Discount": f"{percent} ({money.format_amount(pricing.discount_total, pricing.currency)})",
+        "Term": "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months",
+        "Requested by": messages.mention(quote.requester),
+    }
+    return [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]
+
+
+def _table(pricing: Pricing, owed: tuple[OwedEffect, ...]) -> str:
+    rows: list[str] = []
+    size = 0
+    for line in pricing.lines[:LINES_SHOWN_MAX]:
+        row = _row(line, pricing.currency)
+        size += len(row) + 1
+        if size > TABLE_CHARACTERS_MAX:
+            break
+        rows.append(row)
+    rest = pricing.lines[len(rows) :]
+    if rest:
+        net = money.total(tuple(line.net_amount for line in rest), pricing.currency)
+        what = f"{len(rest)} more {'line' if len(rest) == 1 else 'lines'}"
+        pdf = next((effect for effect in owed if effect.label == "PDF" and effect.state == "delivered"), None)
+        where = "" if pdf is None else f"; all of them are in the {_linked('PDF', pdf.link)} in this thread"
+        rows.append(f"… and {what}, {money.format_amount(net, pricing.currency)} together{where}")
+    return "\n".join(rows)
+
+
+def _figures(figures: tuple[Row, ...], sign: str = "") -> list[dict[str, Any]]:
+    rows = [f"{sign}{messages.escape(name)}: *{messages.escape(clipped(value, FIGURE_CHARACTERS_MAX))}*" for name, value in figures]
+    return [section("\n".join(rows))] if rows else []
+
+
+def _row(line: PricedLine, currency: str) -> str:
+    name = messages.escape(clipped(messages.one_line(line.name), NAME_CHARACTERS_MAX))
+    months = "once" if line.billing == "one_time" else f"× {line.months} {'month' if line.months == 1 else 'months'}"  # noqa: RUF001 -- a product
+    unit_price = money.format_unit_price(line.unit_price, currency)
+    before = f"{money.format_number(line.list_amount, currency)} → " if line.discount_amount else ""
+    return f"• {line.quantity:,} × *{name}* · {unit_price} {months}: {before}*{money.format_amount(line.net_amount, currency)}*"  # noqa: RUF001 -- a product
+
+
+def _approval_text(
+    quote: Quote,
+    approvers: tuple[str, ...],
+    away: tuple[Delegation, ...],
+    decision: PolicyDecision | None,
+    free_discount: Decimal | None,
+) -> str | None:
+    if quote.state is QuoteState.PRICED and decision is not None:
+        hint = "" if free_discount is None else f"\n💡 Up to {money.format_percent(free_discount)} discount it needs nobody"
+        return f"{_preview(decision)}{hint}"
+    approval = quote.approval
+    if quote.state is not QuoteState.PENDING_APPROVAL or approval is None:
+        return None
+    if approval.state is not ApprovalState.PENDING:
+        return "⌛ Nobody decided in time. Submit it to ask again"
+    asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
+    waiting = f"\nWaiting for {approval_messages.waiting_for(asked, away)}" if asked else ""
+    given = "".join(f"\n✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED)
+    return f"⏳ {_needs(approval.required_roles, approval.reasons)}{given}{waiting}"
+
+
+def _preview(decision: PolicyDecision) -> str:
+    if decision.blocked:
+        return f"🚫 Blocked by policy: {_reasons(decision.hits)}. Create a quote that keeps to the limit."
+    if decision.automatic:
+        return "✅ Needs no approval: submitting approves it at once"
+    return f"🔎 {_needs(decision.required_roles, decision.hits)}"
+
+
+def _needs(roles: tuple[str, ...], reasons: tuple[str, ...]) -> str:
+    why = f": {_reasons(reasons)}" if reasons else ""
+    return f"Needs approval by *{messages.approver_words(roles)}*{why}"
+
+
+def _reasons(reasons: tuple[str, ...]) -> str:
+    return messages.escape(clipped("; ".join(messages.one_line(reason) for reason in reasons), REASONS_CHARACTERS_MAX))
+
+
+def _decided_context(quote: Quote) -> list[dict[str, Any]]:
+    approval = quote.approval
+    if approval is None or approval.state is ApprovalState.PENDING:
+        return []
+    icon = _DECIDED_ICONS[approval.state]
+    sentence = decided_words(approval)
+    reason = (
+        ""
+        if approval.decision_reason is None
+        else f"\n{messages.quoted(clipped(approval.decision_reason, REASONS_CHARACTERS_MAX))}"
+    )
+    return [context([f"{icon} {sentence[:1].upper()}{sentence[1:]}{reason}"])]
+
+
+def _end_context(quote: Quote) -> list[dict[str, Any]]:
+    """Say who finalized it, to whom it was sent and how it ended."""
+    lines = []
+    if quote.frozen is not None:
+        frozen = quote.frozen
+        lines.append(f"🔒 Finalized by {messages.mention(frozen.frozen_by)} on {utc_text(frozen.frozen_at)}")
+    if quote.sent is not None:
+        recipient = _detail(quote.sent.recipient)
+        lines.append(f"📤 Sent to {recipient} by {messages.mention(quote.sent.sent_by)} on {utc_text(quote.sent.sent_at)}")
+    if quote.closing is not None:
+        closing = quote.closing
+        reason = "" if closing.reason is None else f"\n{messages.quoted(clipped(closing.reason, REASONS_CHARACTERS_MAX))}"
+        lines.append(f"{_state(quote.state)} by {messages.mention(closing.closed_by)} on {utc_text(closing.closed_at)}{reason}")
+    return [context(lines)] if lines else []
+
+
+def _owed_context(owed: tuple[OwedEffect, ...]) -> list[dict[str, Any]]:
+    done = " · ".join(_delivered(effect) for effect in owed if effect.state == "delivered")
+    open_lines = [_undelivered(effect) for effect in owed if effect.state != "delivered"]
+    lines = [*open_lines[: CONTEXT_ELEMENTS_MAX - 1], *([done] if done else [])]
+    return [context(lines)] if lines else []
+
+
+def _delivered(effect: OwedEffect) -> str:
+    if effect.label == "PDF":
+        return "PDF in this thread"
+    return f"Salesforce {_detail(effect.detail)}" if effect.detail else "Salesforce updated"
+
+
+def _linked(text: str, link: str | None) -> str:
+    """Return the text as a link, if it is one that can be written as such."""
+    return text if link is None or not _LINK.fullmatch(link) else f"<{link}|{text}>"
+
+
+def _undelivered(effect: OwedEffect) -> str:
+    why = f": {_detail(effect.detail)}" if effect.detail else ""
+    if effect.state == "paused":
+        since = "" if effect.since is None else f" since {utc_text(effect.since)}"
+        safe = f"{why.rstrip('.')}. Your quote is safe: {_AFTER_THE_PAUSE[effect.label]}"
+        return f"⏸️ {effect.label} paused{since}, ref {messages.escape(effect.ref)}{safe}"
+    state = _OWED_WORDS.get(effect.state, effect.state)
+    return f"{_OWED_ICONS[effect.state]} {effect.label} {state}, ref {messages.escape(effect.ref)}{why}"
+
+
+def _detail(text: str) -> str:
+    return messages.escape(clipped(messages.one_line(text), DETAIL_CHARACTERS_MAX))
+
+
+RETRY, CHECK, CANCEL = "owed.retry", "owed.check", "owed.cancel"  # action_ids
+ROW_ID_DIGITS_MAX: Final = 18  # of a 64-bit id
+
+_LABELS: Final = {RETRY: "Retry {}", CHECK: "Check {} status", CANCEL: "Cancel {}"}
+_NOT_DONE: Final = {"PDF": "The PDF is not made and not shared here.", "CRM": "The quote is not written to Salesforce."}
+
+
+@dataclass(frozen=True, slots=True)
+class OwedValue:
+    """What such a button was about when it was drawn: the effect, and in which of its cycles the person saw it."""
+
+    quote_id: str
+    version: int
+    effect_id: int
+    cycle: int
+
+
+def owed_blocks(quote: Quote, owed: tuple[OwedEffect, ...]) -> list[Json]:
+    """Return one row of buttons per thing that people can do something about."""
+    return [
+        {
+            "type": "actions",
+            "block_id": f"owed.{effect.label.lower()}",
+            "elements": [_button(quote, effect, action_id) for action_id in effect.offers],
+        }
+        for effect in owed
+        if effect.offers
+    ]
+
+
+def owed_value(value: OwedValue) -> str:
+    """Return what a button carries, as text; `parse_owed_value` reads it."""
+    return written({"q": value.quote_id, "n": value.version, "e": value.effect_id, "c": value.cycle})
+
+
+def parse_owed_value(text: str) -> OwedValue | None:
+    """Return what a button carried, or None when it is not a value this build wrote."""
+    fields = read(text, {"q", "n", "e", "c"})
+    about = None if fields is None else named_version(fields["q"], fields["n"])
+    if fields is None or about is None or not (_is_id(fields["e"]) and _is_id(fields["c"])):
+        return None
+    return OwedValue(*about, fields["e"], fields["c"])
+
+
+def _button(quote: Quote, effect: OwedEffect, action_id: str) -> Json:
+    assert effect.effect_id is not None  # noqa: S101 -- what is offered is about something
+    value = owed_value(OwedValue(quote.quote_id, quote.version, effect.effect_id, effect.cycle))
+    made = button(action_id, _LABELS[action_id].format(effect.label), value, style="danger" if action_id == CANCEL else None)
+    if action_id != CANCEL:
+        return made
+    text = f"{_NOT_DONE[effect.label]} The quote itself stays as it is."
+    return {**made, "confirm": {**confirm(f"Cancel {effect.label}?", text, f"Cancel {effect.label}", "Keep it"), "style": "danger"}}
+
+
+def _is_id(found: object) -> bool:
+    return type(found) is int and found >= 1 and len(str(found)) <= ROW_ID_DIGITS_MAX

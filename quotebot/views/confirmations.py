@@ -1,0 +1,63 @@
+"""What is asked back in private: whether the same quote is wanted once more, or whether a form would help.
+
+"Create another" carries the key of the refused operation as a one-time token; "Show it" carries the quote it is about.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from quotebot.views.blocks import button, section
+from quotebot.views.button_values import BUTTON_CHARACTERS_MAX, ButtonValue, read, value_text, written
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CREATE_ANOTHER, SHOW, FILL_IN = "quote.create_another", "quote.show", "quote.fill_in"  # action_ids
+
+SECTION_CHARACTERS_MAX: Final = 3_000
+
+_TOKEN: Final = re.compile(r"[0-9a-f]{64}")  # an operation key
+
+
+def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the question as Block Kit. `offer`: {"token": operation key, "quote_id", "version"} of the quote that is there.
+
+    Without a quote it asks whether to create what was proposed.
+    """
+    token = written({"t": offer["token"]})
+    if "quote_id" not in offer:
+        elements = [button(CREATE_ANOTHER, "Create it", token, style="primary")]
+        return [section(text), {"type": "actions", "block_id": "quote.offer", "elements": elements}]
+    there = value_text(ButtonValue(offer["quote_id"], offer["version"], None))
+    return [
+        section(text),
+        {
+            "type": "actions",
+            "block_id": "quote.offer",
+            "elements": [button(CREATE_ANOTHER, "Create another", token), button(SHOW, "Show it", there)],
+        },
+    ]
+
+
+def parse_token(text: str) -> str | None:
+    """Return the token a "Create another" button carried, or None when it is not a value this build wrote."""
+    fields = read(text, {"t"})
+    token = None if fields is None else fields["t"]
+    return token if isinstance(token, str) and _TOKEN.fullmatch(token) else None
+
+
+def problem_blocks(message: str, typed: str | None) -> list[dict[str, Any]] | None:
+    """Return the answer to a creation that could not be read, with a button to the form; None when there is nothing to fill in."""
+    value = "" if typed is None else written({"w": typed})
+    if typed is None or len(value) > BUTTON_CHARACTERS_MAX or len(message) > SECTION_CHARACTERS_MAX:
+        return None
+    elements = [button(FILL_IN, "Complete in a form", value, style="primary")]
+    return [section(message), {"type": "actions", "block_id": "quote.problem", "elements": elements}]
+
+
+def parse_typed(text: str) -> str | None:
+    """Return the typed words a "Complete in a form" button carried, or None when it is not a value this build wrote."""
+    fields = read(text, {"w"})
+    return fields["w"] if fields is not None and isinstance(fields["w"], str) else None

@@ -1,0 +1,61 @@
+"""The sentences about Salesforce's own changes, for the quote's thread and for operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quotebot.views.messages import escape, one_line
+
+if TYPE_CHECKING:
+    from quotebot.domain.quotes.crm_fields import Conflict, Difference
+
+
+def found(conflict: Conflict) -> str:
+    """Say in the thread that somebody changed a field in Salesforce."""
+    told = conflict.difference
+    return (
+        f"In Salesforce somebody changed {told.field} of {told.quote_id} v{told.version} to {quoted(told.theirs)}; the bot would "
+        f"have {quoted(told.ours)}. It was left as it is, and the quote here is unchanged. An operator decides: "
+        f"`quotebot crm reconcile apply {conflict.id}`"
+    )
+
+
+def quoted(value: str) -> str:
+    """Return a value of theirs, shortened, as text that cannot do anything in Slack."""
+    shown = one_line(value)
+    return f'"{escape(shown if len(shown) <= 60 else shown[:59] + "…")}"'  # noqa: PLR2004 -- a line's worth
+
+
+def taken(difference: Difference, take: str) -> str:
+    """Answer what was decided."""
+    place = f"{difference.field} of {difference.quote_id} v{difference.version}"
+    if take == "theirs":
+        return f"{place} stays {quoted(difference.theirs)}."
+    return f"{place} becomes {quoted(difference.ours)}, unless somebody changes it again before."
+
+
+def unknown(conflict_id: int) -> str:
+    """Refuse what is not in the queue."""
+    return f"There is no difference {conflict_id}. Nothing was changed. See: quotebot crm reconcile list"
+
+
+def too_late(conflict: Conflict) -> str:
+    """Refuse what was settled before."""
+    if conflict.state == "over":
+        return f"Difference {conflict.id} is gone by itself: Salesforce and the quote agree. Nothing was changed."
+    return f"Difference {conflict.id} was settled by {conflict.decided_by}, who took {conflict.state}. Nothing was changed."
+
+
+def moved(conflict: Conflict) -> str:
+    """Refuse a decision about a value that is not there any more."""
+    return f"Difference {conflict.id} changed meanwhile: it holds {quoted(conflict.difference.theirs)} now. Nothing was changed."
+
+
+def reason_needed(characters_max: int) -> str:
+    """Refuse a decision without words."""
+    return f"A decision needs a reason of at most {characters_max} characters: it is what the audit will say. Nothing was changed."
+
+
+def sync_follows() -> str:
+    """Answer the scheduler."""
+    return "What changed in Salesforce is being read."

@@ -1,0 +1,146 @@
+"""The card of a dead letter for operators, what Details shows, and the form that asks why one is discarded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from quotebot.domain.pricing.engine import clipped
+from quotebot.domain.quotes.quote import parse_quote_id, utc_text
+from quotebot.views import messages, operator_messages
+from quotebot.views.blocks import Json, button, context, modal, mrkdwn, plain, section, text_input
+from quotebot.views.button_values import read, written
+from quotebot.views.card import Card
+
+if TYPE_CHECKING:
+    from ledger.operator.dead_letters import DeadLetter
+    from quotebot.domain.dead_letters import LetterCard
+
+RETRY, DISCARD, DETAILS = "letter.retry", "letter.discard", "letter.details"  # action_ids
+DISCARD_FORM = "letter.discard"  # callback_id
+REASON: Final = "reason"
+REASON_CHARACTERS_MAX: Final = 500
+ERROR_CHARACTERS_MAX: Final = 500
+HISTORY_SHOWN_MAX: Final = 10
+HEADER_CHARACTERS_MAX: Final = 150
+TITLE_CHARACTERS_MAX: Final = 24
+
+_STANDING: Final = {
+    "pending": "⚠️ Waits for an operator",
+    "replaying": "⏳ On its way again",
+    "replayed": "✅ Done after all",
+    "discarded": "🗑️ Discarded",
+    "uncertain": "❔ In doubt: it is being looked for",
+}
+
+
+def letter_value(letter: DeadLetter) -> str:
+    """Return what the buttons of a letter carry: which one, and the cycle the operator saw."""
+    return written({"l": letter.reference, "c": letter.cycle})
+
+
+def parse_letter_value(text: str) -> tuple[str, int] | None:
+    """Return the letter's reference and the cycle that was seen, or None when it is not a value this build wrote."""
+    fields = read(text, {"l", "c"})
+    if fields is None or not isinstance(fields["l"], str) or type(fields["c"]) is not int:
+        return None
+    digits = fields["l"].removeprefix("op")
+    known = digits.isascii() and digits.isdigit() and len(digits) <= 18 and fields["c"] >= 1  # noqa: PLR2004 -- of a 64-bit id
+    return (fields["l"], fields["c"]) if known else None
+
+
+def letter_card(letter: DeadLetter, card: LetterCard | None) -> Card:
+    """Render the card from the letter as it is now; buttons only while it waits for somebody."""
+    head = f"Dead letter {letter.reference}: {_what(letter)}"
+    gone_on = letter.status in ("replaying", "replayed")  # why it failed before is in Details
+    facts = _standing(letter) if gone_on else _facts(letter)
+    blocks: list[Json] = [
+        {"type": "header", "text": plain(clipped(head, HEADER_CHARACTERS_MAX))},
+        {"type": "section", "fields": [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]},
+        *([] if gone_on else [section(f"*Last error*\n{_error(letter.last_error)}")]),
+        {"type": "actions", "block_id": "letter.actions", "elements": _buttons(letter)},
+        *([] if card is None or card.decision is None else [context([_decided(card)])]),
+    ]
+    return Card(f"{head}: {_STANDING[letter.status]}", blocks)
+
+
+def details_view(letter: DeadLetter) -> Json:
+    """Return the window with everything an operator may need but the payload, which may name customers."""
+    lines = [
+        f"*{name}*: {fact}"
+        for name, fact in {
+            **_facts(letter),
+            "Target": _code(letter.target),
+            "Repeating it": {"append": "looked for first", "keyed": "under its key", None: "decided anew"}.get(
+                letter.semantics, "harmless"
+            ),
+            "Operation": _code(letter.operation_key[:16]),
+            "At a terminal": f"`quotebot dead show {letter.reference}`, `quotebot trace {letter.correlation_id}`",
+        }.items()
+    ]
+    history = [_cycle(cycle) for cycle in letter.failure_history[-HISTORY_SHOWN_MAX:]]
+    blocks = [section("\n".join(lines)), section(f"*Last error*\n{_error(letter.last_error)}")]
+    if history:
+        blocks.append(context(history))
+    title = f"Dead letter {letter.reference}"
+    return {"type": "modal", "title": plain(clipped(title, TITLE_CHARACTERS_MAX)), "close": plain("Close"), "blocks": blocks}
+
+
+def discard_form(letter: DeadLetter) -> Json:
+    """Return the form that asks why a letter is discarded."""
+    text = f"*{letter.reference}*: {_what(letter)}. What waits for it will not happen either. Nothing is deleted."
+    field = text_input(REASON, "Why?", length_max=REASON_CHARACTERS_MAX, hint="For the audit.", multiline=True)
+    return modal(DISCARD_FORM, "Discard dead letter", "Discard", letter_value(letter), [section(text), field])
+
+
+def _buttons(letter: DeadLetter) -> list[Json]:
+    value = letter_value(letter)
+    details = button(DETAILS, "Details", value)
+    if letter.status != "pending":
+        return [details]
+    return [button(RETRY, "Retry", value, style="primary"), button(DISCARD, "Discard", value, style="danger"), details]
+
+
+def _standing(letter: DeadLetter) -> dict[str, str]:
+    return {
+        "Status": _STANDING[letter.status],
+        "About": _code(letter.aggregate_id) if parse_quote_id(letter.aggregate_id) is None else letter.aggregate_id,
+        "Ref": _code(letter.correlation_id),
+    }
+
+
+def _facts(letter: DeadLetter) -> dict[str, str]:
+    failed_at = letter.last_attempt_at or letter.updated_at
+    return {
+        **_standing(letter),
+        "Failure": _code(letter.category or "unknown"),
+        "Attempts": f"{letter.attempts}, replayed {letter.prior_replay_count} times",
+        "Last tried": utc_text(failed_at),
+    }
+
+
+def _decided(card: LetterCard) -> str:
+    assert card.decision is not None  # noqa: S101 -- asked for a decided one
+    assert card.decided_by is not None  # noqa: S101 -- the table's check
+    assert card.decided_at is not None  # noqa: S101 -- the table's check
+    said = operator_messages.decided(card.decision, card.decided_by, card.decided_at)
+    reason = "" if card.reason is None else f"\n{messages.quoted(clipped(card.reason, REASON_CHARACTERS_MAX))}"
+    return f"{said[:1].upper()}{said[1:]}{reason}"
+
+
+def _cycle(cycle: dict[str, Any]) -> str:
+    replayed = cycle.get("replayed_at")
+    when = "" if replayed is None else f", replayed on {utc_text(int(replayed))}"
+    return f"Cycle {cycle.get('cycle')}: {cycle.get('attempts')} attempts, {_error(cycle.get('last_error'))}{when}"
+
+
+def _what(letter: DeadLetter) -> str:
+    about = "" if parse_quote_id(letter.aggregate_id) is None else f" of {letter.aggregate_id}"
+    return f"{letter.effect_class}{about}"
+
+
+def _error(error: object) -> str:
+    return messages.escape(clipped(messages.one_line(str(error or "none is known")), ERROR_CHARACTERS_MAX))
+
+
+def _code(text: str) -> str:
+    return f"`{messages.escape(clipped(messages.one_line(text), 100)).replace('`', '')}`"

@@ -1,0 +1,63 @@
+"""What the bot says to people about what a quote still owes to the outside. Slack mrkdwn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from quotebot.domain.pricing.engine import clipped
+from quotebot.domain.quotes.quote import title
+from quotebot.views import messages
+
+if TYPE_CHECKING:
+    from ledger.records import Effect
+    from quotebot.domain.quotes.quote import Quote
+
+SENTENCE_CHARACTERS_MAX: Final = 500
+_DEEDS: Final = {"PDF": "The PDF", "CRM": "The write to Salesforce"}
+
+
+def tried(label: str, quote: Quote, effect: Effect, sentence: str) -> str:
+    """Answer to a Retry that was carried out."""
+    return f"{_named(label, quote, effect)}: {_plain(sentence)} The card shows what comes of it."
+
+
+def cancelled(label: str, quote: Quote, effect: Effect, by: str) -> str:
+    """Tell the quote's thread that something will not be done, and how to have it after all."""
+    unsure = " An earlier try may have reached the other side all the same." if effect.maybe_sent else ""
+    after_all = "Who wants it after all revises the quote: what is approved next owes it anew"
+    return (
+        f"🚫 {_named(label, quote, effect)}, was cancelled by {messages.mention(by)}: it will not be done.{unsure} "
+        f"The quote is as it was. {after_all}."
+    )
+
+
+def too_late(label: str, quote: Quote, effect: Effect, sentence: str) -> str:
+    """Answer to a press that nothing could be done about; `sentence` says what it is now."""
+    return f"{_named(label, quote, effect)}: {_plain(sentence)} Your click changed nothing."
+
+
+def not_yours(label: str, quote: Quote) -> str:
+    """Refuse somebody who may not cancel what a quote owes."""
+    makers = messages.mentions(quote.authors)
+    return f"{_DEEDS[label]} of {title(quote)} can be cancelled by {makers} or an operator. Nothing was changed."
+
+
+def unknown(quote_id: str) -> str:
+    """Answer to a press about something that is not owed by this quote."""
+    return f"{messages.escape(quote_id)} owes nothing like that. Nothing was changed; refresh its card."
+
+
+def standing(label: str, quote: Quote, effect: Effect, sentence: str, remedy: str | None) -> str:
+    """Answer to "status": what it waits for. `remedy` is a command at a terminal, for operators."""
+    todo = "" if remedy is None else f"\nAn operator can do something about it: `{messages.escape(clipped(remedy, 200))}`"
+    return f"{_named(label, quote, effect)}: {_plain(sentence)} You need not do anything.{todo}"
+
+
+def _named(label: str, quote: Quote, effect: Effect) -> str:
+    of_version = replace(quote, version=effect.payload.get("version", quote.version))  # which may not be the newest any more
+    return f"{_DEEDS[label]} of {title(of_version)}, ref {messages.escape(effect.correlation_id)}"
+
+
+def _plain(sentence: str) -> str:
+    return messages.escape(clipped(messages.one_line(sentence), SENTENCE_CHARACTERS_MAX))

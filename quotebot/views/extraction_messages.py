@@ -1,0 +1,125 @@
+"""What a person is told about a request that was read from free text: what was inferred, left unread, or has to be said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from quotebot.domain import money
+from quotebot.domain.extraction import remarks as reasons
+from quotebot.views import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from quotebot.domain.extraction.extractor import Extraction
+    from quotebot.domain.extraction.remarks import Remark
+
+CHARACTERS_MAX: Final = 1_400  # of all remarks together: a Slack section holds 3,000 characters, and the proposal comes first
+
+# {0} is what they wrote, {1} what was made of it; both escaped.
+_SAID: Final[Mapping[str, str]] = {
+    reasons.NEAR_NAME: '"{0}" is read as {1}.',
+    reasons.ONE: '"{0}" is read as 1 {1}.',
+    reasons.JOINED: '"{0}" is read as {1}.',
+    reasons.PERCENT: '"{0}" is read as {1} % discount on the whole quote.',
+    reasons.ACCOUNT: '"{0}" is read as the customer.',
+    reasons.DOLLARS: '"{0}" is read as {1}.',
+    reasons.THOUSANDS: '"{0}" is read as {1}.',
+    reasons.MONEY: '"{0}" changes nothing: prices come from the price book.',
+    reasons.ON_ALL: '"{0}" is read as a discount on the whole quote.',
+    reasons.UNCLAIMED: '"{0}" was not read.',
+    reasons.TERM: "No term was given: it would be {1} months.",
+    reasons.MORE: "There are {1} more remarks: the message says much that was not read.",
+    reasons.MODEL: "A model read this: compare each line with your words.",
+    reasons.UNSURE: 'Check "{0}": without the model I would have asked back here.',
+    reasons.RULES: "{1} So this was read by fixed rules.",
+    reasons.NO_ACCOUNT: "Who is it for? Write e.g. `for Acme`.",
+    reasons.NO_LINES: "What is in it? Write e.g. `150 pro`.",
+    reasons.ACCOUNTS: "Which customer: {0}?",
+    reasons.TERMS: "Which term: {0}?",
+    reasons.DISCOUNTS: "Which discount: {0}?",
+    reasons.CURRENCIES: "Which currency: {0}?",
+    reasons.TWICE: '"{0}": {1} is there more than once. Name it once, with one quantity.',
+    reasons.UNKNOWN_PRODUCT: '"{0}" names nothing in the catalogue.',
+    reasons.NO_QUANTITY: '"{0}": how many {1}?',
+    reasons.NUMBER: '"{0}" can be read in more than one way, or in none.',
+    reasons.WORD: '"{0}" may change what the numbers mean. Say it without.',
+    reasons.SIGN: 'the sign "{0}" may change what the numbers mean. Say it without.',
+    reasons.INVENTED: '"{0}" is not what the message says.',
+    reasons.EXISTING: "This names a quote that exists. In a message I only propose new quotes.",
+}
+CODES: Final = frozenset(_SAID)
+
+# Why the model's reading is not shown.
+WITHOUT_MODEL: Final[Mapping[str, str]] = {
+    "held": "The language model cannot be asked now.",
+    "late": "The language model did not answer in time.",
+    "unusable": "The language model's answer could not be used.",
+    "failed": "The language model could not read it.",
+    "doubtful": "The language model's reading does not agree with the message.",
+    "off": "No language model is configured.",
+}
+
+
+def budget_spent(readings: int) -> str:
+    """Say that the model reads nothing more of this person today."""
+    return f"You have used today's {readings} readings by the language model; it reads again tomorrow (UTC)."
+
+
+def remark(found: Remark) -> str:
+    """Say one remark: mrkdwn, escaped."""
+    excerpt, meaning = (messages.escape(messages.one_line(part)) for part in (found.excerpt, found.meaning))
+    return _SAID[found.code].format(excerpt, meaning)
+
+
+def beside(remarks: Sequence[Remark]) -> str:
+    """Return what is shown beside a proposal; empty when everything was said plainly."""
+    return "" if not remarks else "\n".join(("Please check:", *_listed(remarks)))
+
+
+def question(extraction: Extraction, end: str = "Nothing was recorded.") -> str:
+    """Say what was read and ask for the rest. Nothing was recorded."""
+    asked = _listed(extraction.doubts)
+    return "\n".join((f"I read {_read(extraction)}. Before I can propose it:", *asked, end))
+
+
+def question_after_reading(extraction: Extraction) -> str:
+    """Ask for the rest of a message that a model was to read; first, who read it."""
+    told = [remark(found) for found in extraction.remarks if found.code in (reasons.MODEL, reasons.RULES)]
+    return "\n".join((*told, question(extraction, "Nothing was created.")))
+
+
+def written(extraction: Extraction) -> str:
+    """Return what was read as a command says it after `new`, to fill a form with."""
+    account = extraction.account or ""
+    lines = ", ".join(f"{line.quantity} {line.sku}" for line in extraction.lines)
+    term = f"; term {extraction.term_months}m" if extraction.term_months is not None else ""
+    discount = f"; discount {extraction.discount_percent:f}%" if extraction.discount_percent is not None else ""
+    currency = f"; currency {extraction.currency}" if extraction.currency is not None else ""
+    return f"for {account.replace(':', ' ')}: {lines}{term}{discount}{currency}"
+
+
+def _read(extraction: Extraction) -> str:
+    parts = [f"{line.quantity:,} {messages.escape(line.sku)}" for line in extraction.lines[: messages.PROPOSED_LINES_MAX]]
+    if extraction.account is not None:
+        parts.append(f"for {messages.escape(extraction.account)}")
+    if extraction.term_months is not None:
+        parts.append(f"{extraction.term_months} months")
+    if extraction.discount_percent is not None:
+        parts.append(f"{money.format_percent(extraction.discount_percent)} discount")
+    if extraction.currency is not None:
+        parts.append(extraction.currency)
+    return ", ".join(parts) or "nothing"
+
+
+def _listed(remarks: Sequence[Remark]) -> list[str]:
+    """Return the remarks as a list that fits into a message; what does not fit is said to be there."""
+    said: list[str] = []
+    room = CHARACTERS_MAX
+    for found in remarks:
+        line = f"\u2022 {remark(found)}"
+        room -= len(line) + 1
+        if room < 0:
+            return [*said, f"\u2022 and {len(remarks) - len(said)} more"]
+        said.append(line)
+    return said

@@ -1,0 +1,209 @@
+"""The forms about a quote's content and its end, as Block Kit views. What is filled in is read by filled.py.
+
+A form carries in private_metadata, versioned, what it is about as it was when it was opened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
+from quotebot.domain import money
+from quotebot.domain.pricing.engine import clipped, request_of
+from quotebot.domain.quotes.quote import title
+from quotebot.views import lifecycle_messages, messages
+from quotebot.views.blocks import Json, modal, option, plain, section, text_input
+from quotebot.views.button_values import written
+from quotebot.views.buttons import button_value
+from quotebot.views.crm_fields import ACCOUNT_CHARACTERS_MAX, account_input, contact_input
+
+if TYPE_CHECKING:
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.engine import PricedLine
+    from quotebot.domain.quotes.quote import Quote
+
+CREATE_FORM, REVISE_FORM, SEND_FORM, LOSE_FORM = "quote.create", "quote.revise", "quote.send", "quote.lose"  # callback_ids
+
+FROM_MESSAGE: Final = "quote.from_message"  # callback_id of the shortcut on messages
+
+ACCOUNT, LINES, TERM, DISCOUNT, CURRENCY, CHANNEL = "account", "lines", "term", "discount", "currency", "channel"  # block_ids
+CHANGES, RECIPIENT, REASON = "changes", "recipient", "reason"
+ROW = "row"  # and its number
+
+LINES_CHARACTERS_MAX: Final = 2_900  # a field takes 3,000
+SHORT_CHARACTERS_MAX: Final = 20
+ROWS_MAX: Final = 20
+ROWS_CHARACTERS_MAX: Final = 2_400  # of what the form remembers about its rows
+CURRENCIES_MAX: Final = 100
+LABEL_CHARACTERS_MAX: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is known before a creation's form is filled in, as typed text. Forms with one `token` make one quote between them."""
+
+    account: str = ""
+    lines: str = ""
+    term: str = "12m"
+    discount: str = "0"
+    currency: str | None = None
+    token: str | None = None
+
+
+def create_form(
+    channel: str | None, ruleset: Ruleset, draft: Draft = Draft(), *, lookup: bool = False, opportunities: bool = False
+) -> Json:
+    """Return the form that makes a quote in `channel`; without one the form asks for it.
+
+    With `lookup` the customer may be chosen among Salesforce's accounts instead of typed, with `opportunities` one of its
+    opportunities then.
+    """
+    sold_in = {code for book in ruleset.books for code in (book.currency, *book.converts_to)}
+    options = [option(code, code) for code in (ruleset.currency, *sorted(sold_in - {ruleset.currency}))][:CURRENCIES_MAX]
+    blocks = [
+        *([account_input(with_more=opportunities)] if lookup else []),
+        text_input(
+            ACCOUNT,
+            "Or another customer" if lookup else "Customer",
+            length_max=ACCOUNT_CHARACTERS_MAX,
+            initial=draft.account,
+            example="Acme",
+            optional=lookup,
+        ),
+        text_input(
+            LINES,
+            "Products",
+            length_max=LINES_CHARACTERS_MAX,
+            initial=draft.lines,
+            hint="The quantity first, one product per line or with commas between them. Names from the catalogue.",
+            example="150 pro\n150 sso\n1 support",
+            multiline=True,
+        ),
+        text_input(TERM, "Term", length_max=SHORT_CHARACTERS_MAX, initial=draft.term, example="12m or 1y"),
+        text_input(DISCOUNT, "Discount in %", length_max=SHORT_CHARACTERS_MAX, initial=draft.discount, example="15"),
+        {
+            "type": "input",
+            "block_id": CURRENCY,
+            "label": plain("Currency"),
+            "optional": False,
+            "element": {
+                "type": "static_select",
+                "action_id": CURRENCY,
+                "options": options,
+                "initial_option": next((each for each in options if each["value"] == draft.currency), options[0]),
+            },
+        },
+        *([] if channel is not None else [_channel_input()]),
+    ]
+    once = {} if draft.token is None else {"t": draft.token}
+    return modal(CREATE_FORM, "New quote", "Create", written({"c": channel, **once}), blocks)
+
+
+def revise_form(quote: Quote) -> Json:
+    """Return the form that edits the lines, the term and the discount of a quote: its next version."""
+    request = request_of(quote.pricing)
+    names = {line.sku: line for line in quote.pricing.lines}
+    rows: list[list[str | int]] = []
+    for line in request.lines[:ROWS_MAX]:
+        rows.append([line.sku, line.quantity])
+        if len(written({"l": rows})) > ROWS_CHARACTERS_MAX:
+            rows.pop()
+            break
+    left = len(request.lines) - len(rows)
+    hint = "e.g. add 10 sso, remove support" + (f". The other {left} lines are changed here too, by name." if left else "")
+    blocks = [
+        section(f"{_about(quote)}\nWhat you change makes v{quote.version + 1}; its approval is asked for anew."),
+        *(_row(number, str(sku), int(quantity), names.get(str(sku))) for number, (sku, quantity) in enumerate(rows)),
+        text_input(
+            CHANGES,
+            "Other changes",
+            length_max=LINES_CHARACTERS_MAX,
+            hint=hint,
+            example="add 10 sso",
+            multiline=True,
+            optional=True,
+        ),
+        text_input(TERM, "Term in months", length_max=SHORT_CHARACTERS_MAX, initial=str(request.term_months)),
+        _discount_input(quote),
+    ]
+    return modal(REVISE_FORM, "Edit quote", "Make new version", _remembered(quote, rows, with_term=True), blocks)
+
+
+def discount_form(quote: Quote) -> Json:
+    """Return the form that changes the discount alone."""
+    blocks = [section(_about(quote)), _discount_input(quote)]
+    return modal(REVISE_FORM, "Change discount", "Make new version", _remembered(quote, [], with_term=False), blocks)
+
+
+def send_form(quote: Quote, *, contacts: bool = False) -> Json:
+    """Return the form that asks to whom a finalized quote was sent. The bot mails nobody.
+
+    With `contacts` one of the customer's in Salesforce may be chosen instead of typed.
+    """
+    field = text_input(
+        RECIPIENT,
+        "Or to somebody else" if contacts else "To whom did you send it?",
+        length_max=RECIPIENT_CHARACTERS_MAX,
+        hint="A name or an address, for the record. Quotebot mails nobody.",
+        example="buyer@acme.example",
+        optional=contacts,
+    )
+    menu = [contact_input()] if contacts else []
+    return modal(SEND_FORM, "Mark as sent", "Mark as sent", button_value(quote), [section(_about(quote)), *menu, field])
+
+
+def lose_form(quote: Quote) -> Json:
+    """Return the form that asks why a quote was lost."""
+    field = text_input(REASON, "Why was it lost?", length_max=REASON_CHARACTERS_MAX, example="Too expensive", multiline=True)
+    return modal(LOSE_FORM, "Quote lost", "Mark as lost", button_value(quote), [section(_about(quote)), field])
+
+
+def _about(quote: Quote) -> str:
+    net = money.format_amount(quote.pricing.net_total, quote.pricing.currency)
+    account = messages.escape(clipped(messages.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
+    return f"*{lifecycle_messages.version_name(quote) if quote.version == 1 else title(quote)}* for {account}, {net}"
+
+
+def _row(number: int, sku: str, quantity: int, line: PricedLine | None) -> Json:
+    name = clipped(messages.one_line(sku if line is None else line.name), LABEL_CHARACTERS_MAX)
+    return text_input(
+        f"{ROW}.{number}",
+        f"{name}: quantity",
+        length_max=SHORT_CHARACTERS_MAX,
+        initial=str(quantity),
+        example="empty removes the line",
+        optional=True,
+    )
+
+
+def _discount_input(quote: Quote) -> Json:
+    hint = "On the whole quote. It may need approval; the card says by whom."
+    percent = _percent(quote)
+    return text_input(DISCOUNT, "Discount in %", length_max=SHORT_CHARACTERS_MAX, initial=percent, hint=hint)
+
+
+def _remembered(quote: Quote, rows: list[list[str | int]], *, with_term: bool) -> str:
+    """Return what the form was opened with, so that only what differs is changed."""
+    term = request_of(quote.pricing).term_months if with_term else None
+    return written({"q": quote.quote_id, "n": quote.version, "l": rows, "t": term, "d": _percent(quote)})
+
+
+def _percent(quote: Quote) -> str:
+    return format(request_of(quote.pricing).discount_percent.normalize(), "f")
+
+
+def _channel_input() -> Json:
+    return {
+        "type": "input",
+        "block_id": CHANNEL,
+        "label": plain("Channel"),
+        "hint": plain("The quote's card is posted there; Quotebot has to be a member of it."),
+        "optional": False,
+        "element": {
+            "type": "conversations_select",
+            "action_id": CHANNEL,
+            "default_to_current_conversation": True,
+            "filter": {"include": ["public", "private"], "exclude_bot_users": True},
+        },
+    }

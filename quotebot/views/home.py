@@ -1,0 +1,153 @@
+"""App Home: what waits for this person, their open quotes, what ended lately, and a way to a new one. Rendered whole, each time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from quotebot.commands.queries import OPEN
+from quotebot.domain import money
+from quotebot.domain.access import Sight, may_see
+from quotebot.domain.approvals.policy import margin_figures
+from quotebot.domain.pricing.engine import clipped
+from quotebot.domain.quotes.lifecycle import is_final
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState, state_words, title
+from quotebot.store import approvals as approval_store
+from quotebot.store import quotes as store
+from quotebot.store.versions import Filter, Listed, list_quotes
+from quotebot.views import messages
+from quotebot.views.blocks import Json, button, context, plain, section
+from quotebot.views.button_values import ButtonValue, value_text
+from quotebot.views.buttons import deciding
+from quotebot.views.card import state_icon
+from quotebot.views.confirmations import SHOW
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledger.database import Tx
+    from quotebot.domain.access import Viewer
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.rules import Rules
+
+NEW_QUOTE: Final = "home.new"  # action_id
+
+WAITING_MAX: Final = 10  # two blocks each
+OPEN_MAX: Final = 20
+ENDED_MAX: Final = 10
+LOOKED_AT_MAX: Final = 60  # requests of the workspace that are looked at for those that wait for this person
+ACCOUNT_CHARACTERS_MAX: Final = 60
+REASONS_CHARACTERS_MAX: Final = 300
+
+CLOSED: Final = frozenset(state for state in QuoteState if is_final(state))
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What one person's home shows; each `more` says that there is more than is shown."""
+
+    waiting: tuple[Quote, ...] = ()
+    more_waiting: bool = False
+    open: tuple[Listed, ...] = ()
+    more_open: bool = False
+    ended: tuple[Listed, ...] = ()
+    margins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of those that wait: the margins under their floors
+
+
+def load_home(tx: Tx, viewer: Viewer, rules: Rules, now: int) -> Home:
+    """Read one person's home. `now` is Unix milliseconds. A listed guest is asked for no approval."""
+    user, team_id = viewer.user, viewer.team_id
+    chosen = Filter(team_id, states=frozenset({QuoteState.PENDING_APPROVAL}))
+    pending = list_quotes(tx, chosen, rows=LOOKED_AT_MAX)
+    away = approval_store.delegations(tx, team_id, now)
+    waiting: list[Quote] = []
+    for listed in () if viewer.own_only else pending.quotes:
+        quote = store.load(tx, listed.quote_id)
+        approval = None if quote is None else quote.approval
+        if quote is None or approval is None or approval.state is not ApprovalState.PENDING:
+            continue
+        if may_see(viewer, quote) is not Sight.NOTHING and user in rules.who_may_decide(approval, quote.makers, away):
+            waiting.append(quote)
+    mine = list_quotes(tx, Filter(team_id, user, OPEN), rows=OPEN_MAX)
+    ended = list_quotes(tx, Filter(team_id, user, CLOSED), rows=ENDED_MAX)
+    shown = tuple(waiting[:WAITING_MAX])
+    margins = {quote.quote_id: margin_figures(quote.pricing, rules.policy) for quote in shown}
+    more = len(waiting) > len(shown) or (pending.more and not viewer.own_only)
+    return Home(shown, more, mine.quotes, mine.more, ended.quotes, margins)
+
+
+def home_view(home: Home) -> Json:
+    """Return the view that views.publish takes, at most 100 blocks."""
+    blocks = [
+        {"type": "header", "text": plain("Quotebot")},
+        {
+            "type": "actions",
+            "block_id": "home.actions",
+            "elements": [button(NEW_QUOTE, "New quote", "new", style="primary")],
+        },
+        *_waiting(home),
+        _heading("Your open quotes"),
+        *([_row(listed) for listed in home.open] or [context(["You have none. New quote starts one; so does `/quote new`."])]),
+        *([context(["There are more: `/quote list mine open`"])] if home.more_open else []),
+    ]
+    if home.ended:
+        blocks += [_heading("Ended lately"), *(_row(listed) for listed in home.ended)]
+    return {"type": "home", "blocks": blocks}
+
+
+def refused_view(text: str) -> Json:
+    """Return the Home tab of somebody whom the gate does not admit."""
+    return {"type": "home", "blocks": [{"type": "header", "text": plain("Quotebot")}, section(messages.escape(text))]}
+
+
+def _waiting(home: Home) -> list[Json]:
+    if not home.waiting:
+        return [_heading("Needs your approval"), context(["✅ Nothing waits for you."])]
+    blocks = [_heading("Needs your approval")]
+    for quote in home.waiting:
+        assert quote.approval is not None  # noqa: S101 -- it waits for a decision
+        why = messages.escape(
+            clipped("; ".join(messages.one_line(reason) for reason in quote.approval.reasons), REASONS_CHARACTERS_MAX)
+        )
+        effect = _effect(quote, home.margins.get(quote.quote_id, ()))
+        asked = f"asked for by {messages.mention(quote.approval.requested_by)}"
+        blocks += [
+            section(f"*{title(quote)}* for {_account(quote.account)}, *{_net(quote)}*, {asked}\n{effect}\n{why}"),
+            {"type": "actions", "block_id": f"home.decide.{quote.quote_id}", "elements": [*deciding(quote), _show(quote)]},
+        ]
+    if home.more_waiting:
+        blocks.append(context(["There may be more: `/quote list all pending`"]))
+    return blocks
+
+
+def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
+    """Say what the discount does. Only who may decide reads this: a margin is not for everybody in the channel."""
+    pricing = quote.pricing
+    amount = money.format_amount(pricing.discount_total, pricing.currency)
+    discount = f"{money.format_percent(pricing.discount_percent)} discount ({amount})"
+    margin = pricing.margin_percent
+    whole = () if margin is None else (f"margin {money.format_percent(margin)}",)
+    return messages.escape("; ".join((", ".join((discount, *whole)), *margins)))
+
+
+def _row(listed: Listed) -> Json:
+    name = listed.quote_id if listed.version == 1 else f"{listed.quote_id} v{listed.version}"
+    net = money.format_amount(listed.net_total, listed.currency)
+    text = f"{state_icon(listed.state)} *{name}* for {_account(listed.account)}, {net}: {state_words(listed.state)}"
+    return {**section(text), "accessory": _show(listed)}
+
+
+def _show(quote: Quote | Listed) -> Json:
+    return button(SHOW, "Show", value_text(ButtonValue(quote.quote_id, quote.version, None)))
+
+
+def _heading(text: str) -> Json:
+    return {"type": "header", "text": plain(text)}
+
+
+def _account(account: str) -> str:
+    return messages.escape(clipped(messages.one_line(account), ACCOUNT_CHARACTERS_MAX))
+
+
+def _net(quote: Quote) -> str:
+    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)

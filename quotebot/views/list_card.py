@@ -1,0 +1,94 @@
+"""The answer to `/quote list`: a row per quote with a button to its card, and buttons to turn the page and to ask for others.
+
+A button carries the whole question it asks, so that nothing is kept for it. A click replaces the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from quotebot.commands.queries import OPEN, PAGE_MAX, ListRequest
+from quotebot.domain import money
+from quotebot.domain.pricing.engine import clipped
+from quotebot.domain.quotes.quote import QuoteState, state_words
+from quotebot.views import messages
+from quotebot.views.blocks import Json, button, section
+from quotebot.views.button_values import ButtonValue, read, value_text, written
+from quotebot.views.card import state_icon
+from quotebot.views.confirmations import SHOW
+
+if TYPE_CHECKING:
+    from quotebot.store.versions import Listed, Page
+
+NEWER, OLDER, WHOSE, WHICH = "list.newer", "list.older", "list.whose", "list.which"  # action_ids
+ACCOUNT_CHARACTERS_MAX: Final = 40
+_FIELDS: Final = {"m", "o", "s", "a", "p"}
+
+
+def list_blocks(page: Page, asked: ListRequest, text: str) -> list[Json]:
+    """Return the answer as Block Kit; `text` says the same without buttons, and all there is to say when nothing was found."""
+    rows = [_row(quote) for quote in page.quotes] or [section(text)]
+    return [section(f"*{heading(asked)}*"), *rows, {"type": "actions", "block_id": "list.actions", "elements": _turns(page, asked)}]
+
+
+def heading(asked: ListRequest) -> str:
+    """Say in words what was asked for: whose, in which states, which page."""
+    whose = (
+        "Your quotes"
+        if asked.mine
+        else "Everybody's quotes"
+        if asked.owner is None
+        else f"Quotes of {messages.mention(asked.owner)}"
+    )
+    which = "" if not asked.states else f", {'open' if asked.states == OPEN else ' or '.join(_names(asked))}"
+    account = "" if asked.account is None else f", customers like {messages.escape(clipped(asked.account))}"
+    return f"{whose}{which}{account}{'' if asked.page == 1 else f', page {asked.page}'}"
+
+
+def question_text(asked: ListRequest) -> str:
+    """Return what a button carries; `parse_question` reads it."""
+    states = sorted(state.value for state in asked.states)
+    return written({"m": asked.mine, "o": asked.owner, "s": states, "a": asked.account, "p": asked.page})
+
+
+def parse_question(text: str) -> ListRequest | None:
+    """Return the question of a button, or None when it is not a value this build wrote."""
+    fields = read(text, _FIELDS)
+    if fields is None or not isinstance(fields["m"], bool) or not isinstance(fields["s"], list):
+        return None
+    states = frozenset(state for state in QuoteState if state.value in fields["s"])
+    named = all(fields[name] is None or isinstance(fields[name], str) for name in ("o", "a"))
+    numbered = type(fields["p"]) is int and 1 <= fields["p"] <= PAGE_MAX
+    if len(states) != len(fields["s"]) or not named or not numbered:
+        return None
+    return ListRequest(fields["m"], fields["o"], states, fields["a"], fields["p"])
+
+
+def _turns(page: Page, asked: ListRequest) -> list[Json]:
+    first = replace(asked, page=1)
+    whose = replace(first, mine=False, owner=None) if asked.mine else replace(first, mine=True, owner=None)
+    which = replace(first, states=frozenset[QuoteState]()) if asked.states else replace(first, states=OPEN)
+    turns = [
+        button(WHOSE, "Everybody's" if asked.mine else "Only mine", question_text(whose)),
+        button(WHICH, "In every state" if asked.states else "Only open ones", question_text(which)),
+    ]
+    if page.number > 1:
+        turns.append(button(NEWER, "◀ Newer", question_text(replace(asked, page=page.number - 1))))
+    if page.more and page.number < PAGE_MAX:
+        turns.append(button(OLDER, "Older ▶", question_text(replace(asked, page=page.number + 1))))
+    return turns
+
+
+def _row(quote: Listed) -> Json:
+    name = quote.quote_id if quote.version == 1 else f"{quote.quote_id} v{quote.version}"
+    account = messages.escape(clipped(messages.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
+    net = money.format_amount(quote.net_total, quote.currency)
+    facts = () if quote.outlined else (net, account)
+    told = (f"{state_icon(quote.state)} *{name}*", state_words(quote.state), *facts, messages.mention(quote.requester))
+    text = " · ".join(told)
+    return {**section(text), "accessory": button(SHOW, "Show", value_text(ButtonValue(quote.quote_id, quote.version, None)))}
+
+
+def _names(asked: ListRequest) -> list[str]:
+    return sorted(state_words(state) for state in asked.states)

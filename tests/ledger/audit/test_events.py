@@ -1,0 +1,225 @@
+"""The audit keeps pace with the rows: after any walk, each row's history can be told from its audit alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from faults.wakeups import asleep_for_good
+from ledger.audit.events import LEDGER_EVENTS
+from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
+from ledger.operator.dead_letters import DeadLetters
+from ledger.records import Bury, Delivered, Doubt, Drop, FollowUps, Hold, Retry
+from ledger.recovery import begin_epoch, give_back, take_back
+from ledger.sqlite.migrations import Migration
+from tests.ledger.parts import AUDIT, MIGRATIONS, TROUBLE, Desk, ManualClock, applied, intent, open_database, open_shell, restart
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Awaitable, Callable
+
+    from ledger.database import Tx
+    from ledger.records import Effect, Operation, Outcome
+
+SPY = Migration(
+    "test",
+    "0001_spy.sql",
+    """
+CREATE TABLE moves (machine TEXT NOT NULL, row INTEGER NOT NULL, target TEXT NOT NULL) STRICT;
+CREATE TRIGGER spy_operation_born AFTER INSERT ON operations BEGIN INSERT INTO moves VALUES ('operation', NEW.id, NEW.state); END;
+CREATE TRIGGER spy_effect_born AFTER INSERT ON effects BEGIN INSERT INTO moves VALUES ('effect', NEW.id, NEW.state); END;
+CREATE TRIGGER spy_operation AFTER UPDATE OF state ON operations WHEN NEW.state <> OLD.state
+BEGIN INSERT INTO moves VALUES ('operation', NEW.id, NEW.state); END;
+CREATE TRIGGER spy_effect AFTER UPDATE OF state ON effects WHEN NEW.state <> OLD.state
+BEGIN INSERT INTO moves VALUES ('effect', NEW.id, NEW.state); END;
+""",
+)
+# Where each event says that its row went; an event of no move is not listed.
+MEANING: Final = {
+    "operation.reserved": {"reserved"},
+    "operation.claimed": {"in_progress"},
+    "operation.applied": {"completed"},
+    "operation.retry_scheduled": {"failed_retryable"},
+    "operation.released": {"reserved"},
+    "operation.shelved": {"reserved"},
+    "operation.cancelled": {"discarded"},
+    "operation.discarded": {"discarded"},
+    "effect.cancelled": {"discarded"},
+    "effect.discarded": {"discarded"},
+    "effect.resolved": {"delivered", "pending"},
+    "operation.replayed": {"reserved"},
+    "effect.claimed": {"in_flight"},
+    "effect.delivered": {"delivered"},
+    "effect.retry_scheduled": {"pending"},
+    "effect.uncertain": {"uncertain"},
+    "effect.superseded": {"superseded"},
+    "effect.released": {"pending", "uncertain"},
+    "effect.replayed": {"pending", "uncertain"},
+    "system.error": {"failed", "failed_terminal"},
+}
+OWED = (
+    intent(),
+    intent("slack.card", "convergent", supersede_key="card"),
+    intent("crm.create", "keyed"),
+    intent("slack.reply", "repeat_once", "U1"),
+)
+
+
+@dataclass
+class Walk:
+    """A walker: what it ever claimed is kept, so that it also tries to settle what is no longer its own."""
+
+    desk: Desk
+    operations: list[Operation] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+
+    async def reserve(self, number: int) -> None:
+        await self.desk.reserve(f"r{number % 7}", aggregate_id=f"Q-{number % 3}", fingerprint=f"{number % 11 == 0}")
+
+    async def claim_operation(self, _: int) -> None:
+        operation = await self.desk.ledger.claim_operation()
+        self.operations += [] if operation is None else [operation]
+
+    async def claim_some(self, number: int) -> None:
+        self.effects += await self.desk.ledger.claim_effects({owed.effect_class: number % 2 + 1 for owed in OWED[number % 3 :]})
+
+    async def execute(self, number: int) -> None:
+        def fail(_: Tx) -> Outcome:
+            raise ArithmeticError
+
+        if self.operations:
+            operation = self.operations[-1 - number // 5 % min(2, len(self.operations))]
+            decide = fail if number % 5 == 0 else applied(*OWED[: number % 5])
+            try:
+                await self.desk.ledger.execute(operation, decide)
+            except (ArithmeticError, StaleFenceError):
+                return
+
+    async def give_up_operation(self, number: int) -> None:
+        if self.operations:
+            operation = self.operations[-1 - number // 2 % min(2, len(self.operations))]
+            if number % 2:
+                await self.desk.ledger.retry_operation(operation, TROUBLE, number)
+            else:
+                await self.desk.ledger.bury_operation(operation, TROUBLE, {}, OWED[:1])
+
+    async def settle(self, number: int) -> None:
+        def follow(_: Tx, settled: Effect) -> FollowUps:
+            return FollowUps(OWED[1:2]) if settled.effect_class == "crm.create" else FollowUps()
+
+        settlements = (
+            Delivered("r", {}),
+            Retry(TROUBLE, number),
+            Doubt(TROUBLE, number),
+            Bury(TROUBLE),
+            Drop(TROUBLE),
+            Hold(TROUBLE),
+        )
+        if self.effects:
+            effect = self.effects[-1 - number // 6 % min(4, len(self.effects))]
+            await self.desk.ledger.settle(effect, settlements[number % len(settlements)], follow)
+
+    async def die(self, number: int) -> None:
+        if number % 2:
+            await give_back(self.desk.ledger)
+        self.desk = await restart(self.desk)
+        await take_back(self.desk.ledger)
+
+    async def replay(self, number: int) -> None:
+        letters = DeadLetters(self.desk.ledger, build="2")
+        for letter in (await letters.list())[: 1 + number % 2]:
+            await letters.replay(letter.reference, actor="ops", reason=None, follow=no_follow_ups)
+
+    async def wait(self, number: int) -> None:
+        self.desk.clock.advance(number * 10)
+        for effect_class in {effect.effect_class for effect in self.effects}:
+            await self.desk.ledger.resume(effect_class, "ops")
+
+
+VERBS: tuple[Callable[[Walk, int], Awaitable[None]], ...] = (
+    *(Walk.reserve, Walk.claim_operation, Walk.execute, Walk.execute, Walk.give_up_operation),
+    *(Walk.claim_some, Walk.claim_some, Walk.settle, Walk.settle, Walk.die, Walk.replay, Walk.wait),
+)
+STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 60)), min_size=20, max_size=60)
+
+
+def audited_as_moved(desk: Desk) -> None:
+    """Hold every row's moves against its audit, in order."""
+    told: dict[tuple[str, int], list[set[str]]] = {}
+    of_key = {row["operation_key"]: row["id"] for row in desk.rows("SELECT id, operation_key FROM operations")}
+    of_effect_key = {row["effect_key"]: row["id"] for row in desk.rows("SELECT id, effect_key FROM effects")}
+    for row in desk.rows("SELECT * FROM audit_events ORDER BY id"):
+        for key in owed_keys(row):
+            told.setdefault(("effect", of_effect_key[key]), []).append({"pending"})
+        if row["event_type"] in MEANING:
+            subject = ("operation", of_key[row["operation_key"]]) if row["operation_key"] else ("effect", row["effect_id"])
+            told.setdefault(subject, []).append(MEANING[row["event_type"]])
+    moved: dict[tuple[str, int], list[str]] = {}
+    for row in desk.rows("SELECT * FROM moves ORDER BY rowid"):
+        moved.setdefault((row["machine"], row["row"]), []).append(row["target"])
+    assert moved.keys() == told.keys()
+    for subject, targets in moved.items():
+        assert len(targets) == len(told[subject])
+        assert all(target in meant for target, meant in zip(targets, told[subject], strict=True)), (subject, targets)
+
+
+def owed_keys(row: sqlite3.Row) -> list[str]:
+    """Return the keys of the effects that an event says are owed from now on."""
+    after = json.loads(row["after"]) if row["after"] else {}
+    if row["event_type"] == "effect.owed":
+        return [after["key"]]
+    return [owed["key"] for owed in after.get("owes", ())] if isinstance(after, dict) else []
+
+
+async def walk(steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]], folder: Path) -> None:
+    clock = ManualClock()
+    database = await open_database(folder / "ledger.db", clock, migrations=(*MIGRATIONS, SPY))
+    epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0")
+    shell = open_shell(folder / "ledger.db")
+    walker = Walk(Desk(Ledger(database, clock, AUDIT, epoch=epoch), clock, shell))
+    try:
+        for request_id in ("first", "second"):
+            await walker.desk.owe(*OWED, request_id=request_id)
+        for verb, number in steps:
+            await verb(walker, number)
+            audited_as_moved(walker.desk)  # the shell sees commits only: a move and its audit row came in the same one
+            assert asleep_for_good(shell) == []
+    finally:
+        shell.close()
+        await database.close()
+
+
+@settings(max_examples=40)
+@given(STEPS)
+def test_on_any_walk_every_move_of_a_row_has_its_audit_row_in_the_same_commit(
+    steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(walk(steps, Path(folder)))
+
+
+async def test_an_event_of_an_unregistered_type_is_refused_with_its_whole_transaction(desk: Desk) -> None:
+    def work(tx: Tx) -> None:
+        tx.one("begin_hold", name="c", cause="operator", now=1)
+        desk.ledger.audit.append(tx, 1, "quote.teleported", actor="x", actor_type="system")
+
+    with pytest.raises(ValueError, match=r"quote\.teleported is not a registered audit event type"):
+        await desk.ledger.database.write("teleport", work)
+    assert desk.value("SELECT count(*) FROM holds") == 0
+
+
+def test_every_event_of_the_ledger_is_a_move_or_known_to_be_none() -> None:
+    no_move = {"operation.late_result", "effect.late_result", "delivery.duplicate", "delivery.conflict"}
+    no_move |= {"class.paused", "class.half_open", "class.resumed", "dead_letter.payload_shown", "delivery.dropped"}
+    no_move |= {"retention.purged", "audit.exported", "audit.key_rotated", "ledger.restored", "ledger.migrated"}
+    no_move |= {"effect.hastened", "history.bound", "history.bound_from"}
+    births = {"effect.owed"}  # as are the `owes` of an applied command
+    assert {*MEANING, *no_move, *births, "operation.refused"} == LEDGER_EVENTS

@@ -1,0 +1,196 @@
+"""A person's word about a dead letter: discarded, or what happened where only a person can find out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger import keys
+from ledger.ledger import no_follow_ups
+from ledger.operator.actions import DISCARDED_KEPT_MS, Verdict
+from ledger.records import Bury, Delivered, Doubt, Effect, FollowUps
+from tests.ledger.dead_parts import CRM, MAPPING, SENT, UNKNOWN, bury, bury_command, replay
+from tests.ledger.parts import START_MS, applied, intent, sure
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.ledger import FollowUpDecision
+    from ledger.operator.dead_letters import DeadLetters, Ruling
+    from tests.ledger.parts import Desk
+
+
+async def discard(
+    letters: DeadLetters, reference: str, *, follow: FollowUpDecision = no_follow_ups, cycle: int | None = None
+) -> Ruling:
+    return await letters.discard(reference, actor="ops", reason="the deal is off", follow=follow, cycle_seen=cycle)
+
+
+async def resolve(
+    letters: DeadLetters, reference: str, *, delivered: bool, ref: str | None = None, follow: FollowUpDecision = no_follow_ups
+) -> Ruling:
+    return await letters.resolve(reference, delivered=delivered, actor="ops", reason="I looked", follow=follow, external_ref=ref)
+
+
+def shows_a_card(_: Tx, moved: Effect) -> FollowUps:
+    """Owe a card that says what became of the effect."""
+    return FollowUps((intent("slack.card", "convergent", payload={"shows": moved.state.value}),))
+
+
+async def root_and_reply(desk: Desk) -> tuple[Effect, int]:
+    """Owe a thread's root and a reply that waits for it; claim the root."""
+    operation = await desk.claim_operation()
+    root_key = keys.effect_key(operation.operation_key, "slack.post", 0)
+    await desk.ledger.execute(operation, applied(intent(), intent("slack.card", "convergent", after=root_key)))
+    return await desk.claim(), 2
+
+
+# --------------------------------------------------------------------------------------------------------------- discard
+
+
+async def test_a_discarded_effect_stays_and_what_waited_for_it_is_superseded(desk: Desk, letters: DeadLetters) -> None:
+    root, child = await root_and_reply(desk)
+    await desk.ledger.settle(root, Bury(MAPPING))
+    ruling = await discard(letters, f"{root.id}", follow=shows_a_card)
+    assert (ruling.verdict, ruling.effect_class) == (Verdict.DONE, "slack.post")
+    assert (desk.effect(root.id).state, desk.effect(child).state) == ("discarded", "superseded")
+    event = desk.last_event("effect.discarded")
+    assert (event["actor"], event["actor_type"], event["after"]) == ("ops", "operator", {"reason": "the deal is off"})
+    assert desk.last_event("effect.superseded")["effect_id"] == child
+    assert desk.effect(3).payload == {"shows": "discarded"}, "what the product shows is owed in the same transaction"
+    assert (await letters.list())[:] == []
+    assert sure(await letters.show(f"{root.id}")).status == "discarded"
+
+
+async def test_a_discarded_command_is_kept_for_thirty_days(desk: Desk, letters: DeadLetters) -> None:
+    await bury_command(desk)
+    assert (await discard(letters, "op1")).verdict is Verdict.DONE
+    (row,) = desk.rows("SELECT state, retain_until, response FROM operations")
+    assert (row["state"], row["retain_until"]) == ("discarded", START_MS + DISCARDED_KEPT_MS)
+    assert DISCARDED_KEPT_MS == 30 * 24 * 60 * 60 * 1000
+    assert json.loads(row["response"]) == {"code": "discarded"}
+    event = desk.last_event("operation.discarded")
+    assert (event["actor"], event["after"]) == ("ops", {"reason": "the deal is off"})
+    assert (await replay(letters, "op1")).outcome == "discarded"
+
+
+async def test_only_what_is_dead_can_be_discarded(desk: Desk, letters: DeadLetters) -> None:
+    await desk.owe(intent(), CRM, intent("slack.file"))
+    post, crm, _ = await desk.claim_each()
+    await desk.ledger.settle(post, Doubt(SENT, 1_000))
+    await desk.ledger.settle(crm, Delivered("a01", {}))
+    before, events = desk.snapshot(), desk.events()
+    said = [await discard(letters, reference) for reference in ("1", "2", "3", "4", "op1", "op2")]
+    assert [ruling.verdict for ruling in said] == ["refused", "refused", "refused", "not found", "refused", "not found"]
+    for ruling, state in zip(said, ("in doubt", "delivered", "being sent", "no 4", "done", "no op2"), strict=True):
+        assert state in ruling.detail
+    assert (desk.snapshot(), desk.events()) == (before, events)
+
+
+async def test_a_letter_that_was_replayed_since_is_not_discarded_on_the_old_view(desk: Desk, letters: DeadLetters) -> None:
+    await bury(desk)
+    await replay(letters, "1", "first")
+    await desk.ledger.settle(await desk.claim(), Bury(MAPPING))
+    ruling = await discard(letters, "1", cycle=1)
+    assert (ruling.verdict, "last replayed by first" in ruling.detail) == (Verdict.LOST, True)
+    assert desk.effect(1).state == "failed"
+
+
+# -------------------------------------------------------------------------------------------------------------- delivered
+
+
+@pytest.mark.parametrize("dead", [True, False], ids=["given up", "in doubt"])
+async def test_marked_as_delivered_what_waited_for_it_goes_on(dead: object, desk: Desk, letters: DeadLetters) -> None:
+    root, child = await root_and_reply(desk)
+    await desk.ledger.settle(root, Bury(UNKNOWN) if dead else Doubt(SENT, 60_000))
+    desk.clock.advance(1_000)
+    assert (await resolve(letters, f"{root.id}", delivered=True, ref="17.1", follow=shows_a_card)).verdict is Verdict.DONE
+    now = desk.effect(root.id)
+    assert (now.state, now.external_ref, now.result) == ("delivered", "17.1", {"already_there": True, "resolved_by": "ops"})
+    assert (now.uncertain_since, now.next_attempt_at) == (None, None)
+    assert desk.effect(child).next_attempt_at == START_MS + 1_000
+    assert desk.effect(3).payload == {"shows": "delivered"}
+    event = desk.last_event("effect.resolved")
+    assert (event["actor"], event["after"]["reason"], event["after"]["state"]) == ("ops", "I looked", "delivered")
+    assert json.loads(event["before"]) == {"state": "failed" if dead else "uncertain", "cycle": 1}
+
+
+async def test_an_objection_is_told_and_changes_nothing(desk: Desk, letters: DeadLetters) -> None:
+    root, _ = await root_and_reply(desk)
+    await desk.ledger.settle(root, Bury(UNKNOWN))
+    before, events = desk.snapshot(), desk.events()
+    ruling = await letters.resolve(
+        "1",
+        delivered=True,
+        actor="ops",
+        reason="I looked",
+        follow=no_follow_ups,
+        objection=lambda effect, ref: f"{effect.effect_class} needs its timestamp, not {ref}.",
+    )
+    assert (ruling.verdict, ruling.detail) == (
+        Verdict.REFUSED,
+        "slack.post needs its timestamp, not None. Nothing was changed.",
+    )
+    assert (desk.snapshot(), desk.events()) == (before, events)
+
+
+# ------------------------------------------------------------------------------------------------------------- send again
+
+
+@pytest.mark.parametrize("dead", [True, False], ids=["given up", "in doubt"])
+async def test_sent_again_it_starts_from_its_first_step_and_does_not_look(dead: object, desk: Desk, letters: DeadLetters) -> None:
+    await desk.owe(intent("slack.file"))
+    effect = await desk.ledger.record_step(await desk.claim(), "ticket", {"file_id": "F1"})
+    await desk.ledger.settle(effect, Bury(UNKNOWN) if dead else Doubt(SENT, 60_000))
+    assert (await resolve(letters, "1", delivered=False, follow=shows_a_card)).verdict is Verdict.DONE
+    now = desk.effect(1)
+    assert (now.state, now.steps, now.maybe_sent, now.cycle, now.attempts) == ("pending", {}, False, 2, 0)
+    assert (now.effect_key, now.uncertain_since) == (effect.effect_key, None)
+    assert desk.effect(2).payload == {"shows": "pending"}
+    claimed = next(each for each in await desk.claim_each() if each.id == 1)
+    assert not claimed.reconciling
+    (entry,) = json.loads(desk.value("SELECT failure_history FROM effects WHERE id = 1"))
+    assert (entry["cycle"], entry["category"], entry["replayed_by"]) == (1, "uncertain", "ops")
+
+
+async def test_out_of_doubt_into_a_new_cycle_both_moves_are_audited(desk: Desk, letters: DeadLetters) -> None:
+    await desk.owe(intent())
+    await desk.ledger.settle(await desk.claim(), Doubt(SENT, 60_000))
+    known = len(desk.events())
+    await resolve(letters, "1", delivered=False)
+    assert desk.events()[known:] == ["system.error", "effect.resolved"]
+    assert desk.last_event("system.error")["failure_category"] == "uncertain"
+    assert desk.last_event("effect.resolved")["after"]["state"] == "pending"
+
+
+# ---------------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+async def test_what_can_be_known_is_not_a_persons_to_say(delivered: object, desk: Desk, letters: DeadLetters) -> None:
+    await bury(desk, CRM, SENT, "r1")  # keyed: the other side knows
+    await bury(desk, intent(), MAPPING, "r2")  # refused before it could arrive
+    await desk.owe(intent("slack.card", "convergent"), request_id="r3")
+    await bury_command(desk, "r4")
+    before, events = desk.snapshot(), desk.events()
+    references = ("1", "2", "3", "op4", "9", "op9")
+    said = [await resolve(letters, reference, delivered=bool(delivered)) for reference in references]
+    assert [ruling.verdict for ruling in said] == [*["refused"] * 4, "not found", "not found"]
+    for ruling, words in zip(said, ("replay 1", "replay 2", "waiting to be sent", "a dead letter", "no 9", "no op9"), strict=True):
+        assert words in ruling.detail
+    assert (desk.snapshot(), desk.events()) == (before, events)
+
+
+async def test_what_is_being_looked_for_right_now_is_left_alone(desk: Desk, letters: DeadLetters) -> None:
+    await desk.owe(intent())
+    await desk.ledger.settle(await desk.claim(), Doubt(SENT, 0))
+    claimed = await desk.claim()
+    ruling = await resolve(letters, "1", delivered=True, ref="17.1")
+    assert (ruling.verdict, "right now" in ruling.detail) == (Verdict.REFUSED, True)
+    assert sure(await desk.ledger.settle(claimed, Delivered("17.1", {}))).state == "delivered"
+
+
+async def test_an_append_whose_look_failed_for_good_is_still_in_doubt(desk: Desk, letters: DeadLetters) -> None:
+    await bury(desk, intent(), SENT)
+    assert (await resolve(letters, "1", delivered=True, ref="17.1")).verdict is Verdict.DONE

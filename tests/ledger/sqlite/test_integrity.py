@@ -1,0 +1,69 @@
+"""A damaged file is found, told in words, and ends the bot's work."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger.database import DamagedError
+from ledger.sqlite import integrity
+from quotebot.jobs.maintenance import Housekeeper, Job
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.ledger.parts import Desk, ManualClock
+
+PAGE = 4096
+
+
+@pytest.fixture
+async def damaged(desk: Desk, path: Path) -> Path:
+    """A copy of a ledger with a page that is in use overwritten, as by a failing disk."""
+    for number in range(40):
+        await desk.reserve(f"r{number}")
+    desk.shell.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (root,) = desk.shell.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'operations'").fetchone()
+    content = bytearray(await asyncio.to_thread(path.read_bytes))
+    content[(root - 1) * PAGE : (root - 1) * PAGE + 61] = b"\x05" + b"\xff" * 60
+    copy = path.with_name("damaged.db")
+    await asyncio.to_thread(copy.write_bytes, content)
+    return copy
+
+
+async def test_a_whole_file_has_no_problems_while_it_is_written(desk: Desk, path: Path) -> None:
+    await asyncio.gather(desk.reserve("r1"), integrity.check(path), desk.reserve("r2"))
+    assert integrity.problems(path) == []
+
+
+async def test_damage_is_named_and_what_to_do_about_it(damaged: Path) -> None:
+    assert integrity.problems(damaged)
+    with pytest.raises(DamagedError, match=r"(?s)is damaged: .* the bot ends, .* newest backup"):
+        await integrity.check(damaged)
+
+
+def test_a_file_that_is_no_database_is_damaged(path: Path) -> None:
+    path.write_bytes(b"no database" * 1000)
+    assert integrity.problems(path) == ["file is not a database"]
+
+
+async def test_damage_ends_the_housekeeper_which_ends_the_bot(damaged: Path, clock: ManualClock) -> None:
+    keeper = Housekeeper([Job("integrity", 60, lambda: integrity.check(damaged))], clock)
+    with pytest.raises(DamagedError):
+        await keeper.step()
+
+
+async def test_a_job_that_can_wait_is_done_when_its_first_time_has_come(clock: ManualClock) -> None:
+    done: list[str] = []
+
+    async def note() -> None:
+        done.append("done")
+
+    keeper = Housekeeper([Job("late", 60, note, first_seconds=30)], clock)
+    assert await keeper.step() == []
+    clock.advance(30_000)
+    assert await keeper.step() == ["late"]
+    clock.advance(30_000)
+    assert await keeper.step() == []

@@ -1,0 +1,175 @@
+"""The amount of the opportunity that a quote was asked for: that of the newest version that Salesforce has, whatever comes late."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from quotebot.app.installation import dead_letters
+from quotebot.commands.lifecycle import FinalizeQuote
+from quotebot.commands.registry import CreateAnother, ReviseQuote, SubmitQuote
+from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.quotes.quote import ChosenOpportunity
+from quotebot.sandbox.salesforce.schema import SCHEMA
+from tests.adapters.test_salesforce_opportunity import MAPPING as WITH_OWN
+from tests.quotebot.crm_parts import APPROVE, QUOTE, Crm, crm_at
+from tests.quotebot.parts import create_command
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.quotebot.parts import Bench
+
+CHEAPER = ReviseQuote(Changes(discount_percent=Decimal(8)))
+
+
+class Deal:
+    """A quote for an opportunity that somebody made in the org."""
+
+    def __init__(self, crm: Crm) -> None:
+        self.crm = crm
+        org = crm.service._org
+        account = org.create(SCHEMA["account"], {"Name": "Acme"})
+        fields = {"Name": "Renewal", "AccountId": account, "StageName": "Prospecting", "CloseDate": "2027-01-31"}
+        self.id = org.create(SCHEMA["opportunity"], fields)
+        self.command = replace(create_command(), opportunity=ChosenOpportunity(self.id, account))
+
+    async def approved(self) -> None:
+        await self.crm.ask(self.command)
+        await self.crm.ask(SubmitQuote())
+        assert (await self.crm.ask(APPROVE, "U0MANAGER"))["outcome"] == "applied"
+
+    @property
+    def amount(self) -> Any:
+        (found,) = self.crm.service.records("Opportunity")
+        return found["Amount"]
+
+    def changed(self, **values: object) -> None:
+        self.crm.service._org.update(SCHEMA["opportunity"], self.id, values)
+
+    def totals(self) -> list[Any]:
+        """Return the totals of the records, oldest version first; every record hangs on the opportunity."""
+        records = sorted(self.crm.service.records("Quote"), key=lambda record: str(record["Name"]))
+        assert {record["OpportunityId"] for record in records} == {self.id}
+        return [record["Quotebot_Total__c"] for record in records]
+
+    def writes(self) -> int:
+        seen = [each for each in self.crm.witness.since() if "sobjects/Opportunity" in (each.method or "")]
+        return len(seen)
+
+
+@asynccontextmanager
+async def deal_at(bench: Bench, folder: Path, **changes: Any) -> AsyncIterator[Deal]:
+    async with crm_at(bench, folder, **changes) as crm:
+        yield Deal(crm)
+
+
+async def test_it_follows_each_version_whose_record_is_made(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path) as deal:
+        await deal.approved()
+        await deal.crm.settle()
+        assert [deal.amount] == deal.totals()
+        await deal.crm.ask(CHEAPER)
+        await deal.crm.settle()
+        first, second = deal.amount, None
+        assert [first] == deal.totals()  # a version that nobody approved changes nothing
+        await deal.crm.ask(SubmitQuote())
+        await deal.crm.settle()
+        first, second = deal.totals()
+        assert first != second == deal.amount
+    assert bench.row("SELECT count(*) AS n FROM quote_opportunities")["n"] == 1
+    created = bench.row("SELECT after FROM audit_events WHERE event_type = 'quote.created'")["after"]
+    assert deal.id in created
+
+
+async def test_an_amount_that_comes_late_is_the_newest_versions(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path) as deal:
+        await deal.approved()
+        await deal.crm.step()  # the record; its amount is owed
+        deal.crm.weather.arm("salesforce", "5xx", method="sobjects/Opportunity", times=7)
+        await deal.crm.settle()
+        (letter,) = bench.rows("SELECT id, last_error FROM effects WHERE state = 'failed'")
+        assert deal.amount is None
+        await deal.crm.ask(CHEAPER)
+        await deal.crm.ask(SubmitQuote())
+        await deal.crm.settle()
+        after = deal.amount
+        await dead_letters(bench.ledger).replay(str(letter["id"]), actor="ops", reason=None, follow=deal.crm.performer.follow_ups)
+        await deal.crm.settle()
+        assert deal.totals()[1] == after == deal.amount
+    assert bench.row("SELECT state FROM effects WHERE id = ?", letter["id"])["state"] == "superseded"
+    (told,) = bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%in Salesforce%failed%'")
+    assert "The opportunity's amount in Salesforce" in told["payload"]
+
+
+async def test_one_that_was_closed_keeps_its_amount(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path) as deal:
+        await deal.approved()
+        await deal.crm.settle()
+        before = deal.amount
+        deal.changed(StageName="Closed Won", Amount=Decimal(7))
+        await deal.crm.ask(FinalizeQuote())
+        await deal.crm.settle()
+        assert (deal.amount, before != 7) == (Decimal(7), True)
+        assert deal.crm.effect("crm.update", "amount")["state"] == "delivered"
+
+
+async def test_finalizing_writes_it_again_over_what_was_changed_by_hand(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path) as deal:
+        await deal.approved()
+        await deal.crm.settle()
+        deal.changed(Amount=Decimal(7))
+        await deal.crm.ask(FinalizeQuote())
+        await deal.crm.settle()
+        assert [deal.amount] == deal.totals()
+
+
+async def test_our_own_opportunity_gets_it_at_finalizing_too(bench: Bench, tmp_path: Path) -> None:
+    async with crm_at(bench, tmp_path, mapping=WITH_OWN) as crm:
+        await crm.approved()
+        await crm.settle()
+        (made,) = crm.service.records("Opportunity")
+        crm.service._org.update(SCHEMA["opportunity"], str(made["Id"]), {"Amount": Decimal(7)})
+        await crm.ask(FinalizeQuote())
+        await crm.settle()
+        (after,) = crm.service.records("Opportunity")
+    assert after["Amount"] == made["Amount"] != 7
+
+
+async def test_one_that_was_deleted_is_a_dead_letter_with_words_and_the_record_stays(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path) as deal:
+        await deal.approved()
+        await deal.crm.step()
+        deal.crm.service._org.delete(SCHEMA["opportunity"], deal.id)
+        await deal.crm.settle()
+        effect = deal.crm.effect("crm.update", "amount")
+        assert (effect["state"], effect["category"], len(deal.crm.service.records("Quote"))) == ("failed", "conflict", 1)
+    assert "is not in Salesforce any more" in effect["last_error"]
+    assert "Restore it from the recycle bin" in effect["last_error"]
+
+
+async def test_of_two_that_wait_the_newer_one_stands_for_both(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path) as deal:
+        await deal.approved()
+        await deal.crm.step()
+        await deal.crm.ask(FinalizeQuote())
+        await deal.crm.settle()
+        assert [deal.amount] == deal.totals()
+    states = [row["state"] for row in bench.rows("SELECT state FROM effects WHERE class = 'crm.update' ORDER BY id")]
+    assert states == ["superseded", "delivered"]
+
+
+async def test_a_quote_that_was_refused_as_a_repetition_and_had_after_all_keeps_its_opportunity(
+    bench: Bench, tmp_path: Path
+) -> None:
+    async with deal_at(bench, tmp_path) as deal:
+        await deal.crm.ask(deal.command)
+        again = await deal.crm.ask(deal.command, quote_id="new", version=0)
+        assert again["outcome"] == "refused"
+        await deal.crm.ask(CreateAnother(again["operation_key"]), quote_id="new", version=0)
+    rows = bench.rows("SELECT quote_id, record_id FROM quote_opportunities ORDER BY quote_id")
+    assert [row["record_id"] for row in rows] == [deal.id, deal.id]
+    assert rows[0]["quote_id"] == QUOTE

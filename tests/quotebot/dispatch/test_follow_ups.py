@@ -1,0 +1,156 @@
+"""What a settled effect entails, with the real performer's decisions and nobody performing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ledger import recovery
+from ledger.claims import POISON_CLAIMS
+from ledger.records import Bury, Delivered, Hold, Retry, Trouble
+from quotebot import effects
+from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.dispatch.follow_ups import follow_ups
+from quotebot.dispatch.performer import QuotePerformer
+from quotebot.execution.executor import Executor
+from quotebot.execution.transaction import burial_answer
+from quotebot.views.document import Seller
+from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
+
+if TYPE_CHECKING:
+    from ledger.records import Effect, Settlement
+    from tests.quotebot.parts import Bench
+
+SETTLE_MS = 30_000
+OUTAGE = Trouble("transient", "Salesforce did not answer.", maybe_sent=True)
+
+
+def performer_of(bench: Bench) -> QuotePerformer:
+    unused: Any = None  # no deed is performed here
+    return QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=SETTLE_MS / 1000)
+
+
+async def claimed(bench: Bench, effect_class: str) -> Effect:
+    """Claim the one due effect of this class."""
+    (effect,) = await bench.ledger.claim_effects({effect_class: 1})
+    return effect
+
+
+async def settle(bench: Bench, effect_class: str, settlement: Settlement) -> None:
+    await bench.ledger.settle(await claimed(bench, effect_class), settlement, performer_of(bench).follow_ups)
+
+
+@pytest.fixture
+async def approved(bench: Bench) -> str:
+    """An approved quote whose card is posted; returns its id."""
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    await bench.ledger.reserve(request_for(create_command(), "1"))
+    await executor.step()
+    await settle(bench, effects.POST, Delivered("1700000000.000100", {}))
+    quote_id: str = bench.row("SELECT quote_id FROM quotes")["quote_id"]
+    await bench.ledger.reserve(request_for(SubmitQuote(), "2", quote_id=quote_id, version=1))
+    await executor.step()
+    approval = bench.row("SELECT approval_id FROM approvals")["approval_id"]
+    decision = DecideApproval(approval, "approve")
+    await bench.ledger.reserve(request_for(decision, "3", quote_id=quote_id, version=1, actor="U0MANAGER"))
+    await executor.step()
+    return quote_id
+
+
+async def drawn(bench: Bench, settlement: Settlement) -> None:
+    """Settle the card that is due."""
+    await settle(bench, effects.CARD, settlement)
+
+
+async def test_the_posted_root_becomes_the_quotes_thread(bench: Bench, approved: str) -> None:
+    assert bench.row("SELECT thread_ts FROM quotes WHERE quote_id = ?", approved)["thread_ts"] == "1700000000.000100"
+
+
+async def test_a_rendered_pdf_owes_its_upload_and_a_fresh_card(bench: Bench, approved: str) -> None:
+    await settle(bench, effects.RENDER, Delivered("f" * 64, {"sha256": "f" * 64}))
+    shares = bench.rows("SELECT payload FROM effects WHERE class = 'slack.file'")
+    assert len(shares) == 1
+    assert approved in shares[0]["payload"]
+    assert len(bench.rows("SELECT 1 FROM effects WHERE class = 'slack.card' AND state = 'pending'")) == 1
+
+
+async def test_the_first_failure_is_shown_as_pending_retry_and_later_ones_change_nothing_on_the_card(
+    bench: Bench, approved: str
+) -> None:
+    waiting = "SELECT 1 FROM effects WHERE class = 'slack.card' AND state = 'pending'"
+    await drawn(bench, Delivered(None, {}))
+    await settle(bench, effects.CRM, Retry(Trouble("throttled", "Too many requests."), 0, spent=False))
+    assert bench.rows(waiting) == []
+    await settle(bench, effects.CRM, Retry(OUTAGE, 0))
+    assert len(bench.rows(waiting)) == 1
+    await drawn(bench, Delivered(None, {}))
+    await settle(bench, effects.CRM, Retry(OUTAGE, 500))
+    assert bench.rows(waiting) == []
+    assert approved
+
+
+async def test_a_pause_is_shown_on_the_card(bench: Bench, approved: str) -> None:
+    await drawn(bench, Delivered(None, {}))
+    await settle(bench, effects.CRM, Hold(Trouble("auth", "The login expired.")))
+    assert len(bench.rows("SELECT 1 FROM effects WHERE class = 'slack.card' AND state = 'pending'")) == 1
+    assert approved
+
+
+async def test_a_dead_letter_owes_a_card_and_one_notice_in_the_thread(bench: Bench, approved: str) -> None:
+    before = len(bench.rows("SELECT 1 FROM effects WHERE class = 'slack.post'"))
+    await settle(bench, effects.CRM, Bury(OUTAGE))
+    notices = bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' ORDER BY id")
+    assert len(notices) == before + 1
+    assert "failed for good" in notices[-1]["payload"]
+    assert approved in notices[-1]["payload"]
+
+
+async def test_a_card_whose_earlier_update_got_lost_is_drawn_once_more_after_the_settle_delay(bench: Bench, approved: str) -> None:
+    await drawn(bench, Retry(Trouble("transient", "No answer.", maybe_sent=True), 0))
+    await drawn(bench, Delivered(None, {}))
+    again = bench.row("SELECT * FROM effects WHERE class = 'slack.card' AND state = 'pending'")
+    assert again["not_before"] == bench.clock.now_ms() + SETTLE_MS
+    assert again["supersede_key"] is None  # what is drawn meanwhile must not replace it
+    await settle(bench, effects.CRM, Delivered("0Q0", {}))  # owes another card, which is not held up by the later one
+    await drawn(bench, Delivered(None, {}))
+    bench.clock.advance(SETTLE_MS)
+    await drawn(bench, Delivered(None, {}))
+    assert bench.rows("SELECT 1 FROM effects WHERE class = 'slack.card' AND state = 'pending'") == []
+    assert approved
+
+
+async def test_a_card_that_cannot_be_posted_is_told_to_the_requester_alone(bench: Bench) -> None:
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    await bench.ledger.reserve(request_for(create_command(), "1"))
+    await executor.step()
+    await settle(bench, effects.POST, Bury(Trouble("not_found", "Slack refused chat.postMessage (not_in_channel).")))
+    (told,) = bench.rows("SELECT target, payload FROM effects WHERE class = 'slack.reply'")
+    assert told["target"] == "U0REP"
+    assert "could not be posted here" in told["payload"]
+    assert "Invite the bot to this channel" in told["payload"]
+
+
+async def test_a_poisoned_crm_write_is_shown_and_told(bench: Bench, approved: str) -> None:
+    ledger = bench.ledger
+    for _ in range(POISON_CLAIMS):
+        await ledger.claim_effects({effects.CRM: 1})
+        ledger = await bench.another_bot()
+        await recovery.take_back(ledger, follow=lambda tx, effect: follow_ups(tx, effect, bench.clock.now_ms()))
+    assert bench.row("SELECT state, category FROM effects WHERE class = 'crm.create'") == {"state": "failed", "category": "poison"}
+    notices = bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' ORDER BY id")
+    assert "failed for good" in notices[-1]["payload"]
+    assert approved
+
+
+async def test_the_person_of_a_poisoned_command_is_answered(bench: Bench) -> None:
+    await bench.ledger.reserve(request_for(create_command(), "1"))
+    ledger = bench.ledger
+    for _ in range(POISON_CLAIMS):
+        await ledger.claim_operation()
+        ledger = await bench.another_bot()
+        await recovery.take_back(ledger, answer=lambda tx, op: burial_answer(tx, op, "it died", bench.clock.now_ms()))
+    assert bench.row("SELECT state, category FROM operations") == {"state": "failed_terminal", "category": "poison"}
+    answer = bench.row("SELECT class, target, payload FROM effects")
+    assert (answer["class"], answer["target"]) == ("slack.reply", "U0REP")
+    assert "That failed" in answer["payload"]

@@ -1,0 +1,29 @@
+"""An answer to one person over real sockets, when the address of their request is dead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from faults.rig import GOLDEN
+from quotebot.views.confirmations import CREATE_ANOTHER
+
+if TYPE_CHECKING:
+    from tests.rig import Deal
+
+
+async def test_a_question_whose_address_is_used_up_is_asked_directly_and_its_buttons_work_there(deal: Deal) -> None:
+    await deal.slash(GOLDEN)
+    await deal.settled()
+    await deal.arm("slack", "refused", method="response_url", code="used_url")
+
+    await deal.slash(GOLDEN)
+    await deal.settled()
+
+    (question,) = [message for message in (await deal.get("state"))["messages"] if message["channel"] == "D0REP"]
+    assert question["text"].startswith("You asked in <#C0DEALS>: You created Q-")
+    assert not [text for text in await deal.whispers("U0REP") if "You created" in text]
+    where = {"channel": question["channel"], "message_ts": question["ts"]}
+    await deal.clear_faults()
+    await deal.post("action", user="U0REP", action_id=CREATE_ANOTHER, **where)
+    await deal.settled()
+    assert len(await deal.cards()) == len(await deal.rows("SELECT 1 FROM quotes")) == 2

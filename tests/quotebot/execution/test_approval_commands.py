@@ -1,0 +1,390 @@
+"""Commands about approvals through the ledger: reminders, escalations, ends, stand-ins, wishes for changes, decisions reused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from ledger.records import Request, Sighting
+from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
+from quotebot.commands.lifecycle import CancelQuote, ExpireQuote
+from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.domain.approvals.people import Delegation
+from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.execution.executor import Executor
+from quotebot.execution.transaction import KEEP_REFUSED_MS
+from quotebot.store import approvals as store
+from quotebot.store import schedule
+from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
+from tests.quotebot.views.quote_examples import MORNING
+
+if TYPE_CHECKING:
+    from quotebot.commands.approvals import SlotCommand
+    from quotebot.commands.registry import Payload
+    from tests.quotebot.parts import Bench
+
+HOUR: Final = 3_600_000
+QUOTE, APPROVAL = "Q-2026-0001", "A-2026-0001-v1-1"
+JOBS: Final[dict[str, tuple[type[SlotCommand], int]]] = {
+    "remind": (RemindApprover, 2),
+    "escalate": (EscalateApproval, 4),
+    "expire": (ExpireApproval, 72),
+}
+
+
+@pytest.fixture
+def executor(bench: Bench) -> Executor:
+    return Executor(bench.ledger, RULES, lambda _, high: high, MATRIX)
+
+
+async def done(bench: Bench, executor: Executor, request: Request) -> dict[str, Any]:
+    """Reserve and execute one command; return its operation's row with the response parsed."""
+    operation = (await bench.ledger.reserve(request)).operation
+    while await executor.step():
+        pass
+    row = bench.row("SELECT * FROM operations WHERE id = ?", operation.id)
+    return {**row, "response": json.loads(row["response"])}
+
+
+def by(bench: Bench, payload: Payload, request_id: str, actor: str, **changes: Any) -> Request:
+    """Return a person's command about the quote, asked now."""
+    asked = request_for(payload, request_id, quote_id=QUOTE, version=1, actor=actor, received_at=bench.clock.now_ms())
+    return replace(asked, **changes)
+
+
+def tick(bench: Bench, job: str, approval_id: str = APPROVAL, slot: int = 1, **changes: Any) -> Request:
+    """Return the scheduler's command about one slot, as of now."""
+    command = JOBS[job][0](approval_id, slot)
+    system = {"source": "scheduler", "actor_type": "system", "transport": {}}
+    return by(bench, command, f"{job}:{approval_id}:{slot}:{bench.clock.now_ms()}", "quotebot", **{**system, **changes})
+
+
+async def submitted(bench: Bench, executor: Executor) -> None:
+    await done(bench, executor, request_for(create_command(), "1"))
+    await done(bench, executor, by(bench, SubmitQuote(), "2", "U0REP"))
+
+
+async def due(bench: Bench, job: Any) -> list[tuple[str, int, int]]:
+    now = bench.clock.now_ms()
+    found = await bench.ledger.database.read(lambda tx: schedule.slots_due(tx, job, f"approval_{job}", now, now, 64))
+    assert {(each.quote_id, each.team_id) for each in found} <= {(QUOTE, "T0HOME")}
+    return [(each.aggregate_id, int(each.part), each.anchor) for each in found]
+
+
+def owed(bench: Bench, operation_id: int) -> list[str]:
+    return [row["class"] for row in bench.rows("SELECT class FROM effects WHERE operation_id = ? ORDER BY id", operation_id)]
+
+
+@pytest.mark.parametrize("job", JOBS)
+async def test_the_store_names_a_slot_from_the_moment_it_is_due_until_it_is_done(
+    bench: Bench, executor: Executor, job: str
+) -> None:
+    await submitted(bench, executor)
+    due_at = MORNING + JOBS[job][1] * HOUR
+    bench.clock.advance(due_at - MORNING - 1)
+    assert await due(bench, job) == []
+    bench.clock.advance(1)
+    assert await due(bench, job) == [(APPROVAL, 1, due_at)]
+    row = await done(bench, executor, tick(bench, job))
+    assert (row["outcome"], row["actor_type"]) == ("applied", "system")
+    assert await due(bench, job) == []
+
+
+@pytest.mark.parametrize("job", JOBS)
+async def test_what_is_decided_is_due_for_nothing(bench: Bench, executor: Executor, job: str) -> None:
+    await submitted(bench, executor)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    bench.clock.advance(100 * HOUR)
+    assert await due(bench, job) == []
+    row = await done(bench, executor, tick(bench, job))
+    assert (row["outcome"], row["response"]["code"]) == ("refused", "slot_not_due")
+    assert owed(bench, row["id"]) == []
+    assert bench.row("SELECT state FROM quotes")["state"] == "approved"
+
+
+async def test_a_reminder_owes_one_notice_and_an_escalation_the_card_too(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    bench.clock.advance(2 * HOUR)
+    reminded = await done(bench, executor, tick(bench, "remind"))
+    bench.clock.advance(2 * HOUR)
+    escalated = await done(bench, executor, tick(bench, "escalate"))
+    assert (owed(bench, reminded["id"]), owed(bench, escalated["id"])) == (["slack.post"], ["slack.card", "slack.post"])
+    slot = bench.row("SELECT * FROM approval_slots")
+    assert (slot["state"], json.loads(slot["asked"])) == ("escalated", ["sales_manager", "deal_desk"])
+    assert (slot["reminded_at"], slot["escalated_at"]) == (MORNING + 2 * HOUR, MORNING + 4 * HOUR)
+    assert slot["escalate_at"] == MORNING + 8 * HOUR  # vp_sales and cfo are still above
+    trail = bench.rows("SELECT event_type FROM audit_events WHERE event_type LIKE 'approval.%' ORDER BY id")
+    assert [row["event_type"] for row in trail] == ["approval.requested", "approval.reminded", "approval.escalated"]
+
+
+async def test_the_same_tick_again_is_the_same_operation(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    bench.clock.advance(2 * HOUR)
+    request = tick(bench, "remind")
+    await done(bench, executor, request)
+    assert (await bench.ledger.reserve(request)).sighting is Sighting.DUPLICATE
+    again = await done(bench, executor, replace(request, source_request_id="T0HOME:after a restart"))
+    assert again["response"]["code"] == "slot_not_due"
+    assert len(bench.rows("SELECT 1 FROM audit_events WHERE event_type = 'approval.reminded'")) == 1
+
+
+async def test_an_expired_request_may_be_asked_for_again_and_the_new_one_decides(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    bench.clock.advance(72 * HOUR)
+    await done(bench, executor, tick(bench, "expire"))
+    late = await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    assert late["response"]["code"] == "request_expired"
+    assert owed(bench, late["id"]) == ["slack.reply", "slack.card"]  # the card offers to ask again
+    again = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP"))
+    assert again["response"]["code"] == "submitted"
+    await done(bench, executor, by(bench, DecideApproval("A-2026-0001-v1-2", "approve"), "5", "U0MANAGER"))
+    found = bench.rows("SELECT approval_id, state, decided_by FROM approvals ORDER BY approval_id")
+    assert [tuple(row.values()) for row in found] == [
+        (APPROVAL, "expired", None),
+        ("A-2026-0001-v1-2", "approved", "U0MANAGER"),
+    ]
+
+
+async def test_a_quote_past_its_end_is_neither_submitted_nor_escalated(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    bench.clock.advance(30 * 24 * HOUR)
+    assert (await done(bench, executor, tick(bench, "escalate")))["response"]["code"] == "slot_not_due"
+    await done(bench, executor, request_for(create_command(discount="16"), "n", received_at=bench.clock.now_ms()))
+    bench.clock.advance(30 * 24 * HOUR)
+    row = await done(bench, executor, by(bench, SubmitQuote(), "late", "U0REP", aggregate_id="Q-2026-0002"))
+    assert (row["response"]["code"], "it was valid until" in row["response"]["text"]) == ("expired", True)
+
+
+async def test_the_scheduler_is_never_answered_even_about_an_unknown_quote(bench: Bench, executor: Executor) -> None:
+    row = await done(bench, executor, tick(bench, "remind", aggregate_id="Q-2026-0099"))
+    assert (row["outcome"], row["response"]["code"], owed(bench, row["id"])) == ("refused", "unknown_quote", [])
+
+
+async def test_who_asks_for_changes_sends_the_quote_back_to_a_draft(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    unreasoned = await done(bench, executor, by(bench, DecideApproval(APPROVAL, "request_changes"), "3", "U0MANAGER"))
+    assert unreasoned["response"]["code"] == "reason_needed"
+    asked = DecideApproval(APPROVAL, "request_changes", "Drop <!here> SSO.")
+    row = await done(bench, executor, by(bench, asked, "4", "U0MANAGER"))
+    assert row["response"]["text"] == (
+        "<@U0REP>: Q-2026-0001 was sent back for changes by <@U0MANAGER> (sales_manager) on 21 Nov 2026 10:31 UTC. "
+        "It is a draft again.\n> Drop &lt;!here&gt; SSO."
+    )
+    assert bench.row("SELECT state FROM quotes")["state"] == "draft"
+    assert bench.row("SELECT state, decided_by FROM approvals") == {"state": "changes_requested", "decided_by": "U0MANAGER"}
+    late = await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "5", "U0CFO"))
+    assert late["response"]["code"] == "already_decided"
+    assert "sent back for changes by <@U0MANAGER>" in late["response"]["text"]
+
+
+def away(bench: Bench, absent: str, delegate: str | None, until: int, request_id: str = "d", **changes: Any) -> Request:
+    command = DelegateApprovals(absent, delegate, until)
+    return replace(by(bench, command, request_id, absent, aggregate_id=f"delegation:{absent}"), **changes)
+
+
+async def test_a_delegate_decides_and_every_record_names_both(bench: Bench, executor: Executor) -> None:
+    until = MORNING + 100 * HOUR
+    row = await done(bench, executor, away(bench, "U0MANAGER", "U0DEALDESK", until))
+    assert (row["outcome"], row["retain_until"]) == ("applied", until + KEEP_REFUSED_MS)
+    assert owed(bench, row["id"]) == ["slack.reply"]
+    await submitted(bench, executor)
+    asked = bench.row("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%needs approval%'")["payload"]
+    assert ("<@U0DEALDESK>" in asked, "<@U0MANAGER>" in asked) == (True, False)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0DEALDESK"))
+    slot = bench.row("SELECT decided_by, decided_role, on_behalf_of FROM approval_slots")
+    assert slot == {"decided_by": "U0DEALDESK", "decided_role": "deal_desk", "on_behalf_of": "U0MANAGER"}
+    event = bench.row("SELECT after FROM audit_events WHERE event_type = 'approval.approved'")["after"]
+    assert ("U0DEALDESK" in event, "U0MANAGER" in event) == (True, True)
+    delegated = json.loads(bench.row("SELECT after FROM audit_events WHERE event_type = 'delegation.set'")["after"])
+    assert delegated.pop("bound").keys() == {"delegations"}
+    assert delegated == {"absent": "U0MANAGER", "delegate": "U0DEALDESK", "until": until}
+
+
+@pytest.mark.parametrize(
+    ("absent", "delegate", "hours", "changes", "code"),
+    [
+        ("U0VP", "U0MANAGER", 1, {}, "lower_scope"),
+        ("U0VP", "U0LEGAL", 1, {}, "lower_scope"),
+        ("U0LEGAL", "U0CFO", 1, {}, "lower_scope"),
+        ("U0VP", "U0VP", 1, {}, "to_oneself"),
+        ("U0VP", "U0CFO", 0, {}, "until_past"),
+        ("U0VP", "U0CFO", 367 * 24, {}, "until_past"),
+        ("U0REP", "U0CFO", 1, {}, "no_authority"),
+        ("U0VP", "U0CFO", 1, {"actor": "U0CFO"}, "not_yours"),
+        ("U0VP", "U0CFO", 2, {"payload": DelegateApprovals("U0VP", "U0CFO", 2, 2).canonical()}, "until_past"),
+    ],
+)
+async def test_a_delegation_is_refused_for(
+    bench: Bench, executor: Executor, absent: str, delegate: str, hours: int, changes: dict[str, Any], code: str
+) -> None:
+    row = await done(bench, executor, away(bench, absent, delegate, MORNING + hours * HOUR, **changes))
+    assert (row["outcome"], row["response"]["code"], owed(bench, row["id"])) == ("refused", code, ["slack.reply"])
+    assert "Nothing was changed" in row["response"]["text"]
+    assert bench.rows("SELECT 1 FROM delegations") == []
+
+
+async def test_the_newest_delegation_of_a_person_is_in_force_until_it_ends(bench: Bench, executor: Executor) -> None:
+    async def now() -> tuple[Delegation, ...]:
+        return await bench.ledger.database.read(lambda tx: store.delegations(tx, "T0HOME", bench.clock.now_ms()))
+
+    await done(bench, executor, away(bench, "U0VP", "U0CFO", MORNING + 9 * HOUR, "1"))
+    assert await now() == (Delegation("U0VP", "U0CFO", MORNING, MORNING + 9 * HOUR),)
+    bench.clock.advance(HOUR)
+    await done(bench, executor, away(bench, "U0VP", None, 0, "2"))
+    assert await now() == ()
+    bench.clock.advance(HOUR)
+    await done(bench, executor, away(bench, "U0VP", "U0CFO", MORNING + 9 * HOUR, "3"))
+    bench.clock.advance(7 * HOUR - 1)
+    assert [each.delegate for each in await now()] == ["U0CFO"]
+    bench.clock.advance(1)
+    assert await now() == ()
+
+
+DAY: Final = 24 * HOUR
+ABSENCES: Final[dict[str, tuple[list[tuple[str | None, int, int]], dict[int, str]]]] = {
+    # (who instead, first day, day of return) as told one after the other; who is asked on which day
+    "one that begins later": ([("U0CFO", 2, 4)], {1: "", 2: "U0CFO", 3: "U0CFO", 4: ""}),
+    "two that do not meet": ([("U0CFO", 0, 2), ("U0CFO2", 4, 6)], {1: "U0CFO", 3: "", 5: "U0CFO2"}),
+    "one that shortens another": ([("U0CFO", 0, 6), ("U0CFO", 0, 3)], {2: "U0CFO", 4: ""}),
+    "one that replaces another": ([("U0CFO", 0, 6), ("U0CFO2", 2, 4)], {1: "", 3: "U0CFO2", 5: ""}),
+    "back before the next": ([("U0CFO", 0, 2), ("U0CFO", 4, 6), (None, 0, 0)], {1: "", 5: ""}),
+    "told again after being back": ([("U0CFO", 0, 6), (None, 0, 0), ("U0CFO2", 1, 6)], {0: "", 1: "U0CFO2"}),
+}
+
+
+@pytest.mark.parametrize("case", ABSENCES)
+async def test_of_absences_that_overlap_the_last_one_told_of_counts(bench: Bench, case: str) -> None:
+    told, asked = ABSENCES[case]
+    rules = replace(RULES, approvers={**RULES.approvers, "cfo": ("U0CFO", "U0CFO2")})
+    executor = Executor(bench.ledger, rules, lambda _, high: high, MATRIX)
+    for number, (instead, first, back) in enumerate(told):
+        since = None if first == 0 else MORNING + first * DAY
+        command = DelegateApprovals("U0VP", instead, 0 if instead is None else MORNING + back * DAY, since, "away")
+        request = by(bench, command, f"d{number}", "U0VP", aggregate_id="delegation:U0VP")
+        assert (await done(bench, executor, request))["outcome"] == "applied"
+        bench.clock.advance(1)
+    for day, instead in asked.items():
+        at = MORNING + day * DAY + 10
+        found = await bench.ledger.database.read(partial(store.delegations, team_id="T0HOME", at=at))
+        assert (day, "".join(each.delegate for each in found)) == (day, instead)
+
+
+async def test_nobody_stands_in_for_a_stand_in(bench: Bench, executor: Executor) -> None:
+    await done(bench, executor, away(bench, "U0CFO", "U0CFO2", MORNING + DAY, "1"))  # not the cfo's equal: refused
+    assert bench.rows("SELECT 1 FROM delegations") == []
+    rules = replace(RULES, approvers={**RULES.approvers, "cfo": ("U0CFO", "U0CFO2")})
+    executor = Executor(bench.ledger, rules, lambda _, high: high, MATRIX)
+    await done(bench, executor, away(bench, "U0CFO", "U0CFO2", MORNING + DAY, "2"))
+    row = await done(bench, executor, away(bench, "U0VP", "U0CFO", MORNING + 2 * DAY, "3"))
+    assert row["response"]["code"] == "delegate_away"
+    after = bench.row("SELECT after FROM audit_events WHERE event_type = 'delegation.refused' AND after LIKE '%delegate_away%'")
+    assert json.loads(after["after"]) == {"code": "delegate_away", "actor": "U0VP", "delegate": "U0CFO"}
+    later = DelegateApprovals("U0VP", "U0CFO", MORNING + 3 * DAY, MORNING + DAY)
+    row = await done(bench, executor, by(bench, later, "4", "U0VP", aggregate_id="delegation:U0VP"))
+    assert row["outcome"] == "applied"
+
+
+async def revised(bench: Bench, executor: Executor, *lines: LineChange) -> None:
+    """Make the next version of the quote."""
+    row = await done(bench, executor, by(bench, ReviseQuote(Changes(lines)), "r", "U0REP"))
+    assert row["response"]["code"] == "revised"
+
+
+LESS: Final = LineChange("set", "pro", 149)
+MORE: Final = LineChange("add", "pro", 10)
+
+
+async def test_a_new_version_that_got_no_worse_rests_on_the_earlier_decision(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    await revised(bench, executor, LESS)
+    row = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP", aggregate_version=2))
+    assert (row["outcome"], row["response"]["code"]) == ("applied", "approved")
+    assert owed(bench, row["id"]) == ["slack.card", "slack.post", "pdf.render", "crm.create"]
+    found = bench.row("SELECT * FROM approvals WHERE quote_version = 2")
+    assert (found["state"], found["earlier"], found["decided_by"]) == ("approved", APPROVAL, None)
+    assert bench.row("SELECT decided_by FROM approval_slots WHERE approval_id = 'A-2026-0001-v2-1'")["decided_by"] == "U0MANAGER"
+
+
+async def test_small_reductions_do_not_add_up_past_the_approved_version(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    codes = []
+    for version, seats in enumerate((147, 144, 143, 142), start=2):
+        change = ReviseQuote(Changes((LineChange("set", "pro", seats),)))
+        await done(bench, executor, by(bench, change, f"r{version}", "U0REP", aggregate_version=version - 1))
+        row = await done(bench, executor, by(bench, SubmitQuote(), f"s{version}", "U0REP", aggregate_version=version))
+        codes.append(row["response"]["code"])
+    assert codes == ["approved", "approved", "approved", "submitted"]
+    earlier = bench.rows("SELECT DISTINCT earlier FROM approvals WHERE earlier IS NOT NULL")
+    assert [row["earlier"] for row in earlier] == [APPROVAL]
+
+
+async def test_an_approval_is_not_reused_past_the_end_of_the_approved_offer(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    codes = []
+    for version, wait in enumerate((29 * 24 * HOUR, 24 * HOUR), start=2):
+        bench.clock.advance(wait)
+        change = ReviseQuote(Changes((LineChange("set", "pro", 151 - version),)))
+        await done(bench, executor, by(bench, change, f"r{version}", "U0REP", aggregate_version=version - 1))
+        row = await done(bench, executor, by(bench, SubmitQuote(), f"s{version}", "U0REP", aggregate_version=version))
+        codes.append(row["response"]["code"])
+    assert codes == ["approved", "submitted"]
+
+
+async def test_an_approval_is_not_reused_after_its_decider_lost_the_role(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    await revised(bench, executor, LESS)
+    rules = replace(RULES, approvers={**RULES.approvers, "sales_manager": ("U0OTHER",)})
+    executor = Executor(bench.ledger, rules, lambda _, high: high, MATRIX)
+    row = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP", aggregate_version=2))
+    assert row["response"]["code"] == "submitted"
+
+
+async def test_a_new_version_that_got_worse_or_was_rejected_before_is_asked_for(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    await revised(bench, executor, MORE)
+    worse = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP", aggregate_version=2))
+    assert worse["response"]["code"] == "submitted"
+    no = by(bench, DecideApproval("A-2026-0001-v2-1", "reject", "No."), "5", "U0MANAGER", aggregate_version=2)
+    assert (await done(bench, executor, no))["outcome"] == "applied"
+    await done(bench, executor, by(bench, ReviseQuote(Changes((LESS,))), "6", "U0REP", aggregate_version=2))
+    again = await done(bench, executor, by(bench, SubmitQuote(), "7", "U0REP", aggregate_version=3))
+    assert again["response"]["code"] == "submitted"
+
+
+async def test_who_revised_a_quote_neither_approves_it_nor_is_asked(bench: Bench, executor: Executor) -> None:
+    await done(bench, executor, request_for(create_command(), "1"))
+    await done(bench, executor, by(bench, ReviseQuote(Changes((MORE,))), "2", "U0MANAGER"))
+    await done(bench, executor, by(bench, SubmitQuote(), "3", "U0REP", aggregate_version=2))
+    asked = bench.row("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%needs approval%'")["payload"]
+    assert ("<@U0DEALDESK>" in asked, "<@U0MANAGER>" in asked) == (True, False)
+    own = by(bench, DecideApproval("A-2026-0001-v2-1", "approve"), "4", "U0MANAGER", aggregate_version=2)
+    assert (await done(bench, executor, own))["response"]["code"] == "own_request"
+
+
+@pytest.mark.parametrize("end", [ReviseQuote(Changes((MORE,))), CancelQuote("not wanted"), ExpireQuote(MORNING + 720 * HOUR)])
+async def test_a_new_version_and_an_end_close_what_is_asked(bench: Bench, executor: Executor, end: Payload) -> None:
+    await submitted(bench, executor)
+    system = {"source": "scheduler", "actor_type": "system", "transport": {}} if isinstance(end, ExpireQuote) else {}
+    bench.clock.advance(720 * HOUR if isinstance(end, ExpireQuote) else HOUR)
+    at = bench.clock.now_ms()
+    assert (await done(bench, executor, by(bench, end, "end", "U0REP", **system)))["outcome"] == "applied"
+    approval, slot = bench.row("SELECT * FROM approvals"), bench.row("SELECT * FROM approval_slots")
+    assert (approval["state"], approval["decided_at"], approval["decided_by"]) == ("invalidated", at, None)
+    assert (slot["state"], slot["decided_at"], slot["decided_by"]) == ("closed", at, None)
+    event = bench.row("SELECT after FROM audit_events WHERE event_type = 'approval.invalidated'")["after"]
+    assert [each["state"] for each in json.loads(event)["slots"]] == ["closed"]
+    bench.clock.advance(100 * HOUR)
+    assert [await due(bench, job) for job in JOBS] == [[], [], []]
+    late = await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    assert late["response"]["code"] == ("stale" if isinstance(end, ReviseQuote) else "not_pending")
+    ticked = await done(bench, executor, tick(bench, "escalate"))
+    assert ticked["response"]["code"] == "slot_not_due"

@@ -1,0 +1,102 @@
+"""What is computed of a command before its transaction changes nothing about what is decided; what does not fit is dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ledger.records import Outcome
+from quotebot.commands.registry import CreateByForm, NeedsNewerBuild, SubmitQuote
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, price
+from quotebot.execution.precompute import NOTHING, Foreseen, foresee
+from quotebot.execution.transaction import Decider
+from quotebot.store.quotes import written
+from tests.quotebot.parts import RULES, create_command, request_for
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from ledger.records import Operation
+    from quotebot.commands.registry import Payload
+    from tests.quotebot.parts import Bench
+
+DAY_MS = 86_400_000
+CASES: dict[str, Payload] = {
+    "created": create_command(),
+    "created by a form": CreateByForm("form-1", create_command()),
+    "no such product": create_command(lines=(LineRequest("prro", 1),)),
+    "no such terms": replace(create_command(), request=replace(create_command().request, terms=("no such",))),
+    "not a creation": SubmitQuote(),
+}
+Decided = tuple[Outcome, list[tuple[Any, ...]]]
+
+
+class Seen(Exception):  # noqa: N818 -- rolls back what was looked at
+    """What was decided, on its way out of a transaction that is to leave nothing."""
+
+
+async def reserved(bench: Bench, payload: Payload) -> Operation:
+    quote_id = "Q-2026-0001" if isinstance(payload, SubmitQuote) else "new"
+    return (await bench.ledger.reserve(request_for(payload, "1", quote_id=quote_id))).operation
+
+
+async def decided(bench: Bench, operation: Operation, foreseen: Foreseen, decider: Decider | None = None) -> Decided:
+    decider = decider or Decider(bench.ledger, RULES)
+
+    def work(tx: Tx) -> None:
+        outcome = decider.decide(tx, operation, foreseen)
+        raise Seen(outcome, [tuple(row) for row in tx.all("snapshots_after", quote_id="", version=0, limit=9)])
+
+    with pytest.raises(Seen) as seen:
+        await bench.ledger.database.write("look", work)
+    return seen.value.args
+
+
+@pytest.mark.parametrize("payload", CASES.values(), ids=CASES)
+async def test_whatever_was_foreseen_the_same_is_decided_and_stored(payload: Payload, bench: Bench) -> None:
+    operation = await reserved(bench, payload)
+    foreseen = foresee(operation, RULES.ruleset)
+    assert foreseen.payload == payload
+    assert await decided(bench, operation, foreseen) == await decided(bench, operation, NOTHING)
+
+
+async def test_a_price_that_was_foreseen_is_not_computed_in_the_transaction(bench: Bench) -> None:
+    foreseen = foresee(await reserved(bench, create_command()), RULES.ruleset)
+    assert foreseen.request is not None
+    assert foreseen.price(foreseen.request, RULES.ruleset) is foreseen.priced
+    assert foreseen.snapshot_of(foreseen.priced) is foreseen.snapshot  # type: ignore[arg-type] # it could be priced
+
+
+async def test_a_ruleset_that_became_active_meanwhile_counts(bench: Bench) -> None:
+    operation = await reserved(bench, create_command())
+    dearer = replace(RULES.ruleset, version="of another day")
+    foreseen = foresee(operation, RULES.ruleset)
+    _, ((*_, snapshot, _),) = await decided(bench, operation, foreseen, Decider(bench.ledger, replace(RULES, ruleset=dearer)))
+    assert "of another day" in snapshot
+
+
+async def test_a_replay_is_priced_on_its_own_day(bench: Bench) -> None:
+    operation = await reserved(bench, create_command())
+    foreseen = foresee(operation, RULES.ruleset)
+    bench.clock.advance(DAY_MS)
+    again = replace(operation, cycle=2)
+    assert await decided(bench, again, foreseen) == await decided(bench, again, NOTHING)
+    assert await decided(bench, again, foreseen) != await decided(bench, operation, foreseen)
+
+
+async def test_another_request_is_priced_as_it_is(bench: Bench) -> None:
+    foreseen = foresee(await reserved(bench, create_command()), RULES.ruleset)
+    other = PriceRequest((LineRequest("nothing", 1),), 12, Decimal(0))
+    assert foreseen.price(other, RULES.ruleset) == price(other, RULES.ruleset)
+    cheaper = price(replace(create_command("20").request, priced_on=foreseen.request.priced_on), RULES.ruleset)  # type: ignore[union-attr] # foreseen
+    assert foreseen.snapshot_of(cheaper) == written(cheaper)  # type: ignore[arg-type] # it can be priced
+
+
+async def test_what_this_build_cannot_read_is_met_in_its_transaction(bench: Bench) -> None:
+    operation = await reserved(bench, create_command())
+    newer = replace(operation, payload={**operation.payload, "v": 999})
+    assert foresee(newer, RULES.ruleset) is NOTHING
+    with pytest.raises(NeedsNewerBuild):
+        await bench.ledger.database.write("look", lambda tx: Decider(bench.ledger, RULES).decide(tx, newer, NOTHING))

@@ -1,0 +1,100 @@
+"""`/quote delegate`: what can be typed, what it means in days, and what people read about it."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quotebot.domain.approvals.people import Delegation
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, delegation_command
+from quotebot.slack.grammar import GrammarProblem
+from quotebot.slack.verbs import parse
+from quotebot.views.card import status_card
+from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, example_approval, example_quote
+
+if TYPE_CHECKING:
+    from tests.rig import Deal
+
+DECEMBER = {day: date(2026, 12, day) for day in (21, 24)}
+MEANINGS: dict[str, Any] = {
+    "delegate": DelegationsRequest(),
+    "delegate OFF": DelegationRequest(None),
+    "delegate <@U0CFO>": DelegationRequest("U0CFO"),
+    "ooo &lt;@U0CFO|cfo&gt; until 2026-12-24": DelegationRequest("U0CFO", None, DECEMBER[24]),
+    "delegate U0CFO until 2026-12-24 from 2026-12-21": DelegationRequest("U0CFO", DECEMBER[21], DECEMBER[24]),
+    "delegate <@U0CFO> Reason: until I am back": DelegationRequest("U0CFO", reason="until I am back"),
+}
+PROBLEMS = {
+    "delegate to nobody": '"to" is nobody',
+    "delegate @cfo": '"@cfo" is nobody',
+    "delegate <@U0CFO>until 2026-12-24": "is nobody",
+    "delegate <@U0CFO> until Friday": '"Friday" is no date such as 2026-12-24',
+    "delegate <@U0CFO> from 2026-02-30": '"2026-02-30" is no date',
+    "delegate <@U0CFO> tomorrow": 'I do not understand "tomorrow"',
+    f"delegate <@U0CFO> reason {'x' * 501}": "A reason has 1 to 500 characters",
+}
+
+
+def read(text: str) -> Any:
+    return parse(text, "C0SALES", CATALOGUE)
+
+
+@pytest.mark.parametrize("text", MEANINGS)
+def test_what_is_typed_means(text: str) -> None:
+    assert read(text) == MEANINGS[text]
+
+
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_what_is_unclear_is_answered_and_records_nothing(text: str) -> None:
+    found = read(text)
+    assert isinstance(found, GrammarProblem)
+    assert (PROBLEMS[text] in found.message, "Nothing was recorded" in found.message) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "since", "until"),
+    [
+        (DelegationRequest("U0CFO"), None, "2026-12-05"),  # two weeks from today, 21 November
+        (DelegationRequest("U0CFO", None, DECEMBER[24]), None, "2026-12-25"),
+        (DelegationRequest("U0CFO", DECEMBER[21], DECEMBER[24]), "2026-12-21", "2026-12-25"),
+        (DelegationRequest("U0CFO", DECEMBER[21]), "2026-12-21", "2027-01-04"),
+    ],
+)
+def test_an_absence_includes_its_last_day(asked: DelegationRequest, since: str | None, until: str) -> None:
+    command = delegation_command(asked, "U0VP", MORNING)
+    assert (command.absent, command.delegate) == ("U0VP", "U0CFO")
+    days = [None if at is None else datetime.fromtimestamp(at / 1000, UTC).isoformat() for at in (command.since, command.until)]
+    assert days == [None if since is None else f"{since}T00:00:00+00:00", f"{until}T00:00:00+00:00"]
+
+
+def test_an_absence_that_begins_today_begins_now() -> None:
+    assert delegation_command(DelegationRequest("U0CFO", date(2026, 11, 21)), "U0VP", MORNING).since == MORNING
+
+
+def test_the_card_names_for_whom_a_stand_in_is_asked() -> None:
+    pending = example_quote(QuoteState.PENDING_APPROVAL, approval=example_approval())
+    away = (Delegation("U0MANAGER", "U0VP", 0, MORNING),)
+    blocks = str(status_card(pending, (), approvers=("U0VP", "U0CFO"), away=away).blocks)
+    assert "Waiting for <@U0VP> (for <@U0MANAGER>), <@U0CFO>" in blocks
+
+
+async def test_in_slack_an_absence_is_set_shown_used_and_ended(deal: Deal) -> None:
+    await deal.submitted_deal()
+    answer = await deal.slash("delegate <@U0DEALDESK> until 2099-01-01", user="U0MANAGER")
+    assert "the answer follows here" in answer["ack"]["text"]
+    await deal.settled()
+    assert "within a year" in (await deal.whispers("U0MANAGER"))[-1]
+    await deal.slash("delegate <@U0DEALDESK> reason holidays", user="U0MANAGER")
+    await deal.settled()
+    for user, said in (("U0MANAGER", "<@U0DEALDESK> is asked instead of you"), ("U0DEALDESK", "asked instead of <@U0MANAGER>")):
+        shown = (await deal.slash("delegate", user=user))["ack"]["text"]
+        assert (said in shown, "holidays" in shown) == (True, True)
+    await deal.click("approval.approve", user="U0DEALDESK")
+    await deal.settled()
+    assert "Approved by <@U0DEALDESK> (deal_desk, for <@U0MANAGER>)" in await deal.card_text()
+    await deal.slash("delegate off", user="U0MANAGER")
+    await deal.settled()
+    assert "Nobody stands in for you" in (await deal.slash("delegate", user="U0MANAGER"))["ack"]["text"]

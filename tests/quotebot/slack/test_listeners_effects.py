@@ -1,0 +1,268 @@
+"""The buttons under what a quote owes: where they are, who may press them, and what two presses or a late one come to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from adapters.policies import RetryOverride
+from ledger.gates import Gate
+from ledger.machine import EffectState
+from ledger.records import Bury, Delivered, Doubt, Effect, Retry, Trouble
+from quotebot import effects
+from quotebot.commands.operations import Deed, SteerEffect
+from quotebot.dispatch.card_state import owed_lines
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.execution.executor import Executor
+from quotebot.execution.operator_actions import REASON, standing
+from quotebot.views import buttons
+from quotebot.views.card import CANCEL, CHECK, RETRY, OwedEffect, OwedValue, owed_value, parse_owed_value, status_card
+from tests.quotebot.access_parts import viewer
+from tests.quotebot.dispatch.test_follow_ups import approved, performer_of, settle
+from tests.quotebot.parts import MATRIX, RULES, Bench, request_for
+from tests.quotebot.views.block_kit import message_problems
+from tests.quotebot.views.quote_examples import MORNING, quote_in
+from tests.rig import FIRST_QUOTE, Deal, bot_in, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from syrupy.assertion import SnapshotAssertion
+
+    from ledger.records import Settlement
+    from quotebot.sandbox.world import World
+
+__all__ = ["approved"]  # a fixture
+
+NO_ANSWER = Trouble("transient", "Salesforce <did> not answer.", maybe_sent=True)
+PRICED_OUT = Trouble("throttled", "Too many requests.")
+PAUSED = Gate("crm", "held", "operator", "maintenance", "U0OPERATOR", MORNING)
+RESTING = Gate("crm.create", "held", "breaker", "Salesforce did not answer.", "quotebot", MORNING, MORNING + 30_000)
+BUSY = replace(RESTING, cause="throttled")
+TRIED = Gate("crm.create", "half_open")
+
+
+def an_effect(state: str, attempts: int, category: str | None, effect_class: str = effects.CRM) -> Effect:
+    values: dict[str, Any] = dict.fromkeys(Effect.__slots__)
+    values |= {"id": 118, "cycle": 1, "correlation_id": "c-7f91ab12", "effect_class": effect_class, "state": EffectState(state)}
+    return Effect(**{**values, "attempts": attempts, "category": category, "last_error": category, "reconciling": False})
+
+
+@pytest.mark.parametrize(
+    ("effect", "gate", "state", "offers"),
+    [
+        (an_effect("pending", 0, None), None, "pending", ()),
+        (an_effect("in_flight", 0, None), None, "pending", ()),
+        (an_effect("pending", 0, "throttled"), None, "pending", ()),
+        (an_effect("pending", 1, "transient"), None, "retrying", (RETRY, CHECK, CANCEL)),
+        (an_effect("in_flight", 1, "transient"), None, "retrying", (RETRY, CHECK, CANCEL)),
+        (an_effect("pending", 1, "transient"), TRIED, "retrying", (RETRY, CHECK, CANCEL)),
+        (an_effect("pending", 0, None), RESTING, "retrying", (CHECK, CANCEL)),
+        (an_effect("pending", 0, "throttled"), BUSY, "retrying", (CHECK, CANCEL)),
+        (an_effect("pending", 1, "transient"), RESTING, "retrying", (RETRY, CHECK, CANCEL)),
+        (an_effect("uncertain", 1, "transient"), RESTING, "in doubt", (RETRY, CHECK)),
+        (an_effect("pending", 1, "auth"), PAUSED, "paused", (CHECK, CANCEL)),
+        (an_effect("uncertain", 1, "transient"), PAUSED, "paused", (CHECK,)),
+        (an_effect("uncertain", 1, "transient"), None, "in doubt", (RETRY, CHECK)),
+        (an_effect("delivered", 2, "transient"), None, "delivered", ()),
+        (an_effect("delivered", 2, "transient", effects.RENDER), None, "pending", ()),
+        (an_effect("failed", 7, "transient"), PAUSED, "failed", ()),
+        (an_effect("discarded", 1, "transient"), None, "cancelled", ()),
+    ],
+)
+def test_the_card_offers_what_may_help_and_nothing_else(
+    effect: Effect, gate: Gate | None, state: str, offers: tuple[str, ...]
+) -> None:
+    (line,) = owed_lines([effect], [] if gate is None else [gate])
+    assert (line.state, line.offers) == (state, offers)
+
+
+WAITS = {
+    "between two tries": OwedEffect("CRM", "retrying", "c-7f91", "No <answer>", effect_id=118, offers=(RETRY, CHECK, CANCEL)),
+    "in doubt": OwedEffect("PDF", "in doubt", "c-7f91", "No answer", effect_id=118, cycle=2, offers=(RETRY, CHECK)),
+    "held": OwedEffect("CRM", "paused", "c-7f91", "maintenance", since=MORNING, effect_id=118, offers=(CHECK, CANCEL)),
+    "cancelled": OwedEffect("CRM", "cancelled", "c-7f91", REASON),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_card_reads_like_this_while_something_is(name: str, snapshot: SnapshotAssertion) -> None:
+    card = status_card(quote_in(QuoteState.APPROVED), (WAITS[name],))
+    assert message_problems(card.text, card.blocks) == []
+    assert card.blocks[-2:] == snapshot
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"v":2,"q":"Q-2026-0042","n":1,"e":118,"c":1}',
+        '{"v":1,"q":"nothing","n":1,"e":118,"c":1}',
+        '{"v":1,"q":"Q-2026-0042","n":1,"e":"118","c":1}',
+        '{"v":1,"q":"Q-2026-0042","n":1,"e":118,"c":true}',
+        '{"v":1,"q":"Q-2026-0042","n":1,"e":9223372036854775808,"c":1}',
+    ],
+)
+def test_a_value_of_another_build_is_none(text: str) -> None:
+    assert parse_owed_value(text) is None
+    value = OwedValue("Q-2026-0042", 3, 118, 2)
+    assert parse_owed_value(owed_value(value)) == value
+
+
+# ---------------------------------------------------------------------------------------------- what a press comes to
+
+
+async def press(
+    bench: Bench, quote_id: str, deed: Deed, *, actor: str = "U0REP", request: str = "p", **more: Any
+) -> tuple[str, str]:
+    """Press a button about the write to Salesforce; return the code and the words of the answer."""
+    effect_id = more.pop("effect_id", None) or bench.row("SELECT id FROM effects WHERE class = 'crm.create'")["id"]
+    payload = SteerEffect(deed, effect_id, more.pop("cycle", 1))
+    follow = performer_of(bench).follow_ups
+    executor = Executor(bench.ledger, replace(RULES, operators=("U0OPERATOR",)), lambda low, _: low, MATRIX, follow=follow)
+    reserved = await bench.ledger.reserve(request_for(payload, request, quote_id=quote_id, version=1, actor=actor, **more))
+    await executor.step()
+    response = json.loads(bench.row("SELECT response FROM operations WHERE id = ?", reserved.operation.id)["response"])
+    return response["code"], response["text"]
+
+
+async def failed_once(bench: Bench, settlement: Settlement | None = None) -> None:
+    """Let the first try of the write to Salesforce fail; the next one is due in an hour."""
+    await settle(bench, effects.CRM, settlement or Retry(NO_ANSWER, 3_600_000))
+
+
+def due(bench: Bench) -> int | None:
+    found: int | None = bench.row("SELECT next_attempt_at FROM effects WHERE class = 'crm.create'")["next_attempt_at"]
+    return found
+
+
+async def test_retry_makes_it_due_at_once_and_a_second_press_is_told_so(bench: Bench, approved: str) -> None:
+    await failed_once(bench)
+    code, text = await press(bench, approved, "retry", actor="U0MANAGER", request="1")
+    assert (code, due(bench)) == ("retried", bench.clock.now_ms())
+    assert "It is tried again now, under the same key" in text
+    code, text = await press(bench, approved, "retry", request="2")
+    assert (code, "Your click changed nothing" in text) == ("too_late", True)
+    hastened = bench.rows("SELECT actor FROM audit_events WHERE event_type = 'effect.hastened'")
+    assert hastened == [{"actor": "U0MANAGER"}]
+    await settle(bench, effects.CRM, Delivered("0Q0", {}))
+    code, text = await press(bench, approved, "retry", request="3")
+    assert (code, "It was delivered" in text) == ("too_late", True)
+
+
+async def test_in_doubt_retry_looks_at_once_and_cancel_does_nothing(bench: Bench, approved: str) -> None:
+    await failed_once(bench, Doubt(NO_ANSWER, 3_600_000))
+    code, text = await press(bench, approved, "cancel", request="1")
+    assert (code, "Whether it was done is not known" in text) == ("too_late", True)
+    code, text = await press(bench, approved, "retry", request="2")
+    assert (code, due(bench)) == ("retried", bench.clock.now_ms())
+    assert "It is looked for now" in text
+
+
+async def test_no_press_shortens_a_wait_that_somebody_else_set(bench: Bench, approved: str) -> None:
+    await failed_once(bench, Retry(PRICED_OUT, 3_600_000, spent=False))
+    before = due(bench)
+    code, text = await press(bench, approved, "retry", request="1")
+    assert (code, "Too many requests" in text) == ("too_late", True)
+    await bench.ledger.pause("crm", "U0OPERATOR", "maintenance")
+    code, text = await press(bench, approved, "retry", request="2")
+    assert (code, "is paused by U0OPERATOR" in text) == ("too_late", True)
+    assert due(bench) == before
+
+
+async def test_while_the_breaker_is_open_retry_makes_it_the_first_that_is_tried(bench: Bench, approved: str) -> None:
+    await failed_once(bench)
+    now = bench.clock.now_ms()
+    ledger, why = bench.ledger, "Salesforce did not answer."
+    await ledger.database.write(
+        "hold", lambda tx: ledger.gates.hold(tx, now, "crm.create", "breaker", why, "quotebot", now + 30_000)
+    )
+    code, text = await press(bench, approved, "retry", request="1")
+    assert (code, due(bench)) == ("retried", now)
+    assert "It is tried as soon as that is over" in text
+    assert (await press(bench, approved, "retry", request="2"))[0] == "too_late"
+
+
+@pytest.mark.parametrize(("actor", "code"), [("U0REP", "cancelled"), ("U0OPERATOR", "cancelled"), ("U0MANAGER", "not_yours")])
+async def test_who_made_the_quote_and_operators_may_cancel_what_waits(bench: Bench, approved: str, actor: str, code: str) -> None:
+    await failed_once(bench)
+    notices = "SELECT 1 FROM effects WHERE class = 'slack.post' AND json_extract(payload, '$.what') = 'notice'"
+    before = len(bench.rows(notices))
+    assert (await press(bench, approved, "cancel", actor=actor))[0] == code
+    state = bench.row("SELECT state FROM effects WHERE class = 'crm.create'")["state"]
+    assert (state, len(bench.rows(notices)) - before) == (("discarded", 1) if code == "cancelled" else ("pending", 0))
+    quote = bench.row("SELECT state FROM quotes")["state"]
+    assert quote == "approved"
+    if code == "cancelled":  # the second press, and a Retry from a card that is still open
+        assert (await press(bench, approved, "cancel", request="2"))[0] == "too_late"
+        assert "It was cancelled" in (await press(bench, approved, "retry", request="3"))[1]
+
+
+async def test_a_press_about_another_cycle_quote_or_workspace_changes_nothing(bench: Bench, approved: str) -> None:
+    await failed_once(bench)
+    before = due(bench)
+    for deed in ("retry", "cancel"):
+        assert (await press(bench, approved, deed, request=f"{deed}1", cycle=2))[0] == "too_late"
+        assert (await press(bench, approved, deed, request=f"{deed}2", effect_id=99))[0] == "unknown_effect"
+        assert (await press(bench, approved, deed, request=f"{deed}3", effect_id=1))[0] == "unknown_effect"  # the card itself
+        assert (await press(bench, approved, deed, request=f"{deed}4", team_id="T0OTHER"))[0] == "unknown_quote"
+    assert due(bench) == before
+
+
+async def test_status_says_what_it_waits_for_and_tells_operators_what_to_do(bench: Bench, approved: str) -> None:
+    await failed_once(bench)
+    effect_id = bench.row("SELECT id FROM effects WHERE class = 'crm.create'")["id"]
+
+    async def said(team: str = "T0HOME", *, operator: bool = False) -> str:
+        now = bench.clock.now_ms()
+        return await bench.ledger.database.read(
+            lambda tx: standing(tx, approved, effect_id, viewer(team=team), now, operator=operator)
+        )
+
+    assert "It is due at 2026-11-21 11:31:00 UTC (in 60 min), attempt 2" in await said()
+    assert "Salesforce &lt;did&gt; not answer" in await said()
+    assert "owes nothing like that" in await said("T0OTHER")
+    await bench.ledger.pause("crm", "U0OPERATOR", "maintenance")
+    assert "quotebot resume" not in await said()
+    assert "`quotebot resume crm`" in await said(operator=True)
+    bench.clock.advance(3_600_000)
+    await bench.ledger.resume("crm", "U0OPERATOR")
+    await settle(bench, effects.CRM, Bury(NO_ANSWER))
+    assert "It is a dead letter" in await said()
+
+
+# ------------------------------------------------------------------------------------------------------- in the running bot
+
+
+async def test_two_presses_of_retry_on_a_card_make_one_record_and_a_late_one_is_answered(world: World, tmp_path: Path) -> None:
+    an_hour = RetryOverride(base_seconds=60, cap_seconds=3600)
+    async with bot_in(world, tmp_path / "bot", retry={"crm.create": an_hour}) as deal:
+        await deal.submitted_deal()
+        await deal.arm("salesforce", "5xx", method="composite/graph", times=1)
+        await deal.click(buttons.APPROVE, user="U0MANAGER")
+
+        async def offered() -> bool:
+            return "CRM pending retry" in await deal.card_text()
+
+        await eventually(offered, "the card to say pending retry")
+        await deal.click(CHECK, user="U0VP")
+        assert "It is due at" in (await deal.whispers("U0VP"))[-1]
+        await asyncio.gather(*(deal.click(RETRY, user=user, stale=True) for user in ("U0REP", "U0MANAGER")))
+        await deal.settled()
+        assert len(await deal.crm()) == 1
+        assert "pending retry" not in await deal.card_text()
+        assert RETRY not in await deal.card_text()
+        presses = await deal.rows("SELECT outcome FROM operations WHERE action_kind = 'effect.steer' ORDER BY id")
+        assert [row["outcome"] for row in presses] == ["applied", "refused"]
+        trail = (await deal.slash(f"audit {FIRST_QUOTE}"))["ack"]["text"]
+        assert ["hastened" in trail, "(crm.create)" in trail, "(slack.card)" in trail] == [True, True, False]
+        assert any(FIRST_QUOTE in text and "changed nothing" in text for text in await told(deal))
+
+
+async def told(deal: Deal) -> list[str]:
+    return [text for user in ("U0REP", "U0MANAGER") for text in await deal.whispers(user)]

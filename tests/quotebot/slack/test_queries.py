@@ -1,0 +1,182 @@
+"""The answers to list, compare, explain and simulate: true, short, for one's own workspace, and recorded nowhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from adapters.failures import AdapterError, Failure
+from quotebot.commands.queries import ListRequest
+from quotebot.execution.executor import Executor
+from quotebot.slack import queries
+from quotebot.slack.audit_queries import AuditRequest, OpsRequest, for_operators
+from quotebot.slack.queries import ANSWER_CHARACTERS_MAX, Reads
+from quotebot.slack.verbs import ChangeRequest, CompareRequest, ExplainRequest, RefRequest, SimulateRequest, parse
+from quotebot.views import messages, operator_messages
+from tests.quotebot.access_parts import viewer
+from tests.quotebot.deeds import Round
+from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
+
+if TYPE_CHECKING:
+    from quotebot.slack.verbs import Read
+
+QUOTE = "Q-2026-0001"
+READ = RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest | AuditRequest | OpsRequest
+
+
+@pytest.fixture
+def executor(bench: Bench) -> Executor:
+    return Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+
+
+@pytest.fixture
+async def revised(bench: Bench, executor: Executor) -> Bench:
+    """The golden quote, in its second version."""
+    await bench.ledger.reserve(request_for(create_command(), "1"))
+    change = parse(f"revise {QUOTE}: remove support; discount 8%", "C0SALES", RULES.catalogue)
+    assert isinstance(change, ChangeRequest)
+    await executor.step()
+    await bench.ledger.reserve(request_for(change.payload, "2", quote_id=QUOTE, version=None, source="slack_slash"))
+    await executor.step()
+    return bench
+
+
+async def said(bench: Bench, text: str, *, user: str = "U0REP", team: str = "T0HOME") -> str:
+    """Ask; nothing may be recorded for it."""
+    asked = parse(text, "C0SALES", RULES.catalogue)
+    assert isinstance(asked, READ), asked
+    return await answered(bench, asked, user=user, team=team)
+
+
+async def answered(bench: Bench, asked: Read, *, user: str = "U0REP", team: str = "T0HOME") -> str:
+    before = bench.counts()
+    answer = await Reads(bench.ledger, RULES).answer(asked, viewer(user, team))
+    assert bench.counts() == before
+    assert len(answer) <= ANSWER_CHARACTERS_MAX
+    return answer
+
+
+async def test_two_versions_are_compared_old_to_new(revised: Bench) -> None:
+    expected = (
+        "*Q-2026-0001 v1* (superseded, was priced) → *v2* (priced)\n"
+        "• removed 1 x Premium Support: 5,100.00 USD\n"
+        "• Pro: 9,180.00 USD → 9,936.00 USD\n"
+        "• SSO: 3,060.00 USD → 3,312.00 USD\n"
+        "• discount 15 % → 8 %\n"
+        "• list 20,400.00 USD → 14,400.00 USD\n"
+        "• total 17,340.00 USD → 13,248.00 USD"
+    )
+    assert await said(revised, f"compare {QUOTE}") == expected
+    assert await said(revised, f"compare {QUOTE} v1 v2") == expected
+    assert "• nothing differs" in await said(revised, f"compare {QUOTE} v2 v2")
+    assert await said(revised, f"compare {QUOTE} v1 v9") == "There is no v9 of Q-2026-0001: it has v1 to v2."
+
+
+async def test_one_version_alone_has_nothing_to_compare(bench: Bench, executor: Executor) -> None:
+    await bench.ledger.reserve(request_for(create_command(), "1"))
+    await executor.step()
+    assert "has one version only" in await said(bench, f"compare {QUOTE}")
+
+
+async def test_a_price_is_explained_whole_or_by_line_of_any_version(revised: Bench) -> None:
+    whole = await said(revised, f"explain {QUOTE}")
+    assert whole.startswith("*Q-2026-0001 v2*\nPriced by catalogue")
+    assert whole.endswith("= 13,248.00 USD net")
+    line = await said(revised, f"explain {QUOTE} v1 line 3")
+    assert line.startswith("*Q-2026-0001 v1*\n3. Premium Support: 1 x 500.00 USD")
+    assert len(line.splitlines()) == 2
+    assert await said(revised, f"explain {QUOTE} line 3") == "Q-2026-0001 has lines 1 to 2; there is no line 3."
+
+
+async def test_a_simulation_says_the_price_who_would_approve_and_what_differs(revised: Bench) -> None:
+    text = await said(revised, f"simulate {QUOTE}: discount 25%")
+    assert text.startswith("*What if:* 10,800.00 USD. It would need approval by *vp_sales*: discount 25 % is over 20 %")
+    assert "Against Q-2026-0001 v2:" in text
+    assert "• discount 8 % → 25 %" in text
+    assert "Nobody could approve it: discount 45 % is over 40 %" in await said(revised, f"simulate {QUOTE}: discount 45%")
+    assert "It would need no approval" in await said(revised, f"simulate {QUOTE}")
+    assert "there is no line support to remove" in await said(revised, f"simulate {QUOTE}: remove support")
+
+
+async def test_a_whole_request_is_simulated_without_a_quote(bench: Bench) -> None:
+    text = await said(bench, "simulate: 10 pro; discount 5%")
+    assert text.startswith("*What if:* 1,140.00 USD. It would need no approval. Nothing was recorded.")
+    assert "1. Pro: 10 x 10.00 USD" in text
+
+
+async def test_a_list_is_of_ones_own_quotes_unless_all_are_asked_for(revised: Bench) -> None:
+    row = "• *Q-2026-0001* v2 · priced · 13,248.00 USD · Acme · <@U0REP>"
+    assert await said(revised, "list") == row
+    assert await said(revised, "list", user="U0OTHER") == "You have no quotes. `/quote list all` shows everybody's."
+    assert await said(revised, "list all open acme", user="U0OTHER") == row
+    assert await said(revised, "list <@U0REP>", user="U0OTHER") == row
+    assert "named like Beta" in await said(revised, "list all sent Beta")
+    assert "on page 2" in await said(revised, "list page 2")
+
+
+@pytest.mark.parametrize("text", [f"compare {QUOTE}", f"explain {QUOTE}", f"simulate {QUOTE}", "list all"])
+async def test_another_workspace_does_not_learn_that_a_quote_exists(revised: Bench, text: str) -> None:
+    answer = await said(revised, text, team="T0OTHER")
+    assert answer.startswith(("There is no quote Q-2026-0001", "There are no quotes"))
+
+
+async def test_a_quote_that_is_not_there_is_said_to_be_unknown(bench: Bench) -> None:
+    for verb in ("compare", "explain", "simulate"):
+        assert "There is no quote Q-2026-0099" in await said(bench, f"{verb} Q-2026-0099")
+
+
+def test_a_very_long_answer_keeps_whole_lines_and_the_last_one_which_holds_the_total() -> None:
+    lines = [f"{number}. Product {'x' * 60}" for number in range(400)]
+    answer = queries._cut("\n".join([*lines, "Total: 48,000.00 USD"])).splitlines()
+    assert len("\n".join(answer)) <= ANSWER_CHARACTERS_MAX
+    assert answer[-1] == "Total: 48,000.00 USD"
+    assert answer[:-2] == lines[: len(answer) - 2]
+    assert f"and {400 - len(answer[:-2])} more lines" in answer[-2]
+
+
+async def test_a_ref_tells_its_own_author_what_became_of_the_command(bench: Bench, executor: Executor) -> None:
+    reserved = await bench.ledger.reserve(request_for(create_command(), "1"))
+    ref = reserved.operation.correlation_id
+    assert await said(bench, f"status {ref}") == messages.operation_pending(ref)
+    await executor.step()
+    assert (await said(bench, f"status {ref.upper()}")).startswith("Created Q-2026-0001 for Acme")
+    for user, team in (("U0CFO", "T0HOME"), ("U0REP", "T0AWAY")):
+        assert await said(bench, f"status {ref}", user=user, team=team) == messages.unknown_ref(ref)
+    assert await said(bench, "status c-00000000") == messages.unknown_ref("c-00000000")
+
+
+async def test_the_audit_says_who_did_what_to_a_quote_and_where_the_rest_is(revised: Bench) -> None:
+    trail = await said(revised, f"audit {QUOTE}")
+    head, *events, rest = trail.splitlines()
+    assert head == "*Q-2026-0001 v2*"
+    assert [event.split(" · ")[1:3] for event in events] == [
+        ["`quote.created`", "<@U0REP>"],
+        ["`quote.revised`", "<@U0REP>"],
+    ]
+    assert events[0].startswith("• 21 Nov 2026 10:31 UTC · ")
+    assert rest.endswith(f"`quotebot audit show {QUOTE}` at a terminal.")
+    assert await said(revised, f"audit {QUOTE}", team="T0OTHER") == messages.unknown_quote(QUOTE)
+
+
+async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: Bench) -> None:
+    round_ = Round(bench)
+    for number in range(12):
+        await round_.owe("crm.create", f"{number:02}")
+        round_.performer.sends.append(AdapterError(Failure.VALIDATION, "no", f"Field <{number}> is wrong."))
+    while await round_.step():
+        pass
+    await bench.ledger.pause("crm", "U0OPERATOR", "a <week> of repairs")
+    assert await answered(bench, OpsRequest(), user="U0REP") == operator_messages.not_operator()
+    told = await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))
+    head, *letters, held, rest = told.splitlines()
+    assert head == "*The newest 10 dead letters wait*"
+    assert len(letters) == 10
+    assert letters[0].endswith("crm.create (validation): Field &lt;11&gt; is wrong (no).")
+    assert held.endswith(" UTC: a &lt;week&gt; of repairs (`quotebot resume crm`)")
+    assert "`quotebot dead list`" in rest
+
+
+async def test_where_nothing_waits_operators_are_told_that(bench: Bench) -> None:
+    told = (await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))).splitlines()
+    assert told[:2] == ["*No dead letter waits*", "No class of work is held."]

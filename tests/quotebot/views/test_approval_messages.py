@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quotebot.domain.approvals.decisions import decided_words
+from quotebot.domain.approvals.people import Delegation
+from quotebot.domain.approvals.slots import SlotState
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState
+from quotebot.views import approval_messages
+from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_quote
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
+
+HOUR = 3_600_000
+HOSTILE = "<!channel> & <@U0CFO>\n✅ done\u202e"
+
+
+def every_sentence(typed: str = "too deep") -> dict[str, str]:
+    quote = example_quote(QuoteState.PENDING_APPROVAL, version=2)
+    both = example_approval(required_roles=("vp_sales", "legal"))
+    vp, legal = both.slots
+    given = replace(vp, state=SlotState.APPROVED, decided_by="U0CFO", decided_role="cfo", on_behalf_of="U0VP", decided_at=MORNING)
+    changes = decided(ApprovalState.CHANGES_REQUESTED, decision_reason=typed)
+    refused = replace(vp, state=SlotState.REJECTED, decided_by="U0VP", decided_role="vp_sales", decided_at=MORNING)
+    changes = replace(changes, slots=(refused, replace(legal, state=SlotState.CLOSED)))
+    expired = replace(both, state=ApprovalState.EXPIRED, slots=(replace(vp, state=SlotState.EXPIRED), given))
+    earlier = replace(decided(ApprovalState.APPROVED, earlier="A-2026-0042-v1-1", decided_by=None), slots=(given,))
+    return {
+        "progress": approval_messages.progress(quote, replace(both, slots=(given, legal)), ("U0LEGAL",)),
+        "progress, nobody known": approval_messages.progress(quote, replace(both, slots=(given, legal)), ()),
+        "changes requested": approval_messages.changes_requested(quote, changes),
+        "reused": approval_messages.reused(quote, earlier),
+        "reminder": approval_messages.reminder(quote, vp, ("U0VP",), MORNING + 2 * HOUR),
+        "reminder, nobody known": approval_messages.reminder(quote, vp, (), MORNING + HOUR),
+        "escalation": approval_messages.escalation(quote, vp, ("U0VP", "U0CFO"), MORNING + 4 * HOUR),
+        "escalation, nobody known": approval_messages.escalation(quote, legal, (), MORNING + 4 * HOUR),
+        "request expired": approval_messages.request_expired(quote, expired),
+        "not due": approval_messages.not_due(quote),
+        "scheduled only": approval_messages.scheduled_only(),
+        "incident needed": approval_messages.incident_needed(),
+        "delegated": approval_messages.delegated("U0CFO", MORNING),
+        "delegated from later on": approval_messages.delegated("U0CFO", MORNING + HOUR, since=MORNING),
+        "standing": approval_messages.standing((Delegation("U0VP", "U0CFO", 0, MORNING, typed),), "U0VP"),
+        "standing in": approval_messages.standing((Delegation("U0VP", "U0CFO", 0, MORNING, typed),), "U0CFO"),
+        "standing, nobody": approval_messages.standing((), "U0CFO"),
+        "back in office": approval_messages.back_in_office(),
+        **{code: approval_messages.delegation_refused(code, "U0CFO") for code in REFUSALS},
+        **{f"end: {state}": decided_words(replace(decided(state), slots=())) for state in END_STATES},
+    }
+
+
+REFUSALS = ("not_yours", "no_authority", "to_oneself", "until_past", "ends_first", "lower_scope", "delegate_away")
+END_STATES = tuple(state for state in ApprovalState if state is not ApprovalState.PENDING)
+
+
+def test_every_sentence_reads_like_this(snapshot: SnapshotAssertion) -> None:
+    assert every_sentence() == snapshot
+
+
+@pytest.mark.parametrize("name", sorted(every_sentence()))
+def test_nothing_a_person_typed_becomes_a_mention_or_passes_for_the_bots_own_words(name: str) -> None:
+    text = every_sentence(typed=HOSTILE)[name]
+    assert "<!channel>" not in text
+    assert "\u202e" not in text
+    assert "<@U0CFO>\n✅" not in text
+    assert all(line.startswith((">", "`/quote delegate ")) for line in text.splitlines()[1:])

@@ -1,0 +1,407 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotebot.domain.approvals.policy import PolicyDecision
+from quotebot.domain.approvals.slots import SlotState
+from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
+from quotebot.domain.quotes.quote import ApprovalState, Closing, Quote, QuoteState, Sending
+from quotebot.views.button_values import ButtonValue, parse_button_value
+from quotebot.views.buttons import button_value
+from quotebot.views.card import Card, OwedEffect, status_card
+from tests.quotebot.views.block_kit import message_problems
+from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syrupy.assertion import SnapshotAssertion
+
+PDF = OwedEffect("PDF", "delivered", "c-7f90")
+CRM = OwedEffect("CRM", "delivered", "c-7f91", "0Q0000000000001AAA")
+NEEDS_MANAGER = PolicyDecision(("sales_manager",), ("discount 15 % is over 10 %",), blocked=False)
+BLOCKED = PolicyDecision(("cfo",), ("discount 45 % is over 40 %, which nobody can approve",), blocked=True)
+AUTOMATIC = PolicyDecision((), (), blocked=False)
+
+
+def texts(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        if node.get("type") in ("mrkdwn", "plain_text"):
+            yield node
+        for child in node.values():
+            yield from texts(child)
+    if isinstance(node, list):
+        for child in node:
+            yield from texts(child)
+
+
+def check_limits(card: Card) -> None:
+    assert message_problems(card.text, card.blocks) == []
+
+
+def elements(card: Card) -> list[dict[str, Any]]:
+    return [element for block in card.blocks if block["type"] == "actions" for element in block["elements"]]
+
+
+def action_ids(card: Card) -> list[str]:
+    return [element["action_id"] for element in elements(card)]
+
+
+def spoken(card: Card) -> str:
+    return "\n".join(text["text"] for text in texts(card.blocks))
+
+
+def test_under_dual_control_the_approve_button_opens_a_form_for_the_reason() -> None:
+    approval = example_approval()
+    dual = replace(approval, slots=(replace(approval.slots[0], dual_control=True),))
+    for asked, first in ((approval, "approval.approve"), (dual, "approval.approve_with_reason")):
+        card = status_card(example_quote(QuoteState.PENDING_APPROVAL, approval=asked), ())
+        assert action_ids(card) == [
+            first,
+            "approval.request_changes",
+            "approval.reject",
+            "quote.revise",
+            "quote.cancel",
+            "quote.more",
+        ]
+
+
+@pytest.mark.parametrize("state", list(QuoteState))
+def test_the_card_of_each_state_reads_like_this(state: QuoteState, snapshot: SnapshotAssertion) -> None:
+    owed = (PDF, CRM) if state in (QuoteState.APPROVED, QuoteState.SENT) else ()
+    decision = NEEDS_MANAGER if state is QuoteState.PRICED else None
+    card = status_card(quote_in(state), owed, approvers=("U0MANAGER", "U0REP"), decision=decision)
+    check_limits(card)
+    assert card == snapshot
+
+
+ENDED = Closing("Too expensive <!here> & late", "U0MANAGER", MORNING)
+TOLD = {
+    "a sent one": example_quote(QuoteState.SENT, sent=Sending("buyer@acme.example <!channel>", "U0REP", MORNING)),
+    "an accepted one": example_quote(QuoteState.ACCEPTED, closing=replace(ENDED, reason=None)),
+    "a lost one": example_quote(QuoteState.LOST, closing=ENDED),
+    "a cancelled one": example_quote(QuoteState.CANCELLED, closing=ENDED),
+    "one whose request lapsed": example_quote(
+        QuoteState.PENDING_APPROVAL, approval=decided(ApprovalState.EXPIRED, decided_by=None, decided_role=None)
+    ),
+    "one that was sent back": example_quote(
+        QuoteState.DRAFT, approval=decided(ApprovalState.CHANGES_REQUESTED, decision_reason="Leave SSO out.")
+    ),
+    "a blocked one": example_quote(pricing=example_pricing("45")),
+    "a third version": example_quote(version=3, revised_by="U0REP", revised_at=MORNING),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_the_card_says_who_did_what_to(name: str, snapshot: SnapshotAssertion) -> None:
+    failed = OwedEffect("CRM", "failed", "c-7f91", "field <Term__c> refused")
+    card = status_card(TOLD[name], (PDF, failed), decision=BLOCKED if name == "a blocked one" else NEEDS_MANAGER)
+    check_limits(card)
+    assert card == snapshot
+
+
+BUTTONS = {  # in reading order; the menu comes last
+    QuoteState.DRAFT: ["quote.revise", "quote.cancel"],
+    QuoteState.VALIDATED: ["quote.revise", "quote.cancel"],
+    QuoteState.PRICED: ["quote.submit", "quote.revise", "quote.cancel"],
+    QuoteState.PENDING_APPROVAL: [
+        *("approval.approve", "approval.request_changes", "approval.reject"),
+        *("quote.revise", "quote.cancel"),
+    ],
+    QuoteState.APPROVED: ["quote.finalize", "quote.revise", "quote.cancel"],
+    QuoteState.REJECTED: ["quote.revise", "quote.cancel"],
+    QuoteState.FINALIZED: ["quote.send", "quote.revise", "quote.cancel"],
+    QuoteState.SENT: ["quote.accept", "quote.lose", "quote.revise", "quote.cancel"],
+    QuoteState.ACCEPTED: [],
+    QuoteState.LOST: [],
+    QuoteState.CANCELLED: [],
+    QuoteState.EXPIRED: [],
+}
+
+
+@pytest.mark.parametrize("state", list(QuoteState))
+def test_buttons_are_exactly_the_transitions_a_person_may_make_now(state: QuoteState) -> None:
+    assert action_ids(status_card(quote_in(state), ())) == [*BUTTONS[state], "quote.more"]
+
+
+LEADS_TO = {  # what each button makes of a quote, or of the version after it
+    "quote.submit": QuoteState.PENDING_APPROVAL,
+    "approval.approve": QuoteState.APPROVED,
+    "approval.reject": QuoteState.REJECTED,
+    "approval.request_changes": QuoteState.DRAFT,
+    "quote.finalize": QuoteState.FINALIZED,
+    "quote.send": QuoteState.SENT,
+    "quote.accept": QuoteState.ACCEPTED,
+    "quote.lose": QuoteState.LOST,
+    "quote.cancel": QuoteState.CANCELLED,
+}
+
+
+@pytest.mark.parametrize("state", list(QuoteState))
+def test_no_button_is_dead_and_no_arrow_of_a_person_is_without_one(state: QuoteState) -> None:
+    shown = set(action_ids(status_card(quote_in(state), ()))) - {"quote.more"}
+    assert ("quote.revise" in shown) == may_be_changed(state)
+    reached = {LEADS_TO[action] for action in shown - {"quote.revise"}}
+    by_itself = {QuoteState.EXPIRED, QuoteState.VALIDATED, QuoteState.PRICED, QuoteState.DRAFT}  # by time, by pricing, by an edit
+    if state is QuoteState.PRICED:
+        by_itself |= {QuoteState.APPROVED}  # what submitting comes to when nobody has to approve
+    assert reached <= allowed(state)
+    assert allowed(state) - by_itself == reached - by_itself
+
+
+def menu_of(card: Card) -> list[str]:
+    (menu,) = [one for one in elements(card) if one["type"] == "overflow"]
+    return [entry["text"]["text"] for entry in menu["options"]]
+
+
+def test_the_menu_offers_what_changes_nothing_and_the_discount_while_it_may_change() -> None:
+    assert menu_of(status_card(quote_in(QuoteState.SENT), ())) == ["Change the discount", "How it is priced", "Refresh this card"]
+    assert menu_of(status_card(quote_in(QuoteState.ACCEPTED), ())) == ["How it is priced", "Refresh this card"]
+
+
+def test_a_request_that_waits_shows_five_buttons_at_most_besides_the_menu() -> None:
+    for state in QuoteState:
+        assert len(action_ids(status_card(quote_in(state), ()))) <= 6
+
+
+def test_cancelling_asks_first_what_is_final() -> None:
+    (cancel,) = [one for one in elements(status_card(quote_in(QuoteState.PRICED), ())) if one["action_id"] == "quote.cancel"]
+    assert cancel["confirm"]["title"]["text"] == "Cancel Q-2026-0042?"
+    assert "17,340.00 USD for Acme" in cancel["confirm"]["text"]["text"]
+
+
+def test_before_submission_the_card_says_who_would_have_to_approve_and_why() -> None:
+    card = status_card(example_quote(), (), decision=NEEDS_MANAGER)
+    assert "Needs approval by *sales_manager*: discount 15 % is over 10 %" in spoken(card)
+
+
+def test_what_would_need_nobody_stands_beneath_who_has_to_approve_and_figures_stand_above() -> None:
+    shown, easier = (("Total with tax", "1 USD"),), (("Needs nobody with", "10 % discount instead of 15 % <b>"),)
+    said = spoken(status_card(example_quote(), (), decision=NEEDS_MANAGER, figures=shown, easier=easier)).split("\n")
+    approval = next(number for number, line in enumerate(said) if "Needs approval by *sales_manager*" in line)
+    assert said[approval + 1] == "💡 Needs nobody with: *10 % discount instead of 15 % &lt;b&gt;*"
+    assert said.index("Total with tax: *1 USD*") < approval
+
+
+def test_before_submission_the_card_names_the_largest_discount_that_needs_nobody() -> None:
+    card = status_card(example_quote(), (), decision=NEEDS_MANAGER, free_discount=Decimal("10.00"))
+    assert "Up to 10 % discount it needs nobody" in spoken(card)
+
+
+def test_a_pending_card_says_which_yes_was_given_and_what_is_missing() -> None:
+    both = example_approval(required_roles=("vp_sales", "legal"))
+    given = replace(both.slots[1], state=SlotState.APPROVED, decided_by="U0LEGAL", decided_role="legal", decided_at=MORNING)
+    approval = replace(both, slots=(both.slots[0], given))
+    card = status_card(replace(quote_in(QuoteState.PENDING_APPROVAL), approval=approval), (), approvers=("U0VP",))
+    assert "✅ legal: approved by <@U0LEGAL> (legal) on 21 Nov 2026 10:31 UTC\nWaiting for <@U0VP>" in spoken(card)
+
+
+def test_a_request_that_expired_can_be_asked_for_again() -> None:
+    expired = decided(ApprovalState.EXPIRED, decided_by=None, decided_role=None)
+    card = status_card(replace(quote_in(QuoteState.PENDING_APPROVAL), approval=expired), ())
+    assert action_ids(card)[0] == "quote.submit"
+    assert "Nobody decided in time. Submit it to ask again" in spoken(card)
+
+
+@pytest.mark.parametrize("state", sorted(set(ApprovalState) - {ApprovalState.PENDING}))
+def test_every_end_of_a_request_is_told_on_the_card(state: ApprovalState) -> None:
+    card = status_card(example_quote(QuoteState.DRAFT, approval=decided(state)), ())
+    assert "on 21 Nov 2026 10:31 UTC" in spoken(card)
+
+
+def test_a_quote_that_needs_nobody_says_so_and_can_be_submitted() -> None:
+    card = status_card(example_quote(pricing=example_pricing("10")), (), decision=AUTOMATIC)
+    assert "Needs no approval: submitting approves it at once" in spoken(card)
+    assert action_ids(card)[0] == "quote.submit"
+
+
+def test_a_blocked_quote_says_why_and_offers_no_button_that_would_be_refused() -> None:
+    card = status_card(example_quote(pricing=example_pricing("45")), (), decision=BLOCKED)
+    assert "Blocked by policy: discount 45 % is over 40 %, which nobody can approve" in spoken(card)
+    assert action_ids(card) == ["quote.revise", "quote.cancel", "quote.more"]
+
+
+def test_approve_asks_to_confirm_the_amount_and_every_button_carries_the_version_seen() -> None:
+    quote = replace(quote_in(QuoteState.PENDING_APPROVAL), version=3, approval=example_approval(quote_version=3))
+    buttons = elements(status_card(quote, ()))[:3]
+    assert "17,340.00 USD" in buttons[0]["confirm"]["text"]["text"]
+    assert [button.get("style") for button in buttons] == ["primary", None, "danger"]
+    assert {parse_button_value(button["value"]) for button in buttons} == {ButtonValue("Q-2026-0042", 3, "A-2026-0042-v1-1")}
+
+
+def test_a_decision_names_who_in_which_role_and_when() -> None:
+    assert "✅ Approved by <@U0MANAGER> (sales_manager) on 21 Nov 2026 10:31 UTC" in spoken(
+        status_card(quote_in(QuoteState.APPROVED), ())
+    )
+
+
+def test_a_rejection_quotes_its_reason() -> None:
+    assert (
+        "⛔ Rejected by <@U0MANAGER> (sales_manager) on 21 Nov 2026 10:31 UTC\n> Too deep for this size.\n> Offer 10 %."
+        in spoken(status_card(quote_in(QuoteState.REJECTED), ()))
+    )
+
+
+def test_an_automatic_approval_says_that_nobody_had_to_decide() -> None:
+    approval = decided(ApprovalState.APPROVED, required_roles=(), reasons=(), decided_by=None, decided_role=None)
+    card = status_card(example_quote(QuoteState.APPROVED, approval=approval), ())
+    assert "✅ Approved automatically on 21 Nov 2026 10:31 UTC" in spoken(card)
+
+
+@pytest.mark.parametrize(
+    ("owed", "line"),
+    [
+        ((OwedEffect("CRM", "pending", "c-7f91"),), "⏳ CRM pending, ref c-7f91"),
+        (
+            (OwedEffect("CRM", "failed", "c-7f91", "field <Term__c> refused"),),
+            "⚠️ CRM failed, ref c-7f91: field &lt;Term__c&gt; refused",
+        ),
+        (
+            (OwedEffect("PDF", "paused", "c-7f90", "Slack refused the token"),),
+            "⏸️ PDF paused, ref c-7f90: Slack refused the token. Your quote is safe: its PDF follows when the pause is over",
+        ),
+        (
+            (OwedEffect("CRM", "paused", "c-7f91", "Login expired.", since=MORNING),),
+            "⏸️ CRM paused since 21 Nov 2026 10:31 UTC, ref c-7f91: Login expired. Your quote is safe: it is written to Sales",
+        ),
+        ((PDF, CRM), "PDF in this thread · Salesforce 0Q0000000000001AAA"),
+        ((PDF, OwedEffect("CRM", "delivered", "c-7f91")), "PDF in this thread · Salesforce updated"),
+    ],
+)
+def test_what_is_owed_is_told_below_and_never_changes_the_state_shown(owed: tuple[OwedEffect, ...], line: str) -> None:
+    card = status_card(quote_in(QuoteState.APPROVED), owed)
+    check_limits(card)
+    assert line in spoken(card)
+    assert "✅ Approved, 17,340.00 USD" in card.text
+
+
+def test_a_degraded_line_goes_away_on_success() -> None:
+    quote = quote_in(QuoteState.APPROVED)
+    assert "pending" in spoken(status_card(quote, (PDF, replace(CRM, state="pending", detail=None))))
+    assert "pending" not in spoken(status_card(quote, (PDF, CRM)))
+
+
+def test_the_same_quote_renders_to_the_same_bytes() -> None:
+    quote = quote_in(QuoteState.PENDING_APPROVAL)
+    assert json.dumps(status_card(quote, (CRM,)).blocks) == json.dumps(status_card(quote, (CRM,)).blocks)
+
+
+def long_quote(lines: int) -> Quote:
+    pricing = example_pricing()
+    template = pricing.lines[0]
+    many = tuple(replace(template, position=number, name=f"Product {number}") for number in range(1, lines + 1))
+    return example_quote(pricing=replace(pricing, lines=many))
+
+
+@pytest.mark.parametrize(
+    ("lines", "tail"),
+    [(20, None), (21, "… and 1 more line, 9,180.00 USD together"), (400, "… and 380 more lines, 3,488,400.00 USD together")],
+)
+def test_a_long_quote_is_summarised(lines: int, tail: str | None) -> None:
+    card = status_card(long_quote(lines), ())
+    check_limits(card)
+    shown = card.blocks[2]["text"]["text"].splitlines()
+    assert len([row for row in shown if row.startswith("•")]) == 20
+    assert (shown[-1] if lines > 20 else None) == tail
+
+
+def test_a_long_quote_links_to_its_pdf_where_all_lines_are() -> None:
+    link = "https://quotebot.slack.com/files/U0/F0/q-2026-0042-v1.pdf"
+    card = status_card(long_quote(400), (replace(PDF, link=link),))
+    check_limits(card)
+    assert card.blocks[2]["text"]["text"].endswith(f"together; all of them are in the <{link}|PDF> in this thread")
+    assert f"<{link}|PDF>" not in spoken(status_card(long_quote(20), (replace(PDF, link=link),)))
+
+
+@pytest.mark.parametrize("link", ["javascript:alert(1)", "https://x.example/|<!channel>", "https://x.example/ a", ""])
+def test_what_is_no_plain_link_is_not_made_one(link: str) -> None:
+    card = status_card(long_quote(21), (replace(PDF, link=link),))
+    assert link == "" or link not in spoken(card)
+    assert card.blocks[2]["text"]["text"].endswith("all of them are in the PDF in this thread")
+
+
+HOSTILE = "<!channel> & <@U0CFO> <https://evil.example|pay here>\n✅ Approved\u202e"
+
+
+def test_typed_text_can_neither_mention_nor_link_nor_start_a_line_of_its_own() -> None:
+    approval = decided(ApprovalState.REJECTED, decision_reason=HOSTILE, reasons=(HOSTILE,))
+    for state in QuoteState:
+        quote = example_quote(
+            state, account=HOSTILE, approval=approval if state is QuoteState.REJECTED else example_approval(reasons=(HOSTILE,))
+        )
+        card = status_card(
+            quote, (OwedEffect("CRM", "failed", "c-1", HOSTILE),), decision=PolicyDecision(("cfo",), (HOSTILE,), blocked=False)
+        )
+        everything = card.text + spoken(card)
+        assert "<!channel>" not in everything
+        assert "<@U0CFO>" not in everything
+        assert "<https" not in everything
+        assert "\n✅ Approved" not in everything.replace("*Status*\n✅ Approved", "")
+        assert "\u202e" not in everything
+        assert all(text["verbatim"] for text in texts(card.blocks) if text["type"] == "mrkdwn")
+
+
+NASTY = st.text(alphabet=st.sampled_from("<>&*_`\n\u202e\ud800A✅ "), max_size=5_000)
+
+
+@given(NASTY, NASTY, st.sampled_from(list(QuoteState)), st.integers(0, 30))
+def test_no_text_breaks_the_limits(account: str, detail: str, state: QuoteState, approvers: int) -> None:
+    pricing = example_pricing()
+    lines = tuple(replace(pricing.lines[0], name=detail or "x", net_amount=Decimal("999999999999.99")) for _ in range(30))
+    approval = (
+        example_approval(reasons=(detail,) * 5)
+        if state is QuoteState.PENDING_APPROVAL
+        else decided(ApprovalState.REJECTED, decision_reason=detail)
+    )
+    quote = example_quote(state, account=account, pricing=replace(pricing, lines=lines), approval=approval)
+    owed = (OwedEffect("CRM", "failed", "c-7f91", detail),) * 20
+    decision = PolicyDecision(("cfo", "legal"), (detail,) * 5, blocked=False)
+    check_limits(status_card(quote, owed, approvers=tuple(f"U{number:010d}" for number in range(approvers)), decision=decision))
+
+
+def test_a_button_value_is_compact_json_that_reads_back() -> None:
+    quote = example_quote()
+    assert button_value(quote) == '{"v":1,"q":"Q-2026-0042","n":1,"a":null}'
+    assert parse_button_value(button_value(quote)) == ButtonValue("Q-2026-0042", 1, None)
+    assert parse_button_value(button_value(quote, example_approval())) == ButtonValue("Q-2026-0042", 1, "A-2026-0042-v1-1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{",
+        "[" * 1_999,
+        " " * 2_001,
+        '{"v":2,"q":"Q-2026-0042","n":1,"a":null}',
+        '{"v":true,"q":"Q-2026-0042","n":1,"a":null}',
+        '{"v":1.0,"q":"Q-2026-0042","n":1,"a":null}',
+        '{"v":1,"q":"Q-2026-0042","n":0,"a":null}',
+        '{"v":1,"q":"Q-2026-0042","n":"1","a":null}',
+        '{"v":1,"q":"q-2026-0042","n":1,"a":null}',
+        '{"v":1,"q":42,"n":1,"a":null}',
+        '{"v":1,"q":"Q-2026-0042","n":1,"a":7}',
+        '{"v":1,"q":"Q-2026-0042","n":1}',
+        '{"v":1,"q":"Q-2026-0042","n":1,"a":null,"x":1}',
+    ],
+)
+def test_a_button_value_of_another_version_or_shape_is_none(text: str) -> None:
+    assert parse_button_value(text) is None
+
+
+@given(st.text(max_size=200))
+def test_no_button_value_raises(text: str) -> None:
+    parse_button_value(text)
+
+
+def test_the_example_moment_is_the_one_the_expected_texts_name() -> None:
+    assert quote_in(QuoteState.APPROVED).approval == decided(ApprovalState.APPROVED, decided_at=MORNING)

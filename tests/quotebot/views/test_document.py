@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from decimal import Decimal
+
+import pytest
+
+from quotebot.domain.pricing.engine import LineRequest
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState
+from quotebot.views.document import Seller, quote_document
+from tests.quotebot.domain.ruleset_parts import ask, book, priced, product, ruleset
+from tests.quotebot.views.quote_examples import decided, example_pricing, example_quote, quote_in
+
+SELLER = Seller("Seller Ltd", ("1 Street", "City"))
+APPROVED = quote_in(QuoteState.APPROVED)
+
+
+def test_the_document_says_what_was_approved_to_the_cent() -> None:
+    document = quote_document(APPROVED, SELLER, "rep")
+    assert (document.quote_id, document.version, document.account, document.currency) == ("Q-2026-0042", "1", "Acme", "USD")
+    assert (document.list_total, document.discount_total, document.net_total) == (
+        "20,400.00 USD",
+        "\u22123,060.00 USD",
+        "17,340.00 USD",
+    )
+    assert (document.discount_label, document.term) == ("Discount (15 %)", "12 months")
+    assert (document.issued_on, document.valid_until) == ("21 November 2026", "21 December 2026")
+    assert (document.prepared_by, document.approved_by) == ("rep", "Sales Manager on 21 November 2026")
+    assert (document.seller_name, document.seller_lines) == ("Seller Ltd", ("1 Street", "City"))
+
+
+def test_every_line_is_there_with_quantity_term_and_amount() -> None:
+    lines = (LineRequest("pro", 1500), LineRequest("onboarding", 1))
+    first, second = quote_document(replace(APPROVED, pricing=example_pricing(lines=lines)), SELLER, "rep").lines
+    assert (first.position, first.quantity, first.term, first.detail) == ("1", "1,500", "12 months", "Volume tier 100+ · per month")
+    assert (first.unit_price, first.discount, first.amount) == ("6.00", "15 %", "91,800.00")
+    assert (second.term, second.detail, second.amount) == ("one time", "billed once", "4,250.00")
+
+
+def test_a_line_with_a_discount_of_its_own_says_what_it_was_given_and_an_average_price_keeps_its_decimals() -> None:
+    tiers = [{"from": 1, "price": 10}, {"from": 50, "price": 8}, {"from": 100, "price": 6}]
+    parts = [{"sku": "a", "quantity": 120}]
+    rules = ruleset(
+        products=[product("a"), product("b"), product("set", kind="bundle", components=parts)],
+        price_books=[book([{"sku": "a", "kind": "slab", "tiers": tiers}, {"sku": "b", "price": 5}])],
+    )
+    pricing = priced(ask(("set", 1), LineRequest("b", 1, Decimal(20)), term=12, discount="10"), rules)
+    document = quote_document(replace(APPROVED, pricing=pricing), SELLER, "rep")
+    first, second = document.lines
+    assert (first.unit_price, first.discount, first.amount) == ("8.466667", "10 %", "10,972.80")
+    assert first.detail == "Part of set · Volume tier 100+ · per month"
+    assert (second.unit_price, second.discount, second.amount) == ("5.00", "28 %", "43.20")
+    assert document.discount_label == "Discount"
+
+
+def test_without_a_discount_none_is_mentioned() -> None:
+    document = quote_document(replace(APPROVED, pricing=example_pricing("0")), SELLER, "rep")
+    assert document.discount_total == ""
+    assert {line.discount for line in document.lines} == {""}
+
+
+def test_what_the_customer_reads_holds_no_cost_no_margin_and_no_slack_id() -> None:
+    text = json.dumps(asdict(quote_document(APPROVED, SELLER, "rep")), default=str)
+    assert not any(
+        secret in text
+        for secret in ("U0REP", "U0MANAGER", "T0HOME", "C0SALES", "A-2026", "cost", "margin", "discount 15 % is over")
+    )
+    assert f"{APPROVED.pricing.cost_total:,.2f}" not in text
+
+
+@pytest.mark.parametrize(
+    "quote", [example_quote(), example_quote(QuoteState.APPROVED, approval=decided(ApprovalState.APPROVED, decided_role=None))]
+)
+def test_nobody_is_named_as_approver_of_what_nobody_approved(quote: object) -> None:
+    assert quote_document(quote, SELLER, "rep").approved_by == ""  # type: ignore[arg-type] # the examples are quotes
+
+
+def test_two_roles_are_both_named() -> None:
+    approval = decided(ApprovalState.APPROVED, decided_role="deal_desk + legal")
+    assert (
+        quote_document(replace(APPROVED, approval=approval), SELLER, "rep").approved_by == "Deal Desk and Legal on 21 November 2026"
+    )
+
+
+def test_the_same_quote_gives_the_same_document() -> None:
+    assert quote_document(APPROVED, SELLER, "rep") == quote_document(quote_in(QuoteState.APPROVED), SELLER, "rep")
+
+
+def test_recurring_and_one_time_charges_are_apart_with_subtotals_that_add_up() -> None:
+    lines = (LineRequest("onboarding", 1), LineRequest("pro", 150), LineRequest("sso", 150))
+    document = quote_document(replace(APPROVED, pricing=example_pricing(lines=lines)), SELLER, "rep")
+    assert document.sections == (("Recurring charges", "12,240.00"), ("One-time charges", "4,250.00"))
+    assert [line.section for line in document.lines] == ["One-time charges", "Recurring charges", "Recurring charges"]
+    assert document.net_total == "16,490.00 USD"
+
+
+def test_what_is_billed_alike_is_one_table() -> None:
+    document = quote_document(APPROVED, SELLER, "rep")
+    assert document.sections == ()
+    assert {line.section for line in document.lines} == {""}
+
+
+@pytest.mark.parametrize(
+    ("term", "lines", "names"),
+    [
+        (12, (LineRequest("pro", 150),), ["Total before tax", "Per month", "Valid until"]),
+        (24, (LineRequest("pro", 150),), ["Total before tax", "Per month", "Per year", "Valid until"]),
+        (12, (LineRequest("onboarding", 1),), ["Total before tax", "Valid until"]),
+        (
+            24,
+            (LineRequest("pro", 1), LineRequest("onboarding", 1)),
+            ["Total before tax", "Per month", "Per year", "One time", "Valid until"],
+        ),
+    ],
+)
+def test_the_figures_at_a_glance_are_those_that_say_something(term: int, lines: tuple[LineRequest, ...], names: list[str]) -> None:
+    asked = ask(*((line.sku, line.quantity) for line in lines), term=term)
+    document = quote_document(replace(APPROVED, pricing=priced(asked)), SELLER, "rep")
+    assert [name for name, _ in document.key_figures] == names
+
+
+@pytest.mark.parametrize(
+    ("currency", "price", "unit", "total", "monthly"),
+    [
+        ("EUR", "1234.5", "1,234.50", "44,442.00 EUR", "3,703.50 EUR"),
+        ("JPY", "1234", "1,234", "44,424 JPY", "3,702 JPY"),
+        ("KWD", "1.2345", "1.2345", "44.442 KWD", "3.704 KWD"),  # three decimals; a unit price keeps those it has
+    ],
+)
+def test_each_currency_has_its_own_decimals_everywhere(currency: str, price: str, unit: str, total: str, monthly: str) -> None:
+    rules = ruleset(
+        products=[product("a")], price_books=[book([{"sku": "a", "price": price}], currency=currency)], currency=currency
+    )
+    document = quote_document(replace(APPROVED, pricing=priced(ask(("a", 3), term=12, currency=currency), rules)), SELLER, "rep")
+    assert (document.lines[0].unit_price, document.net_total) == (unit, total)
+    assert dict(document.key_figures)["Per month"] == monthly
+
+
+def test_the_sellers_branding_is_on_the_document_and_the_special_terms_come_after_their_own() -> None:
+    seller = Seller("Seller", (), accent="#102030", footer="VAT 1", terms=("Payment within 14 days.",), template="summary")
+    document = quote_document(APPROVED, seller, "rep")
+    assert (document.accent, document.footer, document.terms, document.template) == (
+        "#102030",
+        "VAT 1",
+        ("Payment within 14 days.",),
+        "summary",
+    )

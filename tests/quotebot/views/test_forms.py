@@ -1,0 +1,222 @@
+"""The forms: within Slack's limits whatever the quote says, and read back as a command or as errors at the right fields."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quotebot.commands.lifecycle import LoseQuote, MarkSent
+from quotebot.commands.registry import CreateByForm, CreateQuote, ReviseQuote
+from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
+from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.slack.form_drafts import draft_of, draft_of_message
+from quotebot.slack.form_input import Filled, Form, last_block, read_form
+from quotebot.views import messages
+from quotebot.views.forms import Draft, create_form, discount_form, lose_form, revise_form, send_form
+from tests.quotebot.views.block_kit import view_problems
+from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote, quote_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from syrupy.assertion import SnapshotAssertion
+
+    from quotebot.domain.quotes.quote import Quote
+
+QUOTE = example_quote()
+HOSTILE = "<!channel> & <@U0CFO> \u202eA\u05d0\u05d1 *x* `y` " + "W" * 300
+FORMS: dict[str, Callable[[Quote], dict[str, Any]]] = {
+    "revise": revise_form,
+    "discount": discount_form,
+    "send": send_form,
+    "lose": lose_form,
+}
+
+
+def many_lines(count: int) -> Quote:
+    pricing = QUOTE.pricing
+    assert pricing.request is not None
+    lines = tuple(LineRequest(f"sku-{number}-{'x' * 40}", number + 1) for number in range(count))
+    return replace(QUOTE, pricing=replace(pricing, request=replace(pricing.request, lines=lines)))
+
+
+def typed(view: dict[str, Any], **values: str | None) -> dict[str, Any]:
+    """Return the view as it is submitted: what is in its fields, and what the person typed over it."""
+    state: dict[str, Any] = {}
+    for block in view["blocks"]:
+        if block["type"] != "input":
+            continue
+        name, element = block["block_id"], block["element"]
+        content: dict[str, Any] = {"type": element["type"], "value": values.get(name, element.get("initial_value"))}
+        if element["type"] == "static_select":
+            chosen = values.get(name, element["initial_option"]["value"])
+            content = {"type": element["type"], "selected_option": {"value": chosen}}
+        if element["type"] == "conversations_select":
+            content = {"type": element["type"], "selected_conversation": values.get(name)}
+        state[name] = {name: content}
+    return {**view, "id": "V0FORM", "root_view_id": "V0FORM", "state": {"values": state}}
+
+
+def read(view: dict[str, Any], **values: str | None) -> Filled | dict[str, str]:
+    return read_form(Form(typed(view, **values), RULESET, MORNING))
+
+
+# -------------------------------------------------------------------------------------------------------------- as drawn
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_each_form_about_a_quote_reads_like_this(name: str, snapshot: SnapshotAssertion) -> None:
+    view = FORMS[name](QUOTE)
+    assert view_problems(view) == []
+    assert view == snapshot
+
+
+@pytest.mark.parametrize("channel", ["C0SALES", None])
+def test_the_form_of_a_new_quote_reads_like_this(channel: str | None, snapshot: SnapshotAssertion) -> None:
+    view = create_form(channel, RULESET, draft_of("for Acme: 150 prro, 2 sso; term 24m; discount 1O%"))
+    assert view_problems(view) == []
+    assert view == snapshot
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("state", list(QuoteState))
+def test_no_state_and_no_name_takes_a_form_over_its_limits(name: str, state: QuoteState) -> None:
+    view = FORMS[name](replace(quote_in(state), account=HOSTILE, version=12))
+    assert view_problems(view) == []
+    assert "<!channel>" not in str(view)
+    assert "<@U0CFO>" not in str(view)
+
+
+@pytest.mark.parametrize("count", [20, 21, 400])
+def test_a_long_quote_shows_its_first_lines_and_says_how_the_rest_is_changed(count: int) -> None:
+    view = revise_form(many_lines(count))
+    assert view_problems(view) == []
+    rows = [block for block in view["blocks"] if block.get("block_id", "").startswith("row.")]
+    assert len(rows) <= 20
+    hint = next(block for block in view["blocks"] if block.get("block_id") == "changes")["hint"]["text"]
+    assert (f"The other {count - len(rows)} lines" in hint) == (count > len(rows))
+
+
+def test_a_draft_takes_over_what_was_typed_however_wrong() -> None:
+    assert draft_of("for Acme: 10 prro, 2 sso; term soon; discount 1O%") == Draft("Acme", "10 prro, 2 sso", "soon", "1O%")
+    assert draft_of("10 pro") == Draft("10 pro", "", "12m", "0")
+    assert draft_of("") == Draft()
+    assert view_problems(create_form("C0SALES", RULESET, draft_of("for " + "x" * 5_000 + ": " + "y" * 5_000))) == []
+
+
+MESSAGES = {
+    "<@U0QUOTEBOT> new for Acme: 10 pro; term 24m": Draft("Acme", "10 pro", "24m", "0"),
+    "/quote new for Acme &amp; Co: 10 pro": Draft("Acme & Co", "10 pro", "12m", "0"),
+    "10 pro\n5 sso": Draft(lines="10 pro\n5 sso"),
+    "Could we have 10 seats?": Draft(lines="Could we have 10 seats?"),
+    "": Draft(),
+}
+
+
+@pytest.mark.parametrize("text", MESSAGES)
+def test_a_message_is_taken_over_as_far_as_it_can_be(text: str) -> None:
+    assert draft_of_message(text) == MESSAGES[text]
+    assert view_problems(create_form("C0SALES", RULESET, draft_of_message(text * 2_000))) == []
+
+
+# --------------------------------------------------------------------------------------------------------------- as read
+
+CREATION = create_form("C0SALES", RULESET)
+GOOD: dict[str, str | None] = {"account": "Acme", "lines": "150 pro\n150 sso, 1 support", "term": "1y", "discount": "15 %"}
+
+
+def test_a_filled_in_form_is_a_creation_that_works_once() -> None:
+    request = PriceRequest((LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1)), 12, Decimal(15), "USD")
+    assert read(CREATION, **GOOD) == Filled(CreateByForm("V0FORM", CreateQuote("Acme", request, "C0SALES")))
+
+
+def test_a_form_without_a_channel_asks_for_it() -> None:
+    view = create_form(None, RULESET)
+    assert read(view, **GOOD) == {"channel": "Choose where its card is to be posted."}
+    filled = read(view, **GOOD, channel="C0DEALS")
+    assert isinstance(filled, Filled)
+    assert isinstance(filled.payload, CreateByForm)
+    assert filled.payload.quote.channel == "C0DEALS"
+
+
+WRONG: dict[str, tuple[dict[str, str | None], dict[str, str]]] = {
+    "no customer": ({"account": " \u200f "}, {"account": "Say who the quote is for."}),
+    "a long customer": ({"account": "x" * 101}, {"account": "At most 100 characters."}),
+    "no products": ({"lines": None}, {"lines": "name at least one product"}),
+    "an unknown product": ({"lines": "10 prro"}, {"lines": "did you mean pro?"}),
+    "no quantity": ({"lines": "pro"}, {"lines": "write the quantity first, e.g. 10 pro"}),
+    "a clause among the products": ({"lines": "10 pro; term 12m"}, {"lines": "Only products here"}),
+    "a term in words": ({"term": "soon"}, {"term": 'The term "soon" is not readable'}),
+    "a term too long": ({"term": "200"}, {"term": "1 to 120 months"}),
+    "a discount in letters": ({"discount": "1O"}, {"discount": 'The discount "1O" is not readable'}),
+    "a discount over 100": ({"discount": "101"}, {"discount": "0 to 100 %"}),
+    "several at once": ({"account": "", "lines": "1.5 pro", "term": ""}, {"account": "Say", "lines": "whole", "term": "The term"}),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_at_its_field(case: str) -> None:
+    values, expected = WRONG[case]
+    errors = read(CREATION, **{**GOOD, **values})
+    assert isinstance(errors, dict)
+    assert set(errors) == set(expected)
+    assert all(part in errors[block_id] for block_id, part in expected.items())
+    assert not any("&lt;" in error or "`" in error for error in errors.values())  # it is shown as plain text
+
+
+REVISION = revise_form(QUOTE)
+REVISED: dict[str, tuple[dict[str, str | None], Changes]] = {
+    "a quantity": ({"row.0": "1,200"}, Changes((LineChange("set", "pro", 1_200),))),
+    "a line out": ({"row.2": None}, Changes((LineChange("remove", "support"),))),
+    "a line in": ({"changes": "add 10 enterprise"}, Changes((LineChange("add", "enterprise", 10),))),
+    "the term": ({"term": "24m"}, Changes(term_months=24)),
+    "the discount": ({"discount": "12.5"}, Changes(discount_percent=Decimal("12.5"))),
+    "all of it": (
+        {"row.1": "0", "changes": "2 support", "term": "2y", "discount": "8"},
+        Changes((LineChange("remove", "sso"), LineChange("set", "support", 2)), 24, Decimal(8)),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REVISED)
+def test_only_what_differs_is_changed_and_about_the_version_that_was_seen(case: str) -> None:
+    values, changes = REVISED[case]
+    assert read(REVISION, **values) == Filled(ReviseQuote(changes=changes), "Q-2026-0042", 1)
+
+
+def test_the_discount_alone_is_changed_by_its_own_form() -> None:
+    changes = Changes(discount_percent=Decimal(10))
+    assert read(discount_form(QUOTE), discount="10%") == Filled(ReviseQuote(changes=changes), "Q-2026-0042", 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "block_id"),
+    [({}, "discount"), ({"row.0": "1.5"}, "row.0"), ({"changes": "remove prro"}, "changes"), ({"term": "x"}, "term")],
+)
+def test_a_revision_that_says_nothing_or_nonsense_stays_open(values: dict[str, str | None], block_id: str) -> None:
+    assert set(read(REVISION, **values)) == {block_id}  # type: ignore[arg-type] # errors, by field
+
+
+def test_a_recipient_and_a_reason_are_read() -> None:
+    assert read(send_form(QUOTE), recipient=" buyer@acme.example ") == Filled(MarkSent("buyer@acme.example"), "Q-2026-0042", 1)
+    assert read(lose_form(QUOTE), reason="too\n\n dear") == Filled(LoseQuote("too\ndear"), "Q-2026-0042", 1)
+    assert set(read(send_form(QUOTE), recipient="x" * 201)) == {"recipient"}  # type: ignore[arg-type] # errors
+    assert set(read(lose_form(QUOTE), reason=" \n ")) == {"reason"}  # type: ignore[arg-type] # errors
+
+
+@pytest.mark.parametrize("name", [*FORMS, "create"])
+@pytest.mark.parametrize("metadata", ["", "{}", '{"v":2,"q":"Q-2026-0042","n":1,"a":null}'])
+def test_a_form_of_another_build_is_explained_in_it(name: str, metadata: str) -> None:
+    view = {**(CREATION if name == "create" else FORMS[name](QUOTE)), "private_metadata": metadata}
+    assert read(view) == {last_block(view): messages.unreadable_form()}
+
+
+def test_a_form_in_another_currency_asks_for_prices_in_it() -> None:
+    filled = read(CREATION, **{**GOOD, "currency": "EUR"})
+    assert isinstance(filled, Filled)
+    assert isinstance(filled.payload, CreateByForm)
+    assert filled.payload.quote.request.currency == "EUR"

@@ -1,0 +1,151 @@
+"""What stands beside the lines of a price: tax, another currency, special terms; on every surface with the currency's decimals."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.salesforce.graph import exact_json
+from quotebot.dispatch.performer import _crm_quote
+from quotebot.domain import money
+from quotebot.domain.approvals.special_terms import unknown_terms
+from quotebot.domain.pricing.engine import Pricing, dated, price
+from quotebot.domain.pricing.tax_lines import tax_lines
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.slack import grammar
+from quotebot.views import price_rows
+from quotebot.views.card import status_card
+from quotebot.views.document import Seller, quote_document
+from tests.quotebot.parts import POLICY
+from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, RULESET, example_quote, quote_in
+
+KNOWN = "annual_prepayment, exclusivity, liability_cap, net_60, penalty_clause, source_escrow"
+SELLER = Seller("Seller Ltd", ())
+
+
+def typed(text: str) -> Pricing:
+    request = grammar.read_request(text, CATALOGUE)
+    assert not isinstance(request, tuple), request
+    found = price(dated(request, MORNING), RULESET)
+    assert isinstance(found, Pricing), found
+    return found
+
+
+def spoken(pricing: Pricing) -> str:
+    card = status_card(example_quote(pricing=pricing), (), figures=price_rows.rows(pricing, POLICY))
+    return json.dumps(card.blocks, ensure_ascii=False)
+
+
+def test_the_estimated_tax_and_the_total_with_it_are_on_the_card_and_in_the_document() -> None:
+    pricing = typed("150 pro, 150 sso, 1 support; discount 15%; tax de")
+    expected = (("Tax 19 % (estimated)", "3,294.60 USD"), ("Total with tax", "20,634.60 USD"))
+    assert price_rows.rows(pricing, POLICY) == expected
+    assert all(f"{name}: *{amount}*" in spoken(pricing) for name, amount in expected)
+    document = quote_document(replace(quote_in(QuoteState.APPROVED), pricing=pricing), SELLER, "rep")
+    assert (document.net_total, document.tax_rows) == ("17,340.00 USD", expected)
+
+
+def test_without_tax_terms_or_another_currency_nothing_is_added() -> None:
+    assert price_rows.rows(typed("10 pro"), POLICY) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "net", "for_the_policy", "gross", "unit_price"),
+    [
+        ("150 pro; currency EUR; tax DE", "9,936.00 EUR", "10,800.00 USD", "11,823.84 EUR", "66.24"),
+        ("150 pro; currency JPY; tax JP", "1,620,000 JPY", "10,800.00 USD", "1,782,000 JPY", "10800"),
+        ("150 pro; currency KWD; tax DE", "3,315.600 KWD", "10,800.00 USD", "3,945.564 KWD", "22.104"),
+    ],
+)
+def test_every_surface_shows_a_currency_with_its_own_decimals(
+    text: str, net: str, for_the_policy: str, gross: str, unit_price: str
+) -> None:
+    pricing = typed(text)
+    quote = replace(quote_in(QuoteState.APPROVED), pricing=pricing)
+    document = quote_document(quote, SELLER, "rep")
+    assert (document.net_total, document.tax_rows[-1][1]) == (net, gross)
+    card = spoken(pricing)
+    assert (f"*{net}*" in card, gross in card, f"{for_the_policy} (1 USD = " in card) == (True, True, True)
+    record = _crm_quote(quote, "lab")
+    plain = net.partition(" ")[0].replace(",", "")
+    assert (exact_json(record.total), money.trimmed(record.lines[0].unit_price)) == (plain, unit_price)
+    assert "USD" not in json.dumps(document.tax_rows)  # what the policy compares is nothing for the customer
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    quantities=st.dictionaries(st.sampled_from(sorted(CATALOGUE.products)), st.integers(1, 400), min_size=1),
+    currency=st.sampled_from(["USD", "EUR", "JPY", "KWD"]),
+    region=st.sampled_from(["DE", "JP"]),
+    discount=st.integers(0, 10_000),
+)
+def test_the_lines_of_tax_are_the_tax_and_with_the_net_they_are_the_total(
+    quantities: dict[str, int], currency: str, region: str, discount: int
+) -> None:
+    items = ", ".join(f"{quantity} {sku}" for sku, quantity in quantities.items())
+    pricing = typed(f"{items}; currency {currency}; tax {region}; discount {Decimal(discount) / 100}%")
+    amounts = [line.amount for line in tax_lines(pricing)]
+    assert sum(amounts) == pricing.tax_total
+    assert pricing.gross_total == pricing.net_total + pricing.tax_total
+    assert all(amount == money.round_money(amount, currency) for amount in (*amounts, pricing.gross_total))
+
+
+def test_special_terms_are_on_the_card_and_in_the_document_in_words() -> None:
+    pricing = typed("10 pro; terms Liability Cap, net-60")
+    assert pricing.terms == ("liability_cap", "net_60")
+    assert "Special terms: *liability cap, net 60*" in spoken(pricing)
+    document = quote_document(replace(quote_in(QuoteState.APPROVED), pricing=pricing), SELLER, "rep")
+    assert document.terms[-1] == "Liability cap, net 60 as agreed for this quote."
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        (("liability_cap", "net_60"), []),
+        (("libility_cap",), ['"libility_cap" is no special term of the policy: did you mean liability_cap?']),
+        (("zzz",), [f'"zzz" is no special term of the policy: known are {KNOWN}']),
+    ],
+)
+def test_a_term_that_the_policy_does_not_know_is_refused(terms: tuple[str, ...], said: list[str]) -> None:
+    assert [f"{problem.message}: {problem.suggestion}" for problem in unknown_terms(terms, POLICY)] == said
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "currency eur": {"currency": "EUR"},
+    "tax de": {"region": "DE", "with_tax": True},
+    "region de": {"region": "DE"},
+    "region DE; tax de": {"region": "DE", "with_tax": True},
+    "terms none": {},
+    "terms: exclusivity, exclusivity": {"terms": ("exclusivity",)},
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_a_typed_request_means(part: str) -> None:
+    plain = grammar.read_request("10 pro", CATALOGUE)
+    assert not isinstance(plain, tuple)
+    assert grammar.read_request(f"10 pro; {part}", CATALOGUE) == replace(plain, **PARTS[part])
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("currency euros", "is not readable: write its ISO 4217 code"),
+        ("currency XYZ", "is no currency"),
+        ("tax", "is not readable: write its code"),
+        ("tax DE; region JP", "two regions"),
+        ("terms", "no special term is named"),
+        ("terms <!channel>", "is no name of a term"),
+        ("currency EUR; currency JPY", "currency is there twice"),
+    ],
+)
+def test_an_unclear_part_is_a_problem(part: str, said: str) -> None:
+    found = grammar.read_request(f"10 pro; {part}", CATALOGUE)
+    assert isinstance(found, tuple)
+    assert (said in found[0], "<!channel>" in found[0]) == (True, False)
