@@ -5,7 +5,7 @@
 Slack is a small server in this process; it keeps the time, from the sending of an envelope to its acknowledgement. Each application
 is a process of its own, the bot as shipped: every command is then executed and its card posted, beside the next acknowledgements.
 After each volley the ledger is compared with what was said. That no acknowledgement leaves before its fsync is shown call by call
-in faults/test_ack_after_fsync.py. Status 1: a check failed or a goal was missed; 64: not started, and why is said.
+in faults/suites/test_ack_after_fsync.py. Status 1: a check failed or a goal was missed; 64: not started, and why is said.
 """
 
 from __future__ import annotations

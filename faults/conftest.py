@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from faults import printers, programs
-from faults.dealing import dealt, spread
-from faults.rig import BotProcess, Deal, bot_process
-from faults.wakeups import asleep_in
-from faults.zygote import BOTS, leave_zygotes
+from faults.checks.wakeups import asleep_in
+from faults.harness import printers, programs
+from faults.harness.fork_server import BOTS, leave_zygotes
+from faults.harness.rig import BotProcess, Deal, bot_process
+from faults.harness.test_order import dealt, spread
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-_LONGER_FIRST: Final = ("test_io_errors", "test_drills", "test_power", "test_checks")  # of what takes seconds, by its modules
+_LONGER_FIRST: Final = ("test_io_errors", "test_drills", "test_power", "test_checker")  # of what takes seconds, by its modules
 
 
 def pytest_configure(config: pytest.Config) -> None:

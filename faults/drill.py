@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
-from faults.report import Report, keep
+from faults.report.reports import Report, keep
 from faults.scenarios import SCENARIOS, Scenario, perform
 from quotebot.cli.tables import print_table
 

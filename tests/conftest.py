@@ -13,8 +13,8 @@ import structlog
 from hypothesis import settings
 from structlog.dev import ConsoleRenderer, plain_traceback
 
-from faults.dealing import dealt
-from faults.wakeups import asleep_in
+from faults.checks.wakeups import asleep_in
+from faults.harness.test_order import dealt
 from quotebot.sandbox.world import World
 from tests.rig import Deal, bot_in
 

@@ -1,4 +1,4 @@
-"""A `quotebot` command as a fork of the zygote (faults/zygote.py): where its caller says, each stream in a file of its own."""
+"""A `quotebot` command as a fork of the zygote (faults/harness/fork_server.py): where its caller says, each stream in a file of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from faults.zygote import Order, shared_zygote
+from faults.harness.fork_server import Order, shared_zygote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

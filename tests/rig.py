@@ -1,5 +1,5 @@
 """The rig of faults/, under the name tests use."""
 
-from faults.rig import FIRST_QUOTE, GOLDEN, BotProcess, Deal, bot_in, eventually, read_ledger, settings_for
+from faults.harness.rig import FIRST_QUOTE, GOLDEN, BotProcess, Deal, bot_in, eventually, read_ledger, settings_for
 
 __all__ = ["FIRST_QUOTE", "GOLDEN", "BotProcess", "Deal", "bot_in", "eventually", "read_ledger", "settings_for"]

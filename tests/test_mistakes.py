@@ -111,7 +111,9 @@ async def test_m04_the_key_in_the_crm_is_made_of_what_stays_the_same(deal: Deal)
 
 def test_m05_a_repeated_create_creates_nothing_and_resets_nothing(checkout: Path) -> None:
     proven_by(
-        checkout, "faults/test_windows.py", "test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened"
+        checkout,
+        "faults/suites/test_crash_points.py",
+        "test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened",
     )
     proven_by(checkout, "tests/quotebot/store/test_quotes.py", "test_one_operation_creates_one_quote")
     proven_by(
@@ -246,10 +248,15 @@ def test_m15_no_competitor_can_reach_the_customers_document(checkout: Path) -> N
 
 def test_m16_idempotency_is_judged_by_what_the_outside_saw(checkout: Path) -> None:
     proven_by(
-        checkout, "faults/test_windows.py", "test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened"
+        checkout,
+        "faults/suites/test_crash_points.py",
+        "test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened",
     )
     proven_by(
-        checkout, "faults/test_checks.py", "test_a_damaged_outside_is_named", "test_every_invariant_has_a_damage_that_it_names"
+        checkout,
+        "faults/checks/test_checker.py",
+        "test_a_damaged_outside_is_named",
+        "test_every_invariant_has_a_damage_that_it_names",
     )
 
 
@@ -280,7 +287,7 @@ async def test_m18_a_retry_whose_first_delivery_was_not_recorded_is_no_duplicate
 def test_m19_nothing_is_acknowledged_before_it_is_recorded(checkout: Path) -> None:
     proven_by(
         checkout,
-        "faults/test_ack_after_fsync.py",
+        "faults/suites/test_ack_after_fsync.py",
         "test_every_ack_of_a_mutating_command_follows_the_fsync_of_its_reservation",
         "test_the_reader_sees_an_ack_that_leaves_too_early",
     )

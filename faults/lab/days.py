@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.lab.bot import Conditions, LabBot
+from faults.lab.client_record import told
 from faults.lab.operators import ACTOR, REASON
-from faults.lab.told import told
 from faults.lab.traps import OpenTrap
 from quotebot.app.installation import dead_letters
 from quotebot.cli import dead_letter_tables
@@ -25,7 +25,7 @@ from quotebot.sandbox.world import World
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from faults.checking.evidence import Told
+    from faults.checks.evidence import Told
     from faults.lab.loop import LabClock
     from quotebot.sandbox.slack.messages import Message
     from quotebot.settings import Settings

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from faults.checking.evidence import Outside
-from faults.checks import house_of, violations
-from faults.lab.glass import looking_at, read_only
-from faults.sometimes import reached
+from faults.checks.checker import house_of, violations
+from faults.checks.evidence import Outside
+from faults.checks.reachability import reached
+from faults.lab.reader import looking_at, read_only
 from ledger.audit.keyring import load_keyring
 from ledger.audit.verification import verify_within
 from ledger.sqlite.transaction import SqliteTx
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
 
-    from faults.lab.cell import Cell
+    from faults.lab.simulation import Cell
 
 # What may differ between two runs that came to the same: moments, and keys made of them (a gesture's id holds its moment).
 _MOMENT: Final = re.compile(

@@ -13,7 +13,7 @@ from quotebot.views.crm_fields import FOUND
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
-    from faults.lab.cell import Cell
+    from faults.lab.simulation import Cell
     from quotebot.sandbox.slack.courier import Delivery
     from quotebot.sandbox.world import World
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from faults import checks
-from faults.plan import KillPlan
+from faults.checks import checker
+from faults.harness.plan import KillPlan
 from faults.scenarios.stage import Scenario
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ async def _finish(stage: Stage) -> None:
     await deal.settled()
     await deal.click("approval.approve", user="U0MANAGER")
     await deal.settled()
-    await checks.golden_deal(deal)
+    await checker.golden_deal(deal)
 
 
 async def before_the_commit(stage: Stage) -> str:
@@ -72,7 +72,7 @@ async def after_part_of_an_effect(stage: Stage) -> str:
     await deal.settled()
     asked = len(await deal.witness("files.info"))
     stage.fact("the file was looked for before it was sent again", asked, asked)
-    await checks.golden_deal(deal)
+    await checker.golden_deal(deal)
     return "the card found by its key, the file looked for and sent anew, each there once"
 
 

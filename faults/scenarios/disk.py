@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from faults import checks
+from faults.checks import checker
 from faults.scenarios.stage import Scenario
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ async def locked(stage: Stage) -> str:
     await deal.settled()
     await deal.click("approval.approve", user="U0MANAGER")
     await deal.settled()
-    await checks.golden_deal(deal)
+    await checker.golden_deal(deal)
     return "a short lock waited for, a long one refused cleanly, no partial write"
 
 

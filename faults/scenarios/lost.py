@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from faults.scenarios.stage import Scenario
 
 if TYPE_CHECKING:
-    from faults.rig import Deal
+    from faults.harness.rig import Deal
     from faults.scenarios.stage import Stage
 
 ACKED: Final = 4  # quotes asked for, and acknowledged, before the backup begins

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from faults import checks
-from faults.rig import eventually
+from faults.checks import checker
+from faults.harness.rig import eventually
 from faults.scenarios.stage import Scenario
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ async def token_broken(stage: Stage) -> str:
     await deal.settled()
     stage.equal("the bytes went out once", len(await deal.witness("upload")), 1)
     stage.equal("the session that ended was renewed once", len(await deal.witness("oauth2/token")), 2)
-    await checks.golden_deal(deal)
+    await checker.golden_deal(deal)
     return "held half done with every step recorded, resumed, one file, one record"
 
 

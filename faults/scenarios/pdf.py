@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from faults import checks
-from faults.rig import eventually
+from faults.checks import checker
+from faults.harness.rig import eventually
 from faults.scenarios.installation import amended
 from faults.scenarios.stage import Scenario
 
@@ -65,7 +65,7 @@ async def renderer_killed(stage: Stage) -> str:
     attempts = [(row["outcome"], row["category"]) for row in await stage.attempts("pdf.render")]
     stage.equal("one try dies with its renderer, the next one renders", attempts, [("retry", "transient"), ("delivered", None)])
     await one_artefact(stage)
-    await checks.golden_deal(deal)
+    await checker.golden_deal(deal)
     return "rendered at the second try, one artefact, one checksum, one file"
 
 
@@ -109,7 +109,7 @@ async def upload_fails(stage: Stage) -> str:
     stage.equal("two uploads fail, the third is taken", [each["applied"] for each in uploads], [False, False, True])
     stage.equal("all three carried the same bytes", len({each["request_hash"] for each in uploads}), 1)
     await one_artefact(stage)
-    await checks.golden_deal(deal)
+    await checker.golden_deal(deal)
     return "three uploads of the same bytes, one render, one file"
 
 

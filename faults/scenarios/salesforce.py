@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
-from faults import checks
-from faults.rig import FIRST_QUOTE
+from faults.checks import checker
+from faults.harness.rig import FIRST_QUOTE
 from faults.scenarios.installation import amended
 from faults.scenarios.stage import Scenario
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET
@@ -79,7 +79,7 @@ async def _given_up_and_replayed(stage: Stage) -> None:
     told = await stage.quotebot("replay", letter["id"], "--wait")
     stage.fact("the replay delivers", told.status == 0 and "delivered" in told.out, told)
     await deal.settled()
-    await checks.golden_deal(deal)
+    await checker.golden_deal(deal)
 
 
 async def login_refused(stage: Stage) -> str:
@@ -102,7 +102,7 @@ async def login_refused(stage: Stage) -> str:
     stage.equal("it is resumed", resumed.status, 0)
     await deal.settled()
     stage.equal("nothing was ever given up", await stage.count("dead_letters"), 0)
-    await checks.golden_deal(deal)
+    await checker.golden_deal(deal)
     return "paused without burning an attempt, resumed, one record"
 
 
@@ -147,7 +147,7 @@ async def half_a_quote(stage: Stage) -> str:
     await deal.settled()
     for alone in ("pdf.render", "slack.file"):
         stage.equal(f"{alone} was not done again", len(await stage.attempts(alone)), 1)
-    await checks.golden_deal(deal)
+    await checker.golden_deal(deal)
     return "nothing half-visible, the record alone was replayed, whole"
 
 

@@ -7,14 +7,14 @@ import dataclasses
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from faults import checks
-from faults.rig import FIRST_QUOTE
+from faults.checks import checker
+from faults.harness.rig import FIRST_QUOTE
 from faults.scenarios.stage import Scenario
 from ledger.sqlite.locks import WriteGate
 from quotebot.sandbox.slack.directory import BOT_USER_ID
 
 if TYPE_CHECKING:
-    from faults.rig import Json
+    from faults.harness.rig import Json
     from faults.scenarios.stage import Stage
 
 PROMPT_MS: Final = 1_000  # an ack that waited for nothing; Slack's own patience is 3 s
@@ -70,7 +70,7 @@ async def approval_again(stage: Stage) -> str:
     stage.equal("one request, one decision", decided, ["approval.requested", "approval.approved"])
     told = await deal.whispers("U0VP")
     stage.fact("who comes second is told who decided", len(told) == 1 and "already approved by <@U0MANAGER>" in told[0], told)
-    await checks.golden_deal(deal)
+    await checker.golden_deal(deal)
     return "one decision, who came second was told by whom"
 
 
@@ -183,7 +183,7 @@ async def everything_again(stage: Stage) -> str:
     seen = [row["seen"] for row in await deal.rows("SELECT seen FROM deliveries")]
     stage.equal("one row for each request, seen thirteen times", seen, [13] * 3)
     stage.equal("one operation for each request", await stage.count("operations"), 3)
-    await checks.golden_deal(deal)
+    await checker.golden_deal(deal)
     return "three requests delivered thirteen times each: three rows, one deal"
 
 

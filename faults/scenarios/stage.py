@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import aiohttp
 
-from faults import checks
-from faults.rig import BotProcess, Deal, Json, eventually
+from faults.checks import checker
+from faults.harness.rig import BotProcess, Deal, Json, eventually
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from faults.plan import KillPlan
+    from faults.harness.plan import KillPlan
 
 Priority = Literal["P0", "P1", "P2"]
 Mode = Literal["fail_once", "fail_n", "always_fail", "timeout", "crash_after", "duplicate_replay"]
@@ -190,8 +190,8 @@ async def perform(scenario: Scenario, folder: Path) -> str:
         raise ValueError(f"{scenario.id} waits for {scenario.waits_for}")
     async with asyncio.timeout(SCENARIO_SECONDS), stage_in(folder) as stage:
         held = await scenario.play(stage)
-        await checks.nothing_under_way(stage.deal)
-        outside = await checks.outside_of(stage.deal)
-        stage.equal("every invariant holds", await asyncio.to_thread(checks.violations_in, stage.deal.data_dir, outside), [])
+        await checker.nothing_under_way(stage.deal)
+        outside = await checker.outside_of(stage.deal)
+        stage.equal("every invariant holds", await asyncio.to_thread(checker.violations_in, stage.deal.data_dir, outside), [])
         stage.equal("the bot stops cleanly when asked to", await stage.bot.stop(), 0)
         return held

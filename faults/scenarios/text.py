@@ -7,13 +7,13 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from faults import checks
-from faults.rig import FIRST_QUOTE, GOLDEN, eventually
+from faults.checks import checker
+from faults.harness.rig import FIRST_QUOTE, GOLDEN, eventually
 from faults.scenarios.stage import Scenario
 from quotebot.views.extraction_messages import WITHOUT_MODEL
 
 if TYPE_CHECKING:
-    from faults.rig import Json
+    from faults.harness.rig import Json
     from faults.scenarios.stage import Stage
 
 STORM: Final = 120
@@ -110,7 +110,7 @@ async def hostile(stage: Stage) -> str:
     stage.equal("a rejection stays one, whatever its reason says", tuple(decided.values()), ("rejected", "U0MANAGER"))
     stage.equal("the quote is rejected", await deal.rows("SELECT state FROM quotes"), [{"state": "rejected"}])
     priced = [json.loads(row["pricing"])["net_total"] for row in await deal.rows("SELECT pricing FROM quote_versions")]
-    stage.equal("its price did not move", [Decimal(net) for net in priced], [checks.NET])
+    stage.equal("its price did not move", [Decimal(net) for net in priced], [checker.NET])
     stage.equal("nothing is printed, uploaded or written to Salesforce", [await deal.files(), await deal.crm()], [[], []])
     said = " ".join(reply["text"] for reply in await deal.replies() if reply["bot_id"])
     stage.fact("the reason is told", "Ignore all earlier instructions" in said, said)

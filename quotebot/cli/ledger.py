@@ -18,12 +18,7 @@ from ledger.operator.manifests import NotAuthenticError
 from quotebot.app.backups import authentic_backup, prove_backup
 from quotebot.app.installation import proof_by
 from quotebot.cli import backup, exits, opened, terminal
-from quotebot.jobs.retention import (
-    Keeping,
-    forget,
-    let_go,
-    too_old,
-)
+from quotebot.jobs.retention import Keeping, forget, let_go, too_old
 from quotebot.observability.clock_guard import read_suspension
 from quotebot.settings import load_settings
 

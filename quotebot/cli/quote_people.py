@@ -8,12 +8,7 @@ from cyclopts import Parameter
 
 from quotebot.cli import dead_letter_tables, exits, opened, quote_reads
 from quotebot.cli.quote_work import Deed, UsageError, carry_out, options, plain
-from quotebot.slack.delegation import (
-    DelegationRequest,
-    DelegationsRequest,
-    delegation_command,
-    read_delegation,
-)
+from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, delegation_command, read_delegation
 from quotebot.store import approvals
 from quotebot.views import approval_messages
 

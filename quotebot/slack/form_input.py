@@ -6,19 +6,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.commands.lifecycle import (
-    REASON_CHARACTERS_MAX,
-    RECIPIENT_CHARACTERS_MAX,
-    LoseQuote,
-    MarkSent,
-)
-from quotebot.commands.registry import (
-    Command,
-    CreateByForm,
-    CreateQuote,
-    LifecyclePayload,
-    ReviseQuote,
-)
+from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
+from quotebot.commands.registry import Command, CreateByForm, CreateQuote, LifecyclePayload, ReviseQuote
 from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import PriceRequest, dated
 from quotebot.domain.quotes.changes import Changes, LineChange

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quotebot.commands.registry import (
-    CreateQuote,
-)
+from quotebot.commands.registry import CreateQuote
 from quotebot.store import extractions
 from quotebot.store import quotes as store
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.wakeups import asleep_in
+from faults.checks.wakeups import asleep_in
 from ledger.ledger import Ledger
 from ledger.operator.dead_letters import DeadLetters
 from ledger.recovery import begin_epoch

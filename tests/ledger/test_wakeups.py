@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.wakeups import asleep_for_good
+from faults.checks.wakeups import asleep_for_good
 from ledger import keys
 from ledger.records import Bury
 from tests.ledger.parts import TROUBLE, intent

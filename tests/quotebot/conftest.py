@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.wakeups import asleep_in
+from faults.checks.wakeups import asleep_in
 from tests.quotebot.parts import Bench, bench_at
 
 if TYPE_CHECKING:

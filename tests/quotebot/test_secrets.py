@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.rig import bot_process
+from faults.harness.rig import bot_process
 from quotebot.sandbox.world import World
 from tests.canaries import SESSION_BYTES, SIGNATURE_BYTES, TICKET_BYTES, WELL_KNOWN, Canary, Remembered, files_under, hits
 

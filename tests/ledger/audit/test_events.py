@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faults.wakeups import asleep_for_good
+from faults.checks.wakeups import asleep_for_good
 from ledger.audit.events import LEDGER_EVENTS
 from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
 from ledger.operator.dead_letters import DeadLetters

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from adapters.slack.api import Identity
-from faults.rig import bot_process
+from faults.harness.rig import bot_process
 from ledger.sqlite.locks import gate_holder
 from quotebot.ack_priority import (
     BREATH_SECONDS,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from faults import checks
+from faults.checks import checker
 from ledger.audit.keyring import load_keyring
 from ledger.clock import SystemClock
 from ledger.database import DatabaseError, NotRecorded, WritesRefused
@@ -65,7 +65,7 @@ async def test_an_upload_and_a_record_that_came_after_the_backup_are_found_and_n
             await deal.settled()
             (owed,) = await deal.rows("SELECT state, external_ref FROM effects WHERE class = 'slack.file'")
             assert owed == {"state": "delivered", "external_ref": uploaded["id"]}
-            await checks.golden_deal(deal)
+            await checker.golden_deal(deal)
 
 
 def sleeps(path: Path, effect_class: str) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from faults.rig import bot_process
+from faults.harness.rig import bot_process
 from quotebot.sandbox.world import World
 from quotebot.views import messages
 from tests.rig import eventually

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.rig import eventually
+from faults.harness.rig import eventually
 from tests.quotebot.cli.conftest import SECONDS, clean_environment
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.rig import bot_process
+from faults.harness.rig import bot_process
 from ledger.sqlite.engine import hold_instance_lock
 from quotebot.sandbox.world import World
 from tests.quotebot.cli.conftest import clean_environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faults.rig import GOLDEN
+from faults.harness.rig import GOLDEN
 from quotebot.views.confirmations import CREATE_ANOTHER
 
 if TYPE_CHECKING:

@@ -1,0 +1,214 @@
+"""The audit is whole, its steps follow the machines, and nothing that is needed was purged: I7, I14, I18."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from faults.checks.evidence import loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from faults.checks.evidence import Facts, Row
+
+# Which state an event leads to, and from which ones it may: SPEC 4, drawn a second time on purpose.
+OPERATION_STEPS: Final[Mapping[str, tuple[frozenset[str], str]]] = {
+    "operation.claimed": (frozenset({"reserved", "failed_retryable"}), "in_progress"),
+    "operation.applied": (frozenset({"in_progress"}), "completed"),
+    "operation.refused": (frozenset({"in_progress"}), "completed"),
+    "operation.retry_scheduled": (frozenset({"in_progress"}), "failed_retryable"),
+    "operation.released": (frozenset({"in_progress"}), "reserved"),
+    "operation.shelved": (frozenset({"in_progress"}), "reserved"),
+    "system.error": (frozenset({"in_progress"}), "failed_terminal"),
+    "operation.replayed": (frozenset({"failed_terminal"}), "reserved"),
+    "operation.cancelled": (frozenset({"reserved", "failed_retryable"}), "discarded"),
+    "operation.discarded": (frozenset({"failed_terminal"}), "discarded"),
+}
+_OPEN: Final = frozenset({"pending", "in_flight", "uncertain"})
+EFFECT_STEPS: Final[Mapping[str, tuple[frozenset[str], str]]] = {
+    "effect.claimed": (frozenset({"pending", "uncertain"}), "in_flight"),
+    "effect.delivered": (frozenset({"in_flight"}), "delivered"),
+    "effect.retry_scheduled": (frozenset({"in_flight"}), "pending"),
+    "effect.uncertain": (frozenset({"in_flight"}), "uncertain"),
+    "effect.released": (frozenset({"in_flight"}), "pending or uncertain"),
+    "effect.superseded": (_OPEN | {"failed"}, "superseded"),
+    "effect.cancelled": (frozenset({"pending"}), "discarded"),
+    "effect.discarded": (frozenset({"failed"}), "discarded"),
+    "system.error": (_OPEN, "failed"),
+}
+REPLAYED: Final = {"reconcile": "uncertain", "retry": "pending"}
+SIGNED: Final = (
+    "id",
+    "at",
+    "event_type",
+    "aggregate_id",
+    "seq",
+    "previous_id",
+    "operation_key",
+    "effect_id",
+    "correlation_id",
+    "actor",
+    "actor_type",
+    "retry_count",
+    "failure_category",
+    "recovery_action",
+    "before",
+    "after",
+    "schema_version",
+    "key_id",
+)
+_signed_values: Final = itemgetter(*SIGNED)
+
+
+def along_the_arrows(facts: Facts) -> Iterator[str]:
+    """I7."""
+    yield from _operations_along(facts)
+    yield from _effects_along(facts)
+
+
+def _operations_along(facts: Facts) -> Iterator[str]:
+    for key, events in facts.events_of_operation.items():
+        operation = facts.operation_by_key.get(key)
+        state, wrong = _walk_operation(events)
+        if wrong is not None:
+            yield f"operation {key[:8]}: {wrong}"
+        elif operation is not None and operation["state"] != state:
+            yield f"operation {operation['id']} is {operation['state']}; its audit ends with {state}"
+    for operation in facts.operations:
+        if operation["operation_key"] not in facts.events_of_operation:
+            yield f"operation {operation['id']} exists and was never audited as reserved"
+
+
+def _effects_along(facts: Facts) -> Iterator[str]:
+    for effect_id, events in facts.events_of_effect.items():
+        effect = facts.effect.get(effect_id)
+        state, wrong = _walk_effect(events)
+        if wrong is not None:
+            yield f"effect {effect_id}: {wrong}"
+        elif effect is not None and effect["state"] not in state.split(" or "):
+            yield f"effect {effect_id} is {effect['state']}; its audit ends with {state}"
+    for effect in facts.effects:
+        if effect["id"] not in facts.events_of_effect and effect["state"] != "pending":
+            yield f"effect {effect['id']} is {effect['state']} without any audit"
+
+
+def audit_is_whole(facts: Facts) -> Iterator[str]:
+    """I14. Without the keys only the links are checked."""
+    ends: dict[str, Row] = {}
+    keys = facts.house.keys
+    for number, event in enumerate(facts.events, start=1):
+        before = ends.get(event["aggregate_id"])
+        linked = (event["seq"], event["previous_id"]) == ((before["seq"] + 1, before["id"]) if before else (1, None))
+        if event["id"] != number or not linked:
+            yield f"audit event {event['id']} is not the next one of its chain {event['aggregate_id']}"
+            return
+        if keys and not _is_signed(keys, event, before):
+            yield f"audit event {event['id']} is not what was signed"
+            return
+        ends[event["aggregate_id"]] = event
+    yield from _heads(facts, ends)
+    yield from _anchors(facts)
+
+
+def nothing_needed_is_gone(facts: Facts) -> Iterator[str]:
+    """I18."""
+    for key in facts.tombstones.keys() & facts.operation_by_key.keys():
+        yield f"operation {key[:8]} has a tombstone and is still there"
+    tombstones_deleted = any(purge.get("tombstones") for purge in facts.purges)
+    for key, events in facts.events_of_operation.items():
+        if key in facts.operation_by_key or all(event["event_type"].startswith("delivery.") for event in events):
+            continue
+        state, _ = _walk_operation(events)
+        if state not in ("completed", "discarded"):
+            yield f"operation {key[:8]} is gone; it was {state}"
+        if key not in facts.tombstones and not tombstones_deleted:
+            yield f"operation {key[:8]} is gone without a tombstone"
+    for effect_id, events in facts.events_of_effect.items():
+        if effect_id not in facts.effect:
+            state, _ = _walk_effect(events)
+            if state not in ("delivered", "superseded", "discarded"):
+                yield f"effect {effect_id} is gone; it was {state}"
+
+
+def _walk_operation(events: list[Row]) -> tuple[str, str | None]:
+    """Return the state a command's events lead to, and what is wrong with the way there."""
+    state = ""
+    for event in events:
+        name = event["event_type"]
+        if name == "operation.reserved":
+            if state:
+                return state, f"reserved again while {state} (event {event['id']})"
+            state = "reserved"
+        elif name in OPERATION_STEPS:
+            sources, target = OPERATION_STEPS[name]
+            if state not in sources:
+                return state, f"{name} while {state or 'not reserved'} (event {event['id']})"
+            state = target
+    return state, None
+
+
+def _walk_effect(events: list[Row]) -> tuple[str, str | None]:
+    state = "pending"
+    for event in events:
+        name = event["event_type"]
+        if name == "effect.replayed":
+            sources = frozenset({"failed", "uncertain"} if event["recovery_action"] == "reconcile" else {"failed"})
+            target = REPLAYED.get(event["recovery_action"] or "", "")
+        elif name == "effect.resolved":
+            sources, target = frozenset({"failed", "uncertain"}), loaded(event["after"]).get("state", "")
+        elif name in EFFECT_STEPS:
+            sources, target = EFFECT_STEPS[name]
+        else:
+            continue
+        if sources.isdisjoint(state.split(" or ")):
+            return state, f"{name} while {state} (event {event['id']})"
+        state = target
+    return state, None
+
+
+def _is_signed(keys: Mapping[str, bytes], event: Row, before: Row | None) -> bool:
+    key = keys.get(event["key_id"])
+    previous = bytes(32) if before is None else before["mac"]
+    return key is not None and event["mac"] == _mac(key, ("quotebot/audit/1", previous.hex(), *_signed_values(event)))
+
+
+def _heads(facts: Facts, ends: Mapping[str, Row]) -> Iterator[str]:
+    """The head of each chain is its last event, sealed: a chain cut short does not fit its head."""
+    found = {row["aggregate_id"]: row for row in facts.heads}
+    for aggregate_id in found.keys() ^ ends.keys():
+        yield f"the audit chain {aggregate_id} has events or a head, not both"
+    for aggregate_id in found.keys() & ends.keys():
+        head, end = found[aggregate_id], ends[aggregate_id]
+        if (head["event_id"], head["seq"], head["mac"]) != (end["id"], end["seq"], end["mac"]):
+            yield f"the audit chain {aggregate_id} does not end where its head says"
+            continue
+        if facts.house.keys:
+            key = facts.house.keys.get(head["key_id"], b"")
+            signed = ["quotebot/audit-head/1", aggregate_id, head["event_id"], head["seq"], head["mac"].hex()]
+            if head["seal"] != _mac(key, signed):
+                yield f"the head of the audit chain {aggregate_id} is not sealed by our key"
+
+
+def _anchors(facts: Facts) -> Iterator[str]:
+    """Each anchor seals the ends that all chains had at its last event."""
+    for anchor in facts.anchors:
+        ends = {event["aggregate_id"]: event for event in facts.events if event["id"] <= anchor["last_event_id"]}
+        listed = [(name, end["id"], end["seq"], end["mac"].hex()) for name, end in sorted(ends.items())]
+        digest = hashlib.sha256(json.dumps(listed, separators=(",", ":")).encode()).hexdigest()
+        if (anchor["chains"], anchor["heads_sha256"]) != (len(ends), digest):
+            yield f"audit anchor {anchor['id']} does not seal the chains as they were"
+        elif facts.house.keys:
+            key = facts.house.keys.get(anchor["key_id"], b"")
+            signed = ["quotebot/audit-anchor/1", *(anchor[name] for name in ("at", "last_event_id", "chains", "heads_sha256"))]
+            if anchor["seal"] != _mac(key, signed):
+                yield f"audit anchor {anchor['id']} is not sealed by our key"
+
+
+def _mac(key: bytes, signed: Sequence[Any]) -> bytes:
+    return hmac.digest(key, orjson.dumps(signed), "sha256")

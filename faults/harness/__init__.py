@@ -1,0 +1,1 @@
+"""Processes of the suites: the rig, the fork server, kill plans and their programs."""

@@ -1,0 +1,317 @@
+"""The whole product in one place: the local world and the real bot over real sockets, driven through the control API.
+
+`bot_in` runs the bot inside this process; `BotProcess` runs it as a process of its own, which can be killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from faults.harness.fork_server import QUOTEBOT, Order, Spawned, shared_zygote
+from faults.harness.plan import PLAN_VARIABLE, KillPlan
+from quotebot.app.bot import Ports, run_bot
+from quotebot.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from quotebot.sandbox.world import World
+
+GOLDEN = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
+FIRST_QUOTE = f"Q-{datetime.now(UTC).year}-0001"
+PATIENCE_SECONDS = 30.0
+LOOK_SECONDS = 0.02
+
+Json = dict[str, Any]
+
+
+class Deal:
+    """Hands to drive a world with and eyes to see what came of it. `data_dir` is the bot's data folder."""
+
+    def __init__(self, url: str, data_dir: Path, session: aiohttp.ClientSession) -> None:
+        self.url = url
+        self.data_dir = data_dir
+        self._session = session
+        self._golden_deals = 0
+
+    async def post(self, name: str, **body: Any) -> Any:
+        """Call the control API; an answer other than 200 fails the test."""
+        async with self._session.post(f"{self.url}/_sandbox/{name}", json=body) as response:
+            answer = await response.json()
+            assert response.status == 200, answer
+            return answer
+
+    async def get(self, name: str) -> Any:
+        """Read from the control API."""
+        async with self._session.get(f"{self.url}/_sandbox/{name}") as response:
+            assert response.status == 200
+            return await response.json()
+
+    async def arm(self, target: str, effect: str, **more: Any) -> None:
+        """Arm a fault."""
+        await self.post("faults", target=target, effect=effect, **more)
+
+    async def hits(self) -> int:
+        """Return how often the armed faults have struck."""
+        return sum(fault["hits"] for fault in await self.get("faults"))
+
+    async def clear_faults(self) -> None:
+        """Disarm every fault."""
+        async with self._session.delete(f"{self.url}/_sandbox/faults") as response:
+            assert response.status == 200
+
+    async def slash(self, text: str | None = None, *, user: str = "U0REP", channel: str = "C0DEALS") -> Json:
+        """Type a /quote command; returns request_id, ack and ack_ms.
+
+        Without a text it is the golden deal: for Acme, then for Acme 2, ...: the same content twice would be asked back.
+        """
+        if text is None:
+            self._golden_deals += 1
+            text = GOLDEN if self._golden_deals == 1 else GOLDEN.replace("Acme", f"Acme {self._golden_deals}")
+        answer: Json = await self.post("slash", user=user, channel=channel, command="/quote", text=text)
+        return answer
+
+    async def click(self, action_id: str, *, user: str, **more: Any) -> Json:
+        """Click a button on the newest quote card."""
+        card = await self.card()
+        answer: Json = await self.post(
+            "action", user=user, channel=card["channel"], message_ts=card["ts"], action_id=action_id, **more
+        )
+        return answer
+
+    async def click_whisper(self, action_id: str, *, user: str = "U0REP", **more: Any) -> Json:
+        """Click a button on the newest message that only this person sees and that has buttons."""
+        seen = [m for m in await self.messages() if m["ephemeral_for"] == user and m["blocks"]]
+        where = {"channel": seen[-1]["channel"], "message_ts": seen[-1]["ts"]}
+        answer: Json = await self.post("action", user=user, **where, action_id=action_id, **more)
+        return answer
+
+    async def redeliver(self, request_id: str, kind: str, times: int) -> list[Json]:
+        """Deliver an earlier request again, concurrently; returns the acks."""
+        answer = await self.post("redeliver", request_id=request_id, kind=kind, times=times)
+        acks: list[Json] = answer["acks"]
+        return acks
+
+    async def messages(self) -> list[Json]:
+        """Return every message of #deals, oldest first."""
+        return [m for m in (await self.get("state"))["messages"] if m["channel"] == "C0DEALS"]
+
+    async def cards(self) -> list[Json]:
+        """Return every quote card: roots with blocks that everybody sees."""
+        return [m for m in await self.messages() if m["blocks"] and not m["thread_ts"] and not m["ephemeral_for"]]
+
+    async def card(self) -> Json:
+        """Return the newest quote card."""
+        return (await self.cards())[-1]
+
+    async def card_text(self) -> str:
+        """Return everything the newest card says, as one text."""
+        return json.dumps((await self.card())["blocks"], ensure_ascii=False)
+
+    async def replies(self) -> list[Json]:
+        """Return the thread replies that everybody sees."""
+        return [m for m in await self.messages() if m["thread_ts"] and not m["ephemeral_for"]]
+
+    async def whispers(self, user: str) -> list[str]:
+        """Return the texts only this person saw."""
+        return [m["text"] for m in await self.messages() if m["ephemeral_for"] == user]
+
+    async def files(self) -> list[Json]:
+        """Return the files shared in the workspace."""
+        return [f for f in (await self.get("state"))["files"] if f["shares"]]
+
+    async def crm(self, sobject: str = "Quote") -> list[Json]:
+        """Return the records of the Salesforce org."""
+        records: list[Json] = await self.get(f"salesforce/{sobject}")
+        return records
+
+    async def witness(self, method: str) -> list[Json]:
+        """Return what the world saw of one method."""
+        return [sighting for sighting in await self.get("witness?since=0") if sighting["method"] == method]
+
+    async def rows(self, sql: str) -> list[Json]:
+        """Read the ledger file as an outsider would."""
+        return await asyncio.to_thread(read_ledger, self.data_dir / "ledger.db", sql)
+
+    async def settled(self) -> None:
+        """Wait until nothing is under way: every operation finished, every effect delivered, dead or superseded."""
+        await eventually(self._quiet, "everything to settle")
+
+    async def _quiet(self) -> bool:
+        waiting = await self.rows(
+            "SELECT 1 FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable') "
+            "UNION ALL SELECT 1 FROM effects WHERE state IN ('pending', 'in_flight', 'uncertain')"
+        )
+        return not waiting
+
+    async def submitted_deal(self) -> None:
+        """Run the golden deal until it waits for its approver."""
+        await self.slash()
+        await self.settled()
+        await self.click("quote.submit", user="U0REP")
+        await self.settled()
+
+    async def approved_deal(self) -> None:
+        """Run the golden deal to its end."""
+        await self.submitted_deal()
+        await self.click("approval.approve", user="U0MANAGER")
+        await self.settled()
+
+
+def read_ledger(path: Path, sql: str) -> list[Json]:
+    """Run one read-only statement against a ledger file."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute(sql)]
+    finally:
+        connection.close()
+
+
+async def eventually(seen: Callable[[], bool | Awaitable[bool]], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    """Return as soon as `seen` is true; fail naming `what` after `seconds`."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
+        answer = seen()
+        if answer if isinstance(answer, bool) else await answer:
+            return
+        if loop.time() > deadline:
+            raise AssertionError(f"waited {seconds:g} s for {what}")
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def settings_for(world: World, data_dir: Path, **overrides: Any) -> Settings:
+    """Return the settings that connect a bot to the world, as its environment would give them."""
+    environment = world.environment()
+    own = ("SLACK_", "SALESFORCE_")
+    values: Json = {
+        **{name: value for name, value in environment.items() if name.startswith(own)},
+        "approvers": json.loads(environment["QUOTEBOT_APPROVERS"]),
+        "data_dir": data_dir,
+        "settle_delay_seconds": 0.5,
+        "drain_seconds": 2.0,
+        "commands_per_minute": 100_000,  # one person stands for everybody
+        **overrides,
+    }
+    return Settings(_env_file=None, **values)
+
+
+@asynccontextmanager
+async def bot_in(world: World, data_dir: Path, ports: Ports | None = None, **overrides: Any) -> AsyncIterator[Deal]:
+    """Run the real bot against a served world for the length of the block."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(run_bot(settings_for(world, data_dir, **overrides), stop, ports))
+    try:
+        await eventually(lambda: world.socket.connections > 0 or task.done(), "the bot to connect")
+        if task.done():
+            task.result()
+        async with aiohttp.ClientSession() as session:
+            yield Deal(world.url, data_dir, session)
+    finally:
+        stop.set()
+        await task
+
+
+class BotProcess:
+    """The real bot as a process of its own against a served world. `log` collects what it says."""
+
+    def __init__(self, world: World, data_dir: Path, log: Path, **environment: str) -> None:
+        self._world = world
+        self._data_dir = data_dir
+        self._log = log
+        self._environment = environment
+        self._process: asyncio.subprocess.Process | Spawned | None = None
+        self._mothers = AsyncExitStack()
+
+    async def start(self, plan: KillPlan | None = None, *, under: tuple[str, ...] = ()) -> None:
+        """Start it, under a kill plan or as shipped, and wait until it is connected or dead. `under`: a tracer's command."""
+        planned = {} if plan is None else {PLAN_VARIABLE: plan.to_text()}
+        environment = {**os.environ, **self.environment, **planned}
+        module, *arguments = ["quotebot", "run"] if plan is None else ["faults.harness.bot"]
+        if under or "PYTHONPATH" in self._environment:  # a zygote has imported the product as it is
+            with self._log.open("ab") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *under, sys.executable, "-m", module, *arguments, stderr=log, env=environment
+                )
+        else:
+            mother = await self._mothers.enter_async_context(shared_zygote())
+            main = QUOTEBOT if plan is None else "faults.harness.bot:main"
+            self._process = await mother.spawn(Order(tuple(arguments), environment, str(self._log), main))
+        process = self._process
+        await eventually(lambda: self._world.socket.connections > 0 or process.returncode is not None, "the bot to connect")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment that connects a `quotebot` command to this bot's world and ledger."""
+        return {
+            **self._world.environment(),
+            "QUOTEBOT_DATA_DIR": str(self._data_dir),
+            "QUOTEBOT_SETTLE_DELAY_SECONDS": "1",
+            **self._environment,
+        }
+
+    @property
+    def started(self) -> bool:
+        """Whether it was ever started."""
+        return self._process is not None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def died(self) -> None:
+        """Wait until it was killed by its plan or by `kill`."""
+        assert self._process is not None
+        status = await asyncio.wait_for(self._process.wait(), PATIENCE_SECONDS)
+        assert status == -signal.SIGKILL, f"the bot ended with status {status}: {self._log.read_text()[-2000:]}"
+        await eventually(lambda: self._world.socket.connections == 0, "its connection to be gone")
+
+    async def ended(self) -> int:
+        """Wait until it has ended by itself and return its exit status."""
+        assert self._process is not None
+        return await asyncio.wait_for(self._process.wait(), PATIENCE_SECONDS)
+
+    def said(self) -> str:
+        """Return its log so far."""
+        return self._log.read_text()
+
+    async def kill(self) -> None:
+        """SIGKILL it now."""
+        assert self._process is not None
+        self._process.kill()
+        await self.died()
+
+    async def stop(self) -> int:
+        """SIGTERM it and return its exit status."""
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.terminate()
+        status = await asyncio.wait_for(self._process.wait(), PATIENCE_SECONDS)
+        await self._mothers.aclose()
+        return status
+
+
+@asynccontextmanager
+async def bot_process(world: World, folder: Path, **environment: str) -> AsyncIterator[tuple[BotProcess, Deal]]:
+    """Give a bot process that is not started yet, and the hands for it; stop it at the end."""
+    process = BotProcess(world, folder / "bot", folder / "bot.log", **environment)
+    async with aiohttp.ClientSession() as session:
+        try:
+            yield process, Deal(world.url, folder / "bot", session)
+        finally:
+            if process.started:
+                await process.stop()

@@ -1,0 +1,78 @@
+"""What the suites' bots print with is the shipped renderer, begun by a fork."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import adapters.pdf.renderer
+from adapters.pdf.document import DocumentLine, QuoteDocument
+from adapters.pdf.renderer import PdfRenderer
+from faults.harness import printers
+from faults.harness.fork_server import FOLDER_VARIABLE, leave_zygotes, was_left
+from faults.harness.rig import eventually
+from faults.scenarios.pdf import processes
+
+DOCUMENT = QuoteDocument(
+    title="Quote",
+    quote_id="Q-2026-0042",
+    version="3",
+    account="Northwind",
+    issued_on="3 March 2026",
+    valid_until="2 April 2026",
+    prepared_by="Regional sales",
+    approved_by="the VP Sales on 3 March 2026",
+    currency="USD",
+    term="12 months",
+    lines=(DocumentLine("1", "Pro", "pro", "billed monthly", "150", "12 months", "6.00", "", "10,800.00"),),
+    list_total="10,800.00 USD",
+    discount_label="Discount (0 %)",
+    discount_total="",
+    net_total="10,800.00 USD",
+    assumptions=("Seats are counted by named user.",),
+    terms=("Payment is due within 30 days.",),
+    seller_name="Acme Software Ltd",
+    seller_lines=("100 Harbour Street, Dublin 2",),
+    accent="#1f4e79",
+    created_at="2026-03-03T09:30:00Z",
+)
+
+
+def lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def is_a_fork(pid: int | None) -> bool:
+    return any("faults.harness.fork_server" in arguments for found, _, arguments in processes() if found == pid)
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave a zygote of printers for this test, whoever left one before."""
+    monkeypatch.setenv(FOLDER_VARIABLE, "")
+    assert not was_left(printers.WARM)
+    leave_zygotes((printers.WARM, None))
+    assert was_left(printers.WARM)
+
+
+@pytest.mark.usefixtures("left")
+async def test_a_forked_renderer_prints_the_bytes_of_the_shipped_one_and_ends_with_its_bot(monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped, forked = PdfRenderer(), PdfRenderer()
+    expected = await shipped.render(DOCUMENT)
+    monkeypatch.setattr(adapters.pdf.renderer, "start_worker", printers.start_worker)
+    found = await forked.render(DOCUMENT)
+    pids = [renderer.child_pid for renderer in (shipped, forked)]
+    forks = [is_a_fork(pid) for pid in pids]
+    await shipped.close()
+    await forked.close()
+
+    assert found == expected
+    assert forks == [False, True]
+    for pid in pids:
+        assert pid is not None
+        await eventually(lambda pid=pid: not lives(pid), "the renderer to be gone")  # type: ignore[misc] # of this turn

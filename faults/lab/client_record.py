@@ -1,0 +1,76 @@
+"""What a client remembers of one delivery: who asked for what under which id, and what they were answered."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from faults.checks.evidence import Told
+from quotebot.slack import payloads
+
+_TYPED: Final = {
+    "new": "quote.create",
+    "clone": "quote.clone",
+    "submit": "quote.submit",
+    "revise": "quote.revise",
+    "cancel": "quote.cancel",
+    "finalize": "quote.finalize",
+    "sent": "quote.mark_sent",
+    "accept": "quote.accept",
+    "lost": "quote.lose",
+    "delegate": "approval.delegate",
+}
+_ASKED: Final = {
+    "quote.submit": "quote.submit",
+    "approval.approve": "approval.decide",
+    "quote.create_another": "quote.create_another",
+    "quote.finalize": "quote.finalize",
+    "quote.accept": "quote.accept",
+    "quote.cancel": "quote.cancel",
+    "letter.retry": "letter.retry",
+    "owed.retry": "effect.steer",
+    "owed.cancel": "effect.steer",
+}
+_RAISED: Final = {"app_home_opened": "home.show", "app_mention": "quote.propose"}  # the stories mention it to ask for a quote
+_FILLED: Final = {
+    "approval.reject": "approval.decide",
+    "approval.request_changes": "approval.decide",
+    "quote.create": "quote.create_by_form",
+    "quote.revise": "quote.revise",
+    "quote.send": "quote.mark_sent",
+    "quote.lose": "quote.lose",
+    "letter.discard": "letter.discard",
+}
+
+
+def told(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> Told:
+    """Write down one delivery as its client lived it."""
+    body = json.loads(text)["payload"]
+    if kind == "slash_commands":
+        request_id, actor = f"{body['team_id']}:{body['trigger_id']}", body["user_id"]
+        asked = "" if body["text"] == "new" else _TYPED.get(body["text"].partition(" ")[0], "")  # alone it opens a form
+    elif kind == "events_api":
+        asked = _RAISED.get(body["event"]["type"], "")
+        return Told(f"{body['team_id']}:{body['event_id']}", asked, body["event"].get("user", ""), payload is not None, at_ms)
+    elif body["type"] == "view_submission":
+        return _told_form(body, payload, at_ms)
+    else:
+        gesture = payloads.gesture(body)
+        request_id, actor = gesture.request_id, gesture.user
+        asked = _clicked(body["actions"][0])
+    said = None if payload is None else str(payload.get("text") or "")
+    return Told(request_id=request_id, kind=asked, actor=actor, acked=payload is not None, at_ms=at_ms, text=said)
+
+
+def _clicked(action: dict[str, Any]) -> str:
+    chosen = action.get("selected_option")
+    if chosen is not None:
+        return "quote.refresh" if '"d":"refresh"' in chosen["value"] else ""
+    return _ASKED.get(action["action_id"], "")
+
+
+def _told_form(body: dict[str, Any], payload: dict[str, Any] | None, at_ms: int) -> Told:
+    request_id, _ = payloads.submission(body)
+    wrong = payload is not None and payload.get("response_action") == "errors"
+    kind = "" if wrong else _FILLED[body["view"]["callback_id"]]
+    return Told(request_id, kind, body["user"]["id"], payload is not None, at_ms)

@@ -1,0 +1,222 @@
+"""One story, played once with one thing that goes wrong in it. Play it in a fork: the cell keeps what happened to it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from faults.lab.loop import LabClock
+from faults.lab.outcome import broken_now, difference, is_somebody_untold, outcome_of
+from faults.lab.processes import DiedError
+from faults.lab.setting import lab_settings
+from faults.lab.simulation import Cell
+from faults.lab.steps import Gesture, NothingThereError, Operates, Starts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from faults.lab.steps import Step
+    from faults.lab.traps import Deed
+    from faults.scenarios.workflows import Story
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One thing that goes wrong, once. `second`: the window of the recovery after it, where it is killed again."""
+
+    index: int
+    point: str
+    deed: Deed = "kill"
+    second: int | None = None
+
+
+@contextlib.contextmanager
+def prepared(story: Story, folder: Path) -> Iterator[Cell]:
+    """Give the cell at the beginning of the measured part; its bot, if any runs, is ended and started again."""
+    (folder / "start").mkdir()
+    cell = Cell(lab_settings(folder / "start"), LabClock(), seed=1)
+    for step in story.before():
+        step.do(cell)
+    if cell.life is not None:
+        cell.stop()
+    yield cell
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a death left: a cell without its bot, and the story's steps with which of them was under way."""
+
+    cell: Cell
+    steps: Sequence[Step]
+    under_way: int
+
+    def twin(self, folder: Path) -> Left:
+        """Return the same once more, with its ledger in `folder`."""
+        return Left(self.cell.left(folder), copy.deepcopy(self.steps), self.under_way)
+
+
+def play(
+    cell: Cell, story: Story, folder: Path, window: Window | None, *, apart: bool = False, looks: bool = False
+) -> dict[str, Any]:
+    """Play the measured part once, in this process: returns what came of it and the passages when nothing went wrong.
+
+    The bot lives in this process too, unless `apart`, the story, or a second death wants processes that are really killed. With
+    `looks`, "recovery" is what the recovery from the death passes and "states" what another death would leave there.
+    """
+    steps = list(story.measured())
+    _begin(cell, steps, folder, in_place=not apart and not story.apart and (window is None or window.second is None))
+    if window is None:
+        cell.measure()
+    else:
+        cell.measure(window.index, window.deed)
+    died = cut_short = False
+    recovery: list[str] = []
+    for step in steps:
+        try:
+            cut_short = not _done(cell, step)
+        except DiedError:
+            died = cell.died_at is None or window is None or window.point in ("?", cell.died_at)
+            recovery += _recover(cell, step, None if window is None else window.second, looks=looks)
+        if cut_short:
+            break
+    measured = cell.unmeasured()
+    if window is not None and not (died if window.deed == "kill" else _passed(window, measured)):
+        raise AssertionError("this window was not passed: the run was not the golden run")
+    return {"recovery": recovery, "cut_short": cut_short, **_end(cell, story, steps, measured)}
+
+
+def left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -> dict[Window, Left]:
+    """Play the measured part once with nothing wrong, and keep what a death at each of these windows leaves.
+
+    That spares each of them the way to its window. Those where somebody in the World waits for the bot meanwhile are not in it.
+    """
+    at = {window.index: window for window in windows if window.deed == "kill" and window.second is None}
+    found: dict[Window, Left] = {}
+    steps = list(story.measured())
+    under_way = newest = 0
+
+    def look_on(number: int) -> None:
+        nonlocal newest
+        newest = number
+        if number in at and not cell.in_company:
+            found[at[number]] = Left(cell.left(folder / f"left-{number}"), copy.deepcopy(steps), under_way)
+
+    _begin(cell, steps, folder, in_place=True)
+    cell.looks_on = look_on
+    cell.measure()
+    for under_way, step in enumerate(steps):  # noqa: B007 -- look_on reads it
+        if newest <= max(at, default=-1):
+            step.do(cell)
+    passages = cell.unmeasured()
+    if cell.life is not None:
+        cell.kill()
+    if any(window.point not in ("?", passages[window.index]) for window in found):
+        raise AssertionError("another window was passed: the run was not the golden run")
+    return found
+
+
+def play_on(left: Left, story: Story, second: int | None = None, *, looks: bool = False) -> dict[str, Any]:
+    """Play what follows a death: returns what came of it, as `play` does. `second`: where in the recovery it is killed again."""
+    cell, steps = left.cell, left.steps
+    recovery = _recover(cell, steps[left.under_way], second, looks=looks)
+    cut_short = False
+    for step in steps[left.under_way + 1 :]:
+        try:
+            cut_short = not _done(cell, step)
+        except DiedError:
+            _recover(cell, step, None)
+        if cut_short:
+            break
+    return {"recovery": recovery, "cut_short": cut_short, **_end(cell, story, steps, [])}
+
+
+def wrongs(golden: dict[str, Any], came: dict[str, Any]) -> list[str]:
+    """Say what is wrong with how a play ended: what may never be, and what differs from the golden run.
+
+    Whoever needed an answer that was let go of after two deaths does not go on, and what died three times (a pair of deaths in a
+    story that begins with one) waits for an operator: then there is nothing to compare.
+    """
+    differs = [] if came["cut_short"] or came["poisoned"] else difference(golden["end"], came["end"], came["untold"])
+    return [*came["violations"], *differs]
+
+
+def _begin(cell: Cell, steps: Sequence[Step], folder: Path, *, in_place: bool) -> None:
+    """Give the cell a ledger of its own in `folder`, and its bot unless the story starts it."""
+    shutil.copytree(cell.settings.data_dir, folder / "ledger")
+    cell.settings = cell.settings.model_copy(update={"data_dir": folder / "ledger"})
+    cell.in_place = in_place
+    if not _begins_without(steps):
+        cell.start()
+
+
+def _end(cell: Cell, story: Story, steps: Sequence[Step], measured: list[str]) -> dict[str, Any]:
+    _deliver_all_again(cell, steps)
+    return {"passages": measured, "states": cell.states, **outcome_of(cell, at_rest=story.at_rest)}
+
+
+def _done(cell: Cell, step: Step) -> bool:
+    """Do a step; false when nobody can, because an answer to them was let go of after two deaths. Raises DiedError."""
+    try:
+        step.do(cell)
+    except NothingThereError:
+        if not is_somebody_untold(cell):
+            raise
+        return False
+    return True
+
+
+def _passed(window: Window, passages: Sequence[str]) -> bool:
+    """Tell whether the deed was done where it was meant; a window that nobody named, or beyond the end, is none."""
+    return window.point == "?" or passages[window.index : window.index + 1] == [window.point]
+
+
+def _begins_without(steps: Sequence[Step]) -> bool:
+    return isinstance(steps[0], Starts | Operates)
+
+
+def _recover(cell: Cell, step: Step, second: int | None, *, looks: bool = False) -> list[str]:
+    """Start it again, killed once more at the `second` passage of that, and go on with what was interrupted.
+
+    Returns what it passed on the way, if it `looks`. What was interrupted comes first where no bot may start before it.
+    """
+    cell.unmeasured()
+    comes_first = isinstance(step, Operates) and step.alone
+    if second is not None or looks:
+        cell.measure(second)
+    while True:
+        try:
+            if cell.life is None:
+                cell.in_place = second is None
+                if not comes_first:
+                    cell.start()
+            if comes_first:
+                step.again(cell)
+            else:
+                cell.settle()
+        except DiedError:
+            cell.unmeasured()
+            second = None
+            continue
+        break
+    if second is not None:
+        raise AssertionError("the second death did not come: the recovery was over")
+    passed = cell.unmeasured()
+    if not comes_first:
+        cell.broken += broken_now(cell)  # before anything is delivered again, which would heal the loss of what was acknowledged
+        step.again(cell)
+    return passed
+
+
+def _deliver_all_again(cell: Cell, steps: Sequence[Step]) -> None:
+    if cell.life is None:
+        cell.in_place = True
+        cell.start()
+    for step in steps:
+        if isinstance(step, Gesture) and step.request_id is not None:
+            step.again(cell)
+    cell.settle()
+    cell.stop()

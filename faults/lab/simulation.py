@@ -1,0 +1,348 @@
+"""A cell: one World, and the processes of one bot after another, each a fork that can be killed at any passage.
+
+The cell's own process is the outside: it serves the bot's requests over a pipe, one at a time, and plays the people. A bot's
+process asks for what to do next whenever it has nothing left to do, so a cell runs the same way every time.
+
+A bot can also live in the cell's own process, which costs a third of a fork. Killed there, it leaves what SIGKILL leaves: the
+folder as it is at that moment is copied, which is what the next bot finds, and whatever the dead one still does reaches neither
+that copy nor the outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import shutil
+import signal
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from faults.lab.bot import LabBot, remember_tasks
+from faults.lab.client_record import told
+from faults.lab.loop import LabClock, VirtualLoop
+from faults.lab.operators import OPERATORS
+from faults.lab.processes import SETTLE_SECONDS, BrokenError, DiedError, Life, bot_life, conditions, fork, operator_life
+from faults.lab.snapshot import Remains
+from faults.lab.traps import Deed, Switch
+from quotebot.sandbox.chance import Tokens
+from quotebot.sandbox.slack.line import Ack
+from quotebot.sandbox.wire import Answer, Cut, Received
+from quotebot.sandbox.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from pathlib import Path
+
+    from faults.checks.evidence import Told
+    from faults.lab.processes import Pipe_
+    from quotebot.settings import Settings
+
+
+class Cell:
+    """One World, unserved, and one ledger folder. What is measured may go through several processes, one after another."""
+
+    def __init__(self, settings: Settings, clock: LabClock, seed: int) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=Tokens.seeded(seed), line=self).unserved()
+        self.history: list[Told] = []
+        self.broken: list[str] = []  # what did not hold right after a recovery
+        self.life: Life | LabBot | None = None  # a process of its own, or a bot in this one
+        self.in_place = False  # whether the next bots and operators live in this process
+        self.was_stopped = True  # rather than dead: nobody needs to start it again
+        self.passages: list[str] = []  # of the processes that were measured and ended in peace
+        self.looks = True  # whether to look, at each passage, what a death would leave there
+        self.states: list[bytes] = []  # what a death at each passage would leave, as a hash, while nothing goes wrong
+        self.looks_on: Callable[[int], None] | None = None  # told the number of each passage, instead of a look
+        self._remains = Remains()
+        self.in_company = False  # whether somebody in the World waits for the bot: no twin has them waiting, too
+        self._plan: tuple[int | None, Deed] | None = None
+        self._switch = Switch(self._look, self._die)  # of the one in this process
+        self.died_at: str | None = None  # the passage where a bot in this process was killed
+        self._deaths = 0
+        self._left: bytes | None = None  # what the death of a process that is about to be killed must leave
+        self._loop = VirtualLoop(clock)
+        self._death: asyncio.Future[None] = self._loop.create_future()  # of the one in this process
+        remember_tasks(self._loop)
+        self._acks = 0
+        self._answers: list[dict[str, Any]] = []  # to the one envelope that a process of its own is handed at a time
+
+    def twin(self) -> Cell:
+        """Return a cell that stands where this one stands and shares nothing with it but the settings. It has no bot."""
+        clock = self.clock.twin()
+        twin = Cell(self.settings, clock, seed=0)
+        kept = {id(self): twin, id(self.clock): clock, id(self._loop): twin._loop}
+        twin.world = copy.deepcopy(self.world, kept)
+        twin.history = list(self.history)
+        twin.was_stopped = self.was_stopped
+        return twin
+
+    def left(self, folder: Path) -> Cell:
+        """Return a cell that stands where this one would if its bot, or operator, were killed now. Nobody may be `in_company`."""
+        left = self.twin()
+        shutil.copytree(self.settings.data_dir, folder)
+        left.settings = self.settings.model_copy(update={"data_dir": folder})
+        left.was_stopped = False
+        return left
+
+    def end(self) -> None:
+        """Leave nothing running, whatever went wrong."""
+        if isinstance(self.life, Life):
+            os.kill(self.life.pid, signal.SIGKILL)
+            self._reap()
+        self._loop.close()
+
+    # ------------------------------------------------------------------------------------------------ the bot's processes
+
+    def measure(self, window: int | None = None, deed: Deed = "kill") -> None:
+        """From now on note every passage of every process, and do the deed at the `window`-th (from 0)."""
+        self.passages, self.states = [], []
+        self._plan = (window, deed)
+        if self.life is not None:
+            self._arm()
+
+    def unmeasured(self) -> list[str]:
+        """Measure no more; return the passages so far."""
+        if self.life is not None and self._plan is not None:
+            self._keep(self._passages())
+            self._disarm()
+        self._plan = None
+        return self.passages
+
+    def start(self) -> None:
+        """Start a bot and wait until it is up."""
+        if not self.in_place:
+            self._fork(bot_life)
+            self._arm()
+            self._ask("start")
+            return
+        bot = self.life = LabBot(self.settings, conditions(self.clock, self.world, self._new_switch()))
+        self._arm()
+        self._run(bot.start())
+
+    def settle(self) -> bool:
+        """Let the bot work until nothing is left to do; false when something still was after half an hour of its time."""
+        if self.life is None:
+            raise DiedError
+        if isinstance(self.life, LabBot):
+            return bool(self._run(self.life.settled(SETTLE_SECONDS)))
+        return bool(self._ask("settle"))
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass for the bot."""
+        if isinstance(self.life, LabBot):
+            self._run(asyncio.sleep(seconds))
+        else:
+            self._ask("wait", seconds)
+
+    def stop(self) -> None:
+        """End the bot as SIGTERM does."""
+        if isinstance(self.life, LabBot):
+            self._run(self.life.stop())
+            self._keep(self._switch.passages)
+            self.life = None
+        else:
+            self._ask("stop")
+        self.was_stopped = True
+
+    def kill(self) -> None:
+        """SIGKILL the bot now; one that lives in this process ends as that would end it."""
+        assert self.life is not None  # noqa: S101 -- a bot runs
+        self._keep(self._passages())
+        if isinstance(self.life, LabBot):
+            self._loop.run_until_complete(self.life.crash())
+            self.life = None
+            return
+        os.kill(self.life.pid, signal.SIGKILL)
+        self._reap()
+
+    def operate(self, name: str) -> None:
+        """Run one operator's command, in a process of its own or in place, beside no bot."""
+        if self.in_place:
+            switch = self._new_switch()
+            self._arm()
+            self._run(OPERATORS[name](self.settings, self.clock, switch))
+            self._keep(switch.passages)
+            return
+        self._fork(operator_life)
+        self._arm()
+        self._ask("operate", name)
+        self._ask("stop")
+
+    def _arm(self) -> None:
+        if self._plan is None:
+            return
+        window, deed = self._plan
+        window = None if window is None else window - len(self.passages)
+        if isinstance(self.life, Life):
+            self._ask("arm", window, deed)
+        else:
+            self._switch.arm(window, deed)
+
+    def _disarm(self) -> None:
+        if isinstance(self.life, LabBot):
+            self._switch.disarm()
+        else:
+            self._ask("disarm")
+
+    def _passages(self) -> list[str]:
+        return self._switch.passages if isinstance(self.life, LabBot) else list(self._ask("passages"))
+
+    def _keep(self, passages: list[str]) -> None:
+        if self._plan is not None:
+            self.passages += passages
+
+    # ---------------------------------------------------------------------------------------- who lives in this process
+
+    def _new_switch(self) -> Switch:
+        self.was_stopped = False
+        self._death = self._loop.create_future()
+        self._switch = Switch(self._look, self._die)
+        return self._switch
+
+    def _look(self) -> None:
+        """Note what a death would leave here: of every passage while nothing goes wrong, and where a process is to be killed."""
+        if self.looks_on is not None:
+            self.looks_on(len(self.passages) + len(self._switch.passages))
+            return
+        forked = isinstance(self.life, Life)
+        if self.looks and (forked or self._plan == (None, "kill")):
+            self._left = self._what_a_death_would_leave()
+            self.states.append(self._left)
+
+    def _die(self, point: str) -> None:
+        """Keep what is in the files now, which is all that a SIGKILL would leave, and let nobody write there any more."""
+        self._deaths += 1
+        folder = self.settings.data_dir
+        left = folder.with_name(f"after-{self._deaths}")
+        shutil.copytree(folder, left)
+        self.settings = self.settings.model_copy(update={"data_dir": left})
+        self.died_at = point
+        self._death.set_result(None)
+
+    def _run(self, work: Awaitable[Any]) -> Any:
+        return self._loop.run_until_complete(self._unless_it_dies(work))
+
+    async def _unless_it_dies(self, work: Awaitable[Any]) -> Any:
+        """Wait for work of the one in this process. Raises DiedError."""
+        task = asyncio.ensure_future(work)
+        await asyncio.wait({task, self._death}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._death.done():
+            return task.result()
+        task.cancel()
+        await self._bury()
+        raise DiedError
+
+    async def _bury(self) -> None:
+        """End what the dead one still has under way: its files are not the ledger any more, and its wire refuses."""
+        if isinstance(self.life, LabBot):
+            bot, self.life = self.life, None
+            await bot.crash()
+
+    # ------------------------------------------------------------------------------------------------------- the people
+
+    def people(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Let people do something in the World; what they send reaches the bot through `deliver`."""
+        self.in_company = True
+        try:
+            done = self._loop.run_until_complete(work)
+        finally:
+            self.in_company = False
+        if self._death.done():
+            self._loop.run_until_complete(self._bury())
+        return done
+
+    async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
+        """Hand an envelope to the bot: the World's line."""
+        del envelope_id
+        told_at = self.clock.now_ms()
+        answers: list[dict[str, Any]] = []  # to this envelope: in this process another may be on its way
+        with suppress(DiedError):  # who asked sees no answer; the story sees that the bot is gone
+            if isinstance(self.life, LabBot):
+                await self._unless_it_dies(self.life.deliver(text, partial(self._take, answers)))
+            else:
+                self._answers = answers
+                self._ask("deliver", text)
+        payload: dict[str, Any] | None = answers[0] if answers else None
+        self.history.append(told(text, kind, payload, told_at))
+        return Ack(None, None, "operation_timeout") if payload is None else Ack(payload, 1.0)
+
+    def _take(self, answers: list[dict[str, Any]], answer: dict[str, Any]) -> None:
+        answers.append(answer)
+        self._acks += 1
+
+    # ------------------------------------------------------------------------------------------------------ the protocol
+
+    def _fork(self, main: Callable[[Pipe_, Settings, LabClock], None]) -> None:
+        self.was_stopped = False
+        self.life = fork(main, self.settings, self.clock)
+        self._serve()
+
+    def _ask(self, what: str, *arguments: Any) -> Any:
+        """Ask the bot to do something and serve its requests until it has nothing left to do. Raises DiedError."""
+        if not isinstance(self.life, Life):
+            raise DiedError
+        try:
+            self.life.pipe.send((what, *arguments))
+        except OSError:
+            self._reap()
+            raise DiedError from None
+        return self._serve()
+
+    def _serve(self) -> Any:
+        assert isinstance(self.life, Life)  # noqa: S101 -- just forked or asked
+        pipe, world = self.life.pipe, self.world
+        while True:
+            try:
+                message = pipe.recv()
+            except (EOFError, OSError):
+                self._reap()
+                self._compare_what_was_left()
+                raise DiedError from None
+            what, now, *arguments = message
+            if what == "bye":
+                self._keep(arguments[0])
+                pipe.send(None)
+                self._reap()
+                return None
+            if what == "failed":
+                self._reap()
+                raise BrokenError(now)
+            self.clock.follow(now)
+            if what == "idle":
+                return arguments[0]
+            if what == "passes":
+                self._look()
+                pipe.send(None)
+            elif what == "ack":
+                self._take(self._answers, arguments[0])
+                pipe.send(None)
+            elif what == "delay":
+                pipe.send(world.delay(arguments[0]))
+            else:
+                pipe.send(self._receive(world, *arguments))
+
+    def _receive(self, world: World, received: Received, waited: bool) -> Answer | None:  # noqa: FBT001 -- off the pipe
+        try:
+            return world.receive(received, waited=waited)
+        except Cut:
+            return None
+
+    def _what_a_death_would_leave(self) -> bytes:
+        """Hash all that survives a SIGKILL: the files, and what the outside has seen."""
+        seen = repr((len(self.world.witness.since()), len(self.history), self._acks))
+        return self._remains.sum_of(self.settings.data_dir, seen.encode())
+
+    def _compare_what_was_left(self) -> None:
+        """Hold a real SIGKILL against what was expected of it, which is what a death in this process leaves."""
+        measured = self._plan is not None and self._plan[0] is not None
+        if measured and self._left is not None and self._left != self._what_a_death_would_leave():
+            raise BrokenError("the files changed between the moment before a SIGKILL and the one after it")
+
+    def _reap(self) -> None:
+        assert isinstance(self.life, Life)  # noqa: S101 -- one lived
+        self.life.pipe.close()
+        os.waitpid(self.life.pid, 0)
+        self.life = None

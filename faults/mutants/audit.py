@@ -1,0 +1,71 @@
+"""Bugs in the audit, in replays, in retention: what is known of the past."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faults.mutants.patching import of, put, sql
+from ledger.audit import chain
+from ledger.audit import events as audit
+from ledger.audit.events import Audit
+from ledger.ledger import Ledger
+from ledger.operator import actions, replay
+
+
+def delivery_not_audited() -> None:
+    """One kind of change leaves no event."""
+    honest = of(Audit, "of_effect")
+
+    def of_effect(self: Any, tx: Any, at: int, event_type: str, effect: Any, **details: Any) -> None:
+        if event_type != "effect.delivered":
+            honest(self, tx, at, event_type, effect, **details)
+
+    put(Audit, "of_effect", of_effect)
+
+
+def audited_apart() -> None:
+    """A command is reserved, then its event is written."""
+    reserve, of_operation = of(Ledger, "reserve"), of(Audit, "of_operation")
+    later: list[Any] = []
+
+    def postpone(self: Any, tx: Any, at: int, event_type: str, operation: Any, **details: Any) -> None:
+        if event_type == "operation.reserved":
+            later.append((at, event_type, operation))
+        else:
+            of_operation(self, tx, at, event_type, operation, **details)
+
+    async def reserve_first(self: Ledger, request: Any, *, deadline: float | None = None) -> Any:
+        reservation = await reserve(self, request, deadline=deadline)
+        events, later[:] = later[:], []
+        for event in events:
+            await self.database.write("audit", lambda tx, event=event: of_operation(self.audit, tx, *event))  # type: ignore[misc] # bound here
+        return reservation
+
+    put(Audit, "of_operation", postpone)
+    put(Ledger, "reserve", reserve_first)
+
+
+def chain_not_linked() -> None:
+    """Each event is signed as if it were the first of its chain."""
+    honest = of(chain, "values_mac")
+    put(chain, "values_mac", lambda key, _previous, values: honest(key, bytes(32), values))
+
+
+def chain_begins_anew() -> None:
+    """Every commit begins the chain anew: its events do not name the ones before."""
+    honest = of(audit, "_head")
+
+    def head(tx: Any, aggregate_id: str) -> Any:
+        found = honest(tx, aggregate_id)
+        return found._replace(event_id=None) if aggregate_id.startswith("Q-") else found
+
+    put(audit, "_head", head)
+
+
+def history_dropped() -> None:
+    """A replay forgets what went before."""
+    for module in (replay, actions):
+        put(module, "closed_cycle", lambda _row, _build, _actor, _now: "[]")
+
+
+no_tombstone = sql("insert_tombstone", ("VALUES (:operation_key", "SELECT :operation_key"), (":expires_at)", ":expires_at WHERE 0"))

@@ -1,0 +1,384 @@
+"""Every planted bug with what hunts it, and the changes that are no bugs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from adapters.failures import Failure
+from adapters.policies import Verdict
+from faults.mutants import audit, clients, disk, dispatch, domain, equivalent, lifecycle, model, recovery, reservation, schedule
+from faults.mutants.detection import Days, DiskErrors, Model, PowerCuts, Windows
+from faults.mutants.patching import both
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from faults.mutants.ground import Hunt
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One change to production code. `sentence` says what is wrong with it."""
+
+    name: str
+    sentence: str
+    patch: Callable[[], None]
+    hunt: Hunt
+
+
+# Where to begin: these show themselves late. (When the ledger moves on, the hunt goes through all blocks.)
+FIRST_BLOCKS: Final = {
+    "settle without a fence": 24,
+    "step recorded without a fence": 5,
+    "steps lost by a retry": 4,
+    "replay in the old cycle": 5,
+    "tombstone not found": 9,
+    "settlement not weighed": 16,
+}
+BY_A_STORY: Final[dict[str, Hunt]] = {"doubt forgotten by a replay": Windows("replay of a doubt")}  # the model seldom comes there
+
+
+def _by_model(name: str) -> Bug:
+    hunt = BY_A_STORY.get(name, Model(first=FIRST_BLOCKS.get(name, 1)))
+    return Bug(name, "as in faults/mutants/model.py", model.BUGS[name], hunt)
+
+
+DESK: Final = (
+    Bug(
+        "ack before reserve",
+        "the acknowledgement leaves before anything is written down",
+        reservation.ack_before_reserve,
+        Windows("create, delivered once", "ack:sent", deeds=("kill",)),
+    ),
+    Bug(
+        "ack before the commit",
+        "the acknowledgement leaves while its write waits",
+        reservation.ack_before_the_commit,
+        Windows("create, delivered once", "commit:reserve:before", deeds=("kill",)),
+    ),
+    Bug(
+        "request id of the envelope",
+        "a request is known by the envelope, not by the trigger",
+        reservation.request_id_of_the_envelope,
+        Windows("create", "ack"),
+    ),
+    Bug(
+        "request id of the moment", "a redelivery is a new request", reservation.request_id_of_the_moment, Windows("create", "ack")
+    ),
+    Bug(
+        "payload schema in the identity",
+        "after a deploy a redelivery is another command",
+        reservation.known_by_its_payload,
+        Windows("create, delivered again to another build", "ack"),
+    ),
+    Bug("duplicate executed", "each delivery has a key of its own", reservation.duplicate_executed, Windows("submit", "ack")),
+)
+
+DISPATCH: Final = (
+    Bug(
+        "effects owed in a second transaction",
+        "a death in between forgets them",
+        dispatch.effects_owed_apart,
+        Windows("submit, nobody needed", "commit:owe:before"),
+    ),
+    Bug(
+        "completion in a second transaction",
+        "a death in between carries the command out twice",
+        dispatch.completed_apart,
+        Windows("submit", "commit:execute:before"),
+    ),
+    Bug(
+        "follow-ups in a second transaction",
+        "a death in between forgets them",
+        dispatch.follow_ups_apart,
+        Windows("create", "commit:follow:before"),
+    ),
+    Bug(
+        "settled before performed",
+        "a death in between answers nobody",
+        dispatch.settled_before_performed,
+        Windows("refused command", "out:slack:response_url:before", deeds=("kill",)),
+    ),
+    Bug(
+        "late answers let go",
+        "whoever asked while the bot was down for half an hour is never told",
+        dispatch.late_answers_let_go,
+        Windows("answer an hour late"),
+    ),
+    Bug(
+        "performed before claimed",
+        "nothing durable is older than the request",
+        dispatch.performed_before_claimed,
+        Windows("create", "out:slack:chat.postMessage"),
+    ),
+    Bug(
+        "no look before a repetition",
+        "a lost answer makes two messages",
+        dispatch.no_look_before_a_repetition,
+        Windows("create", "out:slack:chat.postMessage:sent"),
+    ),
+    Bug(
+        "absent counts at once",
+        "the settle delay is not waited for",
+        dispatch.absence_counts_at_once,
+        Windows("a post arrives after its time-out"),
+    ),
+    Bug(
+        "lost answer taken for not sent",
+        "an append is repeated without a look",
+        dispatch.lost_answer_taken_for_not_sent,
+        Days(20),
+    ),
+    Bug(
+        "lost answer taken for success",
+        "what never arrived is recorded as delivered",
+        dispatch.lost_answer_taken_for_success,
+        Windows("create", "out:slack:chat.postMessage:before", deeds=("lose", "refuse")),
+    ),
+    Bug("lane ignored", "a younger deed overtakes an older one", dispatch.order_ignored, Windows("two posts wait")),
+    Bug("lost wake-up", "what is owed waits for the hourly look", dispatch.nobody_is_woken, Windows("submit")),
+    Bug("children never woken", "what waits for a delivery waits for ever", dispatch.children_not_woken, Windows("card in doubt")),
+    Bug(
+        "Retry-After ignored",
+        "the wait that was asked for is not kept",
+        dispatch.retry_after_ignored,
+        Windows("throttled"),
+    ),
+    Bug(
+        "429 burns attempts",
+        "a throttled class ends in dead letters",
+        dispatch.judged(Failure.THROTTLED, Verdict.RETRY),
+        Windows("throttled"),
+    ),
+    Bug(
+        "refused login dead-letters",
+        "an expired secret buries what waits",
+        dispatch.judged(Failure.AUTH, Verdict.DEAD),
+        Windows("refused login"),
+    ),
+    Bug(
+        "refused login burns attempts",
+        "an expired secret spends the budget",
+        dispatch.judged(Failure.AUTH, Verdict.RETRY),
+        Windows("refused login"),
+    ),
+    Bug("retry without end", "nothing is ever given up", dispatch.retries_without_end, Windows("nine failures")),
+    Bug("first failure buries", "nothing is tried twice", dispatch.first_failure_buries, Windows("throttled")),
+    Bug(
+        "record_step not written",
+        "after a death an upload is made anew although it may be there",
+        dispatch.steps_kept_in_memory,
+        Windows("approve", "out:slack:files.completeUploadExternal:sent"),
+    ),
+    Bug(
+        "upload started over without a look",
+        "a lost answer shares two files",
+        dispatch.upload_not_looked_for,
+        Windows("approve", "out:slack:files.completeUploadExternal:sent"),
+    ),
+    Bug("dead letter not told", "what is given up leaves no alert", dispatch.dead_letter_not_told, Windows("outage")),
+    Bug("card never redrawn", "the card goes on saying pending", dispatch.card_never_redrawn, Windows("approve")),
+)
+
+RECOVERY: Final = (
+    Bug(
+        "recovery forgets commands",
+        "a command that was being executed is never finished",
+        recovery.forgets_operations,
+        Windows("submit", "commit:execute:before"),
+    ),
+    Bug(
+        "recovery forgets effects",
+        "what was in flight stays so",
+        recovery.forgets_effects,
+        Windows("create", "out:slack:chat.postMessage:before"),
+    ),
+    Bug(
+        "recovery sends appends again",
+        "a death after a post makes two",
+        recovery.sends_appends_again,
+        Windows("create", "out:slack:chat.postMessage:sent"),
+    ),
+    Bug(
+        "recovery takes appends for done",
+        "a death before a post makes none",
+        recovery.takes_it_for_delivered,
+        Windows("create", "out:slack:chat.postMessage:before"),
+    ),
+    Bug("repeat_once without end", "one person is told again after every death", recovery.repeats_for_ever, Model(3)),
+)
+
+OUTSIDE: Final = (
+    Bug("key per attempt", "a post carries no key that could be looked for", clients.key_per_attempt, Windows("create")),
+    Bug(
+        "key per repetition",
+        "the second attempt's key is another",
+        clients.key_per_repetition,
+        Windows("create", "out:slack:chat.postMessage:before"),
+    ),
+    Bug(
+        "CRM key per attempt",
+        "a lost answer makes two records",
+        clients.crm_key_per_attempt,
+        Windows("approve", "out:salesforce:graph:sent"),
+    ),
+    Bug(
+        "library retries",
+        "a request is repeated before anybody hears of it",
+        clients.library_retries,
+        Windows("create", "out:slack:chat.postMessage:sent"),
+    ),
+    Bug("every post twice", "each message is there twice", clients.every_post_twice, Windows("create")),
+    Bug(
+        "line left out of the CRM",
+        "Salesforce has a smaller total",
+        clients.line_left_out_of_the_crm,
+        Windows("approve"),
+    ),
+    Bug("another file shared", "the file in Slack is not the rendered one", clients.another_file_shared, Windows("approve")),
+)
+
+TRAIL: Final = (
+    Bug("audit row missing", "a delivery leaves no event", audit.delivery_not_audited, Windows("create")),
+    Bug(
+        "audit row in another transaction",
+        "a death in between leaves a change without its event",
+        audit.audited_apart,
+        Windows("create", "commit:audit:before"),
+    ),
+    Bug("audit chain not linked", "events may be taken out unseen", audit.chain_not_linked, Windows("create")),
+    Bug("audit chain begins anew", "an event does not name the one before", audit.chain_begins_anew, Windows("submit")),
+    Bug("failure history dropped", "a replay forgets what went before", audit.history_dropped, Windows("replay")),
+    Bug("replay under a new key", "a replay is another deed", clients.new_key_at_a_replay, Windows("replay")),
+    Bug("tombstone not written", "a purged command may come again", audit.no_tombstone, Windows("purge of a refused creation")),
+)
+
+DOMAIN: Final = (
+    Bug("authority not checked", "anybody may approve", domain.authority_not_checked, Windows("a stranger approves")),
+    Bug("guests approve", "nobody looks at what Slack says of a person", domain.guests_approve, Windows("a guest approves")),
+    Bug(
+        "self-approval allowed",
+        "who asked may decide",
+        both(domain.authority_not_checked, domain.own_request_approved),
+        Windows("refused command"),
+    ),
+    Bug("second decision stands", "a decision is made over another", domain.second_decision_stands, Windows("two approve")),
+    Bug("expiry not looked at", "a quote is approved after its end", domain.expiry_not_looked_at, Windows("approved too late")),
+    Bug(
+        "last day not looked at",
+        "a quote is accepted after its end",
+        lifecycle.last_day_not_looked_at,
+        Windows("accepted too late"),
+    ),
+    Bug(
+        "superseded version changed",
+        "what was asked about an old version is done to the newest",
+        lifecycle.superseded_version_changed,
+        Windows("a superseded version is finalized"),
+    ),
+    Bug("end not kept", "who ended a quote is forgotten", lifecycle.end_not_kept, Windows("lose")),
+    Bug(
+        "superseded still asked",
+        "approvers are asked about what was replaced",
+        domain.superseded_still_asked,
+        Windows("revise what waits for approval"),
+    ),
+    Bug("offer works twice", "two clicks make two quotes", domain.offer_works_twice, Windows("another, clicked twice")),
+    Bug(
+        "re-submission not asked about",
+        "the same wish twice makes two quotes",
+        domain.resubmission_not_asked_about,
+        Windows("create again"),
+    ),
+    Bug("totals by hand", "a total is not the sum of its lines", domain.totals_by_hand, Windows("create")),
+)
+
+SCHEDULE: Final = (
+    Bug(
+        "slot known by the moment",
+        "what was fired before a death is fired again after it",
+        schedule.slot_of_the_moment,
+        Windows("stale draft", "commit"),
+    ),
+    Bug(
+        "slot marked before it is reserved",
+        "a death in between forgets it",
+        schedule.marked_before_it_is_reserved,
+        Windows("stale draft", "commit"),
+    ),
+    Bug("closed early", "a quote expires while it is valid", schedule.closed_a_week_early, Windows("nearly over")),
+)
+
+DISK: Final = (
+    Bug("synchronous=NORMAL", "a power cut loses what was acknowledged", disk.synchronous_normal, PowerCuts()),
+    Bug("told before the flush", "a power cut loses what was just acknowledged", disk.told_before_the_flush, PowerCuts(one_of=5)),
+    Bug(
+        "failed flush taken for a good one",
+        "what was acknowledged is not on the disk",
+        disk.failed_flush_taken_for_a_good_one,
+        DiskErrors("IOERR_FSYNC", "sticky"),
+    ),
+    Bug(
+        "builds upon what is in memory alone",
+        "after a failed flush, a restart and a power cut all is lost that was acknowledged since",
+        disk.builds_upon_what_is_in_memory_alone,
+        DiskErrors("IOERR_FSYNC", "sticky"),
+    ),
+    Bug(
+        "COMMIT error taken for success",
+        "what was answered is not there",
+        disk.commit_error_taken_for_success,
+        DiskErrors("IOERR_FSYNC"),
+    ),
+    Bug(
+        "COMMIT error taken for nothing recorded",
+        "what is said not to be there may be",
+        disk.commit_error_taken_for_nothing_recorded,
+        DiskErrors("IOERR_FSYNC"),
+    ),
+    Bug(
+        "rolled back, told success",
+        "a member of a lost batch hears that it stands",
+        disk.rolled_back_told_success,
+        DiskErrors("IOERR_READ", most=100),  # both halves read the file to open it
+    ),
+    Bug("artefact not synced", "a stored file is empty after a power cut", disk.artefact_not_synced, PowerCuts(artefacts=True)),
+    Bug(
+        "artefact folder not synced",
+        "a stored file has no name after a power cut",
+        disk.artefact_folder_not_synced,
+        PowerCuts(artefacts=True),
+    ),
+    Bug("half-written files kept", "a death leaves rubbish for ever", disk.artefact_left_half_written, PowerCuts(artefacts=True)),
+)
+
+LEDGER: Final = (
+    Bug(
+        "expired answer sent late",
+        "an answer that is too old goes out",
+        model.edit("insert_effect", ":expires_at,", "NULL + :expires_at,"),
+        Model(),
+    ),
+    *map(_by_model, model.BUGS),
+)
+
+BUGS: Final = (*DESK, *DISPATCH, *RECOVERY, *OUTSIDE, *TRAIL, *DOMAIN, *SCHEDULE, *DISK, *LEDGER)
+
+# Changes that are no bugs: hunted like the others, and nothing may be found.
+BENIGN: Final = (
+    Bug(
+        "another jitter",
+        "waits are drawn otherwise, within their bounds",
+        equivalent.another_jitter,
+        Windows("throttled", "out", most=8),
+    ),
+    Bug("another latency", "rendering takes longer", equivalent.another_latency, Windows("approve", "out:pdf", most=4)),
+    Bug(
+        "a token that is kept",
+        "an upload has a random token, written down before it is used",
+        equivalent.a_token_that_is_kept,
+        Windows("approve", "commit:record_step", most=8),
+    ),
+    Bug("one command at a time", "commands do not share commits", equivalent.one_command_at_a_time, Days(1, seeds=4)),
+)

@@ -1,0 +1,35 @@
+"""Bugs in the life of a quote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from faults.mutants.patching import of, put
+from quotebot.handlers import lifecycle
+from quotebot.handlers.decision import foreign
+from quotebot.store import versions
+
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from quotebot.domain.quotes.quote import Quote
+
+
+def last_day_not_looked_at() -> None:
+    """A quote may be accepted long after its last day."""
+    put(lifecycle, "_lapsed", lambda _asked, _quote, _verb: None)
+
+
+def superseded_version_changed() -> None:
+    """What was asked about a superseded version is done to the newest."""
+    put(lifecycle, "_not_about_head", foreign)
+
+
+def end_not_kept() -> None:
+    """Who ended a quote, and why, is forgotten."""
+    honest = of(versions, "save")
+
+    def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
+        honest(tx, before, replace(after, closing=None), now)
+
+    put(versions, "save", save)

@@ -1,0 +1,223 @@
+"""Situations that only a planted bug needs: each is a story like those of faults/scenarios/workflows.py."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from faults.lab.steps import MANAGER, REP, Clicks, Gesture, Operates, Settles, Starts, Step, Stops, Types, Waits, Weather
+from faults.lab.wire import Wire
+from faults.scenarios.workflows import NEW, QUOTE, Story
+from quotebot.commands import registry
+from quotebot.commands.registry import CreateQuote
+
+if TYPE_CHECKING:
+    from faults.lab.simulation import Cell
+    from quotebot.sandbox.wire import Answer, Received
+
+DEPLOYED: Final = CreateQuote.schema + 1  # a payload schema that no build has yet
+SLOW_SECONDS: Final = 15.0  # a call is given up after 10
+SIXTY_DAYS: Final = 60 * 86_400.0
+THIRTY_DAYS: Final = 30 * 86_400.0  # how long a quote is valid
+
+
+@dataclass(slots=True)
+class TypesOnce(Types):
+    """Somebody types /quote, and Slack delivers it again only if it was not acknowledged."""
+
+    def again(self, cell: Cell) -> None:
+        """Deliver it again, if nobody said that it had arrived."""
+        if cell.history and cell.history[-1].acked:
+            self.request_id = None
+        else:
+            Types.again(self, cell)
+
+
+@dataclass(slots=True)
+class Demotes:
+    """From now on somebody is a guest of the workspace."""
+
+    user: str
+
+    def do(self, cell: Cell) -> None:
+        """Make them one."""
+        people = cell.world.slack.directory.people
+        people[self.user] = replace(people[self.user], is_guest=True)
+
+    def again(self, cell: Cell) -> None:
+        """They are."""
+
+
+@dataclass(slots=True)
+class Deploys:
+    """From now on another build is started, which writes one payload in another schema."""
+
+    def do(self, cell: Cell) -> None:
+        """Install it."""
+        del cell
+        honest = CreateQuote.canonical
+
+        def canonical(self: CreateQuote) -> dict[str, object]:
+            return {**honest(self), "v": DEPLOYED, "currency": "USD"}
+
+        CreateQuote.canonical = canonical  # type: ignore[method-assign] # what a deploy does, in this process alone
+        CreateQuote.schema = DEPLOYED
+        registry.UPCASTERS = {**registry.UPCASTERS, ("quote.create", DEPLOYED - 1): lambda stored: {**stored, "v": DEPLOYED}}  # type: ignore[misc] # as above
+
+    def again(self, cell: Cell) -> None:
+        """It was."""
+
+
+@dataclass(slots=True)
+class Lingers:
+    """From now on a request that its sender has given up arrives all the same."""
+
+    def do(self, cell: Cell) -> None:
+        """Let requests live on."""
+        del cell
+        honest = Wire.exchange
+
+        async def exchange(self: Wire, received: Received) -> Answer:
+            return await asyncio.shield(honest(self, received))
+
+        Wire.exchange = exchange  # type: ignore[method-assign] # in this process and the bots it starts
+
+    def again(self, cell: Cell) -> None:
+        """They do."""
+
+
+@dataclass(slots=True)
+class Slow:
+    """The next message is looked at by Slack only after the bot has given it up."""
+
+    def do(self, cell: Cell) -> None:
+        """Hold it up."""
+        cell.world.weather.arm("slack", "slow", method="chat.postMessage", times=1, delay=SLOW_SECONDS)
+
+    def again(self, cell: Cell) -> None:
+        """It was."""
+
+
+@dataclass(slots=True)
+class Redelivers:
+    """Slack delivers what somebody did once more."""
+
+    gesture: Gesture
+
+    def do(self, cell: Cell) -> None:
+        """Deliver it."""
+        assert self.gesture.request_id is not None  # noqa: S101 -- it was done before
+        cell.people(cell.world.courier.redeliver(self.gesture.request_id, "retry", 1))
+
+    def again(self, cell: Cell) -> None:
+        """It was."""
+
+
+def _created() -> list[Step]:
+    return [Starts(), Types(NEW), Settles()]
+
+
+def _submitted() -> list[Step]:
+    return [*_created(), Clicks("quote.submit", REP), Settles()]
+
+
+def _sent() -> list[Step]:
+    approved: list[Step] = [*_submitted(), Clicks("approval.approve", MANAGER), Settles()]
+    return [*approved, Types(f"finalize {QUOTE}"), Settles(), Types(f"sent {QUOTE} to buyer"), Settles()]
+
+
+def _typed_before_a_deploy() -> list[Step]:
+    typed = Types(NEW)
+    return [typed, Settles(), Stops(), Deploys(), Starts(), Redelivers(typed), Settles()]
+
+
+STORIES: Final = (
+    Story("create, delivered once", lambda: [TypesOnce(NEW), Settles()], lambda: [Starts()]),
+    Story(
+        "create, delivered again to another build",
+        _typed_before_a_deploy,
+        lambda: [Starts()],
+    ),
+    Story("a stranger approves", lambda: [Clicks("approval.approve", "U0OPERATOR"), Settles()], _submitted),
+    Story("a guest approves", lambda: [Clicks("approval.approve", MANAGER), Settles()], lambda: [*_submitted(), Demotes(MANAGER)]),
+    Story(
+        "two approve",
+        lambda: [
+            Clicks("approval.approve", MANAGER),
+            Clicks("approval.approve", "U0VP", stale=True),
+            Settles(),
+        ],
+        _submitted,
+    ),
+    Story(
+        "approved too late",  # by seconds: nobody has closed it yet
+        lambda: [Clicks("approval.approve", MANAGER), Settles()],
+        lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS + 20)],
+    ),
+    Story("nearly over", lambda: [Starts(), Settles(), Stops()], lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS - 3 * 86_400)]),
+    Story(
+        "accepted too late",  # as above
+        lambda: [Types(f"accept {QUOTE}"), Settles()],
+        lambda: [*_sent(), Stops(), Waits(THIRTY_DAYS + 20)],
+    ),
+    Story(
+        "a superseded version is finalized",
+        lambda: [Types(f"finalize {QUOTE} v1"), Settles()],
+        lambda: [*_submitted(), Types(f"revise {QUOTE}: discount 5%"), Settles(), Types(f"submit {QUOTE}"), Settles()],
+    ),
+    Story(
+        "another, clicked twice",
+        lambda: [
+            Clicks("quote.create_another", REP, whispered=True),
+            Settles(),
+            Clicks("quote.create_another", REP, whispered=True, stale=True),
+            Settles(),
+        ],
+        lambda: [*_created(), Types(NEW), Settles()],
+    ),
+    Story(
+        "purge of a refused creation",
+        lambda: [Operates("prune"), Starts(), Settles()],
+        lambda: [*_created(), Types(NEW), Settles(), Clicks("quote.submit", REP), Settles(), Stops(), Waits(SIXTY_DAYS)],
+    ),
+    Story(
+        "nine failures",
+        lambda: [Clicks("approval.approve", MANAGER), Settles()],
+        lambda: [*_submitted(), Weather("salesforce", "5xx", "composite/graph", times=9)],
+    ),
+    Story(
+        "replay of a doubt",
+        lambda: [Stops(), Operates("replay"), Starts(), Settles()],
+        lambda: [
+            *_submitted(),
+            Weather("slack", "reset_after", "chat.postMessage", times=1),
+            Weather("slack", "5xx", "conversations.replies"),
+            Clicks("approval.approve", MANAGER),
+            Waits(600),
+            Weather(),
+            Settles(),
+        ],
+    ),
+    Story(
+        "card in doubt",
+        lambda: [Clicks("quote.submit", REP), Settles()],
+        lambda: [
+            Starts(),
+            Weather("slack", "reset_after", "chat.postMessage", times=1),
+            Weather("slack", "429", "conversations.history", times=1, retry_after=20),
+            Types(NEW),
+            Waits(1),
+        ],
+    ),
+    Story(
+        "two posts wait",
+        lambda: [Clicks("approval.approve", MANAGER), Settles()],
+        lambda: [*_created(), Weather("slack", "5xx", "chat.postMessage", times=1), Clicks("quote.submit", REP), Waits(1)],
+    ),
+    Story(
+        "a post arrives after its time-out",
+        lambda: [Stops(), Lingers(), Starts(), Slow(), Types(NEW), Waits(60), Settles()],
+        lambda: [Starts()],
+    ),
+)

@@ -1,0 +1,56 @@
+"""Bugs in what is done on time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from faults.mutants.patching import of, put
+from quotebot.execution import transaction
+from quotebot.handlers import expiry
+from quotebot.jobs import scheduler, table
+from quotebot.store import schedule as store
+
+
+def slot_of_the_moment() -> None:
+    """A slot is known by when it is looked at."""
+    honest = of(scheduler, "_request")
+
+    def request(job: Any, candidate: Any, slot: int, now: int) -> Any:
+        made = honest(job, candidate, slot, now)
+        return replace(made, source_request_id=f"{made.source_request_id}:{now}")
+
+    put(scheduler, "_request", request)
+
+
+def marked_before_it_is_reserved() -> None:
+    """A slot is remembered first, and reserved after that."""
+    honest = of(scheduler.Scheduler, "_fire")
+
+    async def fire(self: Any, job: Any) -> int:
+        now = self._ledger.clock.now_ms()
+        due = await self._ledger.database.read(lambda tx: of(scheduler, "_due")(tx, job, now))
+        marks = [of(scheduler, "_mark")(job, each) for each in due]
+        if marks:
+            await self._ledger.database.write("schedule", lambda tx: of(store, "mark")(tx, marks, now))
+            put(scheduler, "_due", lambda _tx, asked, _now: [each for each in due if asked is job])
+            try:
+                return int(await honest(self, job))
+            finally:
+                put(scheduler, "_due", _due)
+        return 0
+
+    _due = of(scheduler, "_due")
+    put(scheduler.Scheduler, "_fire", fire)
+
+
+def closed_a_week_early() -> None:
+    """A quote is closed while it is valid."""
+    honest = of(expiry, "expire")
+
+    def expire(asked: Any, command: Any, quote: Any, root: str) -> Any:
+        return honest(replace(asked, received_at=quote.valid_until), command, quote, root)
+
+    put(transaction, "expiry", SimpleNamespace(expire=expire, note_stale=of(expiry, "note_stale")))
+    put(table, "GRACE_MS", -7 * 86_400_000)

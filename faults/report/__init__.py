@@ -1,0 +1,1 @@
+"""Reports of the suites and FAULTS.md."""

@@ -1,0 +1,212 @@
+"""Runs every suite's budget in sequence and publishes what came of it: `./run test --nightly`; `--budget change` is the short form.
+
+Interrupted (Ctrl-C, a reboot), the same command goes on: a finished suite is not run again, and a suite that was cut off goes on
+from its last report. When the sources changed meanwhile, pages (docs/, *.md) aside, all begins anew: numbers of two different
+programs are not added up. `--save` writes how far it is to FAULTS.begun.json; committed, the same command goes on from there on
+another machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from faults.report.publish import BEGUN, LONG_RUN, PublishError, publish, tree_hash
+from faults.report.reports import FOLDER_VARIABLE, Report, keep_in, merged, read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# Each takes --budget and --resume, and keeps its report, but for those in SHORT: they have no long form. The longest comes last.
+SUITES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "windows": "faults.suites.crash_points",
+        "power": "faults.suites.power",
+        "io_errors": "faults.suites.io_errors",
+        "drills": "faults.drill",
+        "reaching": "faults.suites.reaching",
+        "bugs": "faults.suites.mutants",
+        "model": "faults.suites.model",
+        "storm": "faults.suites.storm",
+        "simulate": "faults.suites.simulate",
+    }
+)
+SHORT: Final = {"drills": ["all"], "reaching": [], "bugs": ["--budget", "nightly"]}
+COMMANDS: Final = {"nightly": LONG_RUN, "change": "./run python -m faults.report.nightly --budget change"}
+GRACE_SECONDS: Final = 30.0  # for a suite to note where it is after Ctrl-C
+INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The folder of one long run: `reports/<suite>` and `progress/<suite>`, and which suites are finished for which sources."""
+
+    folder: Path
+    tree: str
+
+    def begin(self, saved: Path) -> str:
+        """Go on with what is here, else with what was `saved`, and begin anew when both are about other sources; say which."""
+        if self._state()[0] == self.tree:
+            return "Going on where it was interrupted."
+        for part in ("reports", "progress"):
+            shutil.rmtree(self.folder / part, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if saved.exists() and self._restored(json.loads(saved.read_text(encoding="utf-8"))):
+            return f"Going on from {saved.name}."
+        self._write([])
+        return "Beginning anew."
+
+    def save(self, path: Path) -> None:
+        """Write how far it is to one file. The reports of one suite are drawn together: of what is done only the sum counts."""
+        finished = {suite: [asdict(report) for report in read_all(self.reports(suite))] for suite in self.finished}
+        begun = {}
+        for folder in sorted((self.folder / "progress").glob("*")):
+            parts = sorted(str(part.relative_to(folder)) for part in folder.rglob("*.json"))
+            if parts and folder.name not in finished:
+                sum_of_them = merged(Report.from_text((folder / part).read_text(encoding="utf-8")) for part in parts)
+                begun[folder.name] = {"parts": parts, "report": asdict(sum_of_them)}
+        text = json.dumps({"tree": self.tree, "finished": finished, "begun": begun}, sort_keys=True, indent=1)
+        path.write_text(f"{text}\n", encoding="utf-8")
+
+    def _restored(self, saved: Mapping[str, Any]) -> bool:
+        """Take up what `save` wrote, unless it is about other sources. A suite's sum is its first part, the others are empty."""
+        if saved["tree"] != self.tree:
+            return False
+        for suite, reports in saved["finished"].items():
+            for report in reports:
+                keep_in(self.reports(suite), Report.from_text(json.dumps(report)))
+        for suite, found in saved["begun"].items():
+            first = Report.from_text(json.dumps(found["report"]))
+            for part in found["parts"]:
+                place = self.progress(suite) / part
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text((first if part == found["parts"][0] else Report(first.suite)).to_text(), encoding="utf-8")
+        self._write(list(saved["finished"]))  # last: cut short, it begins from the file once more
+        return True
+
+    @property
+    def finished(self) -> list[str]:
+        """The suites that need not run again."""
+        return self._state()[1]
+
+    def finish(self, suite: str) -> None:
+        """Note that a suite came to its end."""
+        self._write([*self.finished, suite])
+
+    def start_over(self, suite: str) -> Path:
+        """Return the folder for the reports of a suite that begins now, emptied: half a report of before is not kept twice."""
+        shutil.rmtree(self.reports(suite), ignore_errors=True)
+        return self.reports(suite)
+
+    def reports(self, suite: str) -> Path:
+        """Where the reports of a suite are."""
+        return self.folder / "reports" / suite
+
+    def progress(self, suite: str) -> Path:
+        """Where a suite keeps how far it is."""
+        return self.folder / "progress" / suite
+
+    def _state(self) -> tuple[str, list[str]]:
+        path = self.folder / "state.json"
+        if not path.exists():
+            return "", []
+        state = json.loads(path.read_text(encoding="utf-8"))
+        return str(state["tree"]), [str(suite) for suite in state["finished"]]
+
+    def _write(self, finished: list[str]) -> None:
+        fresh = self.folder / "state.new"
+        fresh.write_text(json.dumps({"tree": self.tree, "finished": finished}), encoding="utf-8")
+        fresh.replace(self.folder / "state.json")
+
+
+def run_suite(work: Work, suite: str, module: str, budget: str) -> int:
+    """Run one suite as a process of its own on this terminal; returns its exit status. Ctrl-C reaches it too and is waited for."""
+    asked = SHORT.get(suite, ["--budget", budget, "--resume", str(work.progress(suite))])
+    environment = {**os.environ, FOLDER_VARIABLE: str(work.start_over(suite))}
+    with subprocess.Popen([sys.executable, "-m", module, *asked], env=environment) as process:  # noqa: S603 -- our own modules
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)  # Ctrl-C reached it already, a signal to this process alone did not
+            try:
+                process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+
+
+def run_all(work: Work, suites: Mapping[str, str], budget: str, console: Console) -> list[str]:
+    """Run what is not finished; returns what went wrong, a line each."""
+    began, wrong = time.monotonic(), []
+    for number, (suite, module) in enumerate(suites.items(), start=1):
+        if suite in work.finished:
+            console.print(f"{suite}: finished before")
+            continue
+        console.rule(f"{number} of {len(suites)}: {suite}, {(time.monotonic() - began) / 60:.0f} min so far")
+        status = run_suite(work, suite, module, budget)
+        if any(work.reports(suite).glob("*.json")):
+            work.finish(suite)
+        else:
+            wrong.append(f"{suite} ended with status {status} and left no report; it will run again.")
+    return wrong
+
+
+def all_reports(work: Work, suites: Mapping[str, str]) -> list[Report]:
+    """Return the reports of the finished suites, in the order of the suites."""
+    return [report for suite in suites if suite in work.finished for report in read_all(work.reports(suite))]
+
+
+def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, suites: Mapping[str, str] = SUITES) -> int:
+    """Run all and publish; returns 0 when nothing was violated, 1 otherwise, 130 when interrupted."""
+    parser = argparse.ArgumentParser(prog="./run test --nightly", description="Run every suite of faults and write FAULTS.md.")
+    parser.add_argument("--budget", choices=tuple(COMMANDS), default="nightly")
+    parser.add_argument("--save", action="store_true", help=f"only write how far it is to {BEGUN}, for another machine to go on")
+    options = parser.parse_args(argv)
+    checkout = checkout or Path(__file__).resolve().parents[2]
+    console = Console(stderr=True)
+    try:
+        work = Work(checkout / "var" / f"faults-{options.budget}", tree_hash(checkout, pages=False))
+        console.print(work.begin(checkout / BEGUN))
+        if options.save:
+            work.save(checkout / BEGUN)
+            console.print(
+                f"{BEGUN} says how far it is. Commit it: where it is checked out, {COMMANDS['nightly']} goes on from there."
+            )
+            return 0
+        wrong = run_all(work, suites, options.budget, console)
+        reports = all_reports(work, suites)
+        wrong += [line for report in reports for line in report.violations]
+        if tree_hash(checkout, pages=False) != work.tree:
+            wrong.append("The sources changed while the suites ran.")
+        if not wrong:
+            page = publish(checkout, reports, COMMANDS[options.budget])
+            shutil.rmtree(work.folder)
+            (checkout / BEGUN).unlink(missing_ok=True)
+            console.print(f"0 violations. {page.name} and the headline in README.md are written; commit them.")
+    except KeyboardInterrupt:
+        console.print("Interrupted. The same command goes on from here.")
+        return INTERRUPTED
+    except PublishError as error:
+        wrong = [str(error)]
+    for line in wrong:
+        console.print(line, markup=False, soft_wrap=True)
+    if wrong:
+        console.print("Nothing was published. The reports are in var/; once the sources are changed all begins anew.")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's Ctrl-C
+    sys.exit(main())

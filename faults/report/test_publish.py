@@ -1,0 +1,279 @@
+"""FAULTS.md says what was tried, names the sources it is about, and knows when it is older than they are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from faults.checks import checker, reachability
+from faults.report import nightly, publish
+from faults.report.reports import FOLDER_VARIABLE, Report, keep, keep_as, keep_in, kept_as, merged, read_all
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+README = f"# A product\n\n{publish.MARKS[0]}\n{publish.MARKS[1]}\n\nMore.\n"
+STORM = Report(
+    "storm", {"kills": 100, "stops": 12}, (), ("a process died",), (1, 2, 3, 9), 61.5, {"recovery_ms": (400.0, 200.0, 900.0)}
+)
+WINDOWS = Report("windows", {"windows of approve": 1_200, "windows of reject": 34, "deaths during recovery": 1}, seconds=99.0)
+BUGS = Report("bugs", {"planted": 2, "caught": 2}, reached=("ack before fsync", "no fence"))
+REPORTS = (WINDOWS, STORM, BUGS)
+# A suite as a program: it keeps its report, and notes each time it was run.
+SUITE = """
+import os, signal, sys
+from pathlib import Path
+from faults.report.reports import Report, keep
+with Path("runs.txt").open("a") as runs:
+    runs.write("{name}\\n")
+if Path("{name}.interrupts.broken").exists():
+    os.kill(os.getppid(), signal.SIGINT)
+if list(Path().glob("{name}*.broken")):
+    sys.exit(3)
+keep(Report("{name}", {{"steps": 5}}, {violations!r}, seeds=(1,)))
+"""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
+    done = subprocess.run(["git", "-C", str(folder), *who, *arguments], capture_output=True, text=True, check=True)  # noqa: S607 -- any git
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a small repository with one commit."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    (folder / "README.md").write_text(README)
+    (folder / "code.py").write_text("print(1)\n")
+    (folder / ".gitignore").write_text("/var/\n/runs.txt\n__pycache__/\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "first")
+    return folder
+
+
+def published(folder: Path) -> str:
+    return publish.publish(folder, REPORTS, "./run test --nightly").read_text()
+
+
+def test_the_page_names_command_parent_tree_windows_bugs_states_and_invariants(checkout: Path) -> None:
+    page = published(checkout)
+    assert "| Command | `./run test --nightly` |" in page
+    assert f"| Parent commit | `{git(checkout, 'rev-parse', 'HEAD')}` |" in page
+    assert f"| Source tree (SHA-256) | `{publish.tree_hash(checkout)}` |" in page
+    assert "| approve | 1,200 |" in page
+    assert "| storm | 100 kills, 12 stops | 0 | 62 | 1-3, 9 |" in page
+    assert "| storm: recovery ms | 3 | 400 | 900 |" in page
+    assert "- ack before fsync\n- no fence\n" in page
+    every = len(reachability.IN_THE_LEDGER) + len(reachability.OUTSIDE)
+    assert f"## 1 of {every} interesting states were reached\n\n- a process died\n- **not reached**: " in page
+    assert all(f"| {name} | {words} |" in page for name, words in checker.INVARIANTS.items())
+
+
+def test_the_headline_counts_everything_and_stands_between_the_marks_of_the_readme(checkout: Path) -> None:
+    published(checkout)
+    sentence = (
+        "Tried: 1,234 crash windows, 1 death during recovery, 100 SIGKILLs of the real bot, 12 SIGSTOPs, 2 planted bugs caught. "
+        "Found: 0 violations. [FAULTS.md](FAULTS.md) says how."
+    )
+    assert (checkout / "README.md").read_text() == README.replace("-->\n<!--", f"-->\n{sentence}\n<!--")
+    published(checkout)
+    assert (checkout / "README.md").read_text().count("Tried:") == 1
+
+
+def test_what_the_last_long_run_said_stays_on_the_page_until_the_next_one(checkout: Path) -> None:
+    assert "long run" not in publish.publish(checkout, [STORM], "a change").read_text(), "there was none"
+    long_run, commit = published(checkout), git(checkout, "rev-parse", "HEAD")
+    assert "long run" not in long_run, "it is the page"
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "-m", "second")
+    for number in (3, 4):
+        (checkout / "code.py").write_text(f"print({number})\n")
+        page = publish.publish(checkout, [Report("storm", {"kills": number})], "a change").read_text()
+        of_change, _, after = page.partition("## The last long run\n")
+        kept, _, _ = after.partition("## By suite")
+        assert f"Tried: {number} SIGKILLs of the real bot. Found: 0 violations." in of_change
+        assert "| Command | `a change` |" in of_change
+        assert f"{publish.headline(REPORTS)}\n" in kept
+        assert "| Command | `./run test --nightly` |" in kept
+        assert f"| Parent commit | `{commit}` |" in kept
+        assert publish.complaint(checkout) is None, "the tree that counts is the first of the page"
+    (checkout / "code.py").write_text("print(5)\n")
+    assert "older than the sources" in str(publish.complaint(checkout))
+    assert "## The last long run" not in published(checkout)
+
+
+def test_violations_are_counted_and_shown_with_how_to_repeat_them(checkout: Path) -> None:
+    wrong = Report("storm", {"kills": 1}, ("storm 4: a quote is lost (repeat: python -m faults.suites.storm --seed 4)",))
+    page = publish.publish(checkout, [wrong], "x").read_text()
+    assert "Found: 1 violation." in page
+    assert "- storm 4: a quote is lost (repeat: python -m faults.suites.storm --seed 4)" in page
+
+
+def test_the_page_is_true_before_and_after_it_is_committed_and_not_once_a_source_changed(checkout: Path) -> None:
+    assert "There is no FAULTS.md" in str(publish.complaint(checkout))
+    (checkout / "code.py").write_text("print(2)\n")
+    published(checkout)
+    assert publish.complaint(checkout) is None
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "-m", "second")
+    assert publish.complaint(checkout) is None, "its own commit changes nothing: the page and the headline are left out"
+
+    (checkout / "code.py").write_text("print(3)\n")
+    (checkout / "other.py").write_text("")
+    git(checkout, "add", "other.py")
+    why = str(publish.complaint(checkout))
+    assert "older than the sources" in why
+    assert why.endswith("Changed since:\n  code.py\n  other.py")
+
+
+def test_a_readme_changed_outside_the_headline_and_a_file_that_is_gone_are_changes_too(checkout: Path) -> None:
+    published(checkout)
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "-m", "second")
+    readme = (checkout / "README.md").read_text()
+    (checkout / "README.md").write_text(readme.replace("More.", "Less."))
+    assert "  README.md" in str(publish.complaint(checkout))
+    (checkout / "README.md").write_text(readme)
+    assert publish.complaint(checkout) is None
+    (checkout / "code.py").unlink()
+    assert "  code.py" in str(publish.complaint(checkout))
+
+
+def test_a_readme_without_a_place_for_the_headline_is_told_and_nothing_is_written(checkout: Path) -> None:
+    (checkout / "README.md").write_text("# A product\n")
+    with pytest.raises(publish.PublishError, match="no place for the headline"):
+        published(checkout)
+    assert not (checkout / "FAULTS.md").exists()
+
+
+def test_reports_of_a_suite_are_summed_and_united(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Report("storm", {"kills": 1}, ("a",), ("x",), (2,), 1.0, {"recovery_ms": (1.0,)})
+    second = Report("storm", {"kills": 2, "stops": 1}, ("a", "b"), ("y",), (1,), 2.0, {"recovery_ms": (2.0,)})
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+    assert keep(first) is None, "without a folder nothing is kept"
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "reports"))
+    assert keep(first) != keep(second)
+    keep(WINDOWS)
+    both = Report("storm", {"kills": 3, "stops": 1}, ("a", "b"), ("x", "y"), (1, 2), 3.0, {"recovery_ms": (1.0, 2.0)})
+    assert read_all(tmp_path / "reports") == [both, WINDOWS]
+    assert not list((tmp_path / "reports").glob("*.part"))
+
+
+def test_a_file_that_is_no_report_is_named(tmp_path: Path) -> None:
+    keep_in(tmp_path, STORM)
+    (tmp_path / "half.json").write_text('{"suite": "storm"')
+    with pytest.raises(ValueError, match=r"half\.json is no fault report"):
+        read_all(tmp_path)
+
+
+@pytest.fixture
+def suites(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return two suites that are committed in the checkout; the working directory is there."""
+    for name in ("one_suite", "two_suite"):
+        (checkout / f"{name}.py").write_text(SUITE.format(name=name, violations=()))
+    (checkout / ".gitignore").write_text("/var/\n/runs.txt\n__pycache__/\n*.broken\n")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "-m", "suites")
+    monkeypatch.chdir(checkout)
+    monkeypatch.setenv("PYTHONPATH", str(Path(nightly.__file__).parents[2]))
+    return {"one_suite": "one_suite", "two_suite": "two_suite"}
+
+
+def test_a_long_run_that_was_interrupted_goes_on_without_what_is_finished_and_then_publishes(
+    checkout: Path, suites: dict[str, str]
+) -> None:
+    (checkout / "two_suite.broken").write_text("")
+    assert nightly.main([], checkout=checkout, suites=suites) == 1
+    assert not (checkout / "FAULTS.md").exists()
+    (checkout / "two_suite.broken").unlink()
+    assert nightly.main([], checkout=checkout, suites=suites) == 0
+    assert (checkout / "runs.txt").read_text().split() == ["one_suite", "two_suite", "two_suite"]
+    assert "| one_suite | 5 steps | 0 |" in (checkout / "FAULTS.md").read_text()
+    assert publish.complaint(checkout) is None
+    assert not (checkout / "var" / "faults-nightly").exists()
+
+
+def test_ctrl_c_ends_a_long_run_with_130_and_the_same_command_goes_on(checkout: Path, suites: dict[str, str]) -> None:
+    run = f"sys.exit(nightly.main([], checkout=Path(), suites={suites!r}))"
+    command = [sys.executable, "-c", f"import sys; from pathlib import Path; from faults import nightly; {run}"]
+    (checkout / "two_suite.interrupts.broken").write_text("")
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert "The same command goes on from here" in done.stderr
+    (checkout / "two_suite.interrupts.broken").unlink()
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    assert (done.returncode, (checkout / "runs.txt").read_text().split()) == (0, ["one_suite", "two_suite", "two_suite"])
+
+
+def test_a_long_run_begins_anew_when_the_sources_changed(checkout: Path, suites: dict[str, str]) -> None:
+    (checkout / "two_suite.broken").write_text("")
+    assert nightly.main([], checkout=checkout, suites=suites) == 1
+    (checkout / "code.py").write_text("print(4)\n")
+    assert nightly.main([], checkout=checkout, suites=suites) == 1
+    assert (checkout / "runs.txt").read_text().split() == ["one_suite", "two_suite"] * 2
+
+
+def test_a_long_run_that_was_saved_and_committed_goes_on_on_another_machine(checkout: Path, suites: dict[str, str]) -> None:
+    (checkout / "two_suite.broken").write_text("")
+    assert nightly.main([], checkout=checkout, suites=suites) == 1
+    here = nightly.Work(checkout / "var" / "faults-nightly", publish.tree_hash(checkout, pages=False))
+    parts = {"4.json": {"steps": 2, "x": 1}, "deep/5.json": {"steps": 3}}  # of a suite that was cut off
+    for number, (name, counts) in enumerate(parts.items(), start=4):
+        keep_as(here.progress("two_suite") / Path(name).parent, Path(name).stem, Report("two_suite", counts, seeds=(number,)))
+    assert nightly.main(["--save"], checkout=checkout, suites=suites) == 0
+    (checkout / "CHANGELOG.md").write_text("Pages may change.\n")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "-m", "how far it is")
+
+    other = checkout.parent / "other"
+    git(checkout.parent, "clone", "--quiet", str(checkout), str(other))
+    there = nightly.Work(other / "var" / "faults-nightly", publish.tree_hash(other, pages=False))
+    there.begin(other / publish.BEGUN)
+    assert there.finished == ["one_suite"]
+    assert read_all(there.reports("one_suite")) == read_all(here.reports("one_suite"))
+    progress = there.progress("two_suite")
+    assert sorted(str(path.relative_to(progress)) for path in progress.rglob("*.json")) == sorted(parts)
+    kept = [kept_as((progress / name).parent, Path(name).stem) for name in parts]
+    assert merged(filter(None, kept)) == Report("two_suite", {"steps": 5, "x": 1}, seeds=(4, 5))
+
+    (checkout / "two_suite.broken").unlink()
+    assert nightly.main([], checkout=other, suites=suites) == 0
+    assert (checkout / "runs.txt").read_text().split() == ["one_suite", "two_suite", "two_suite"], "the first was not run again"
+    assert not (other / publish.BEGUN).exists()
+    assert publish.complaint(other) is None
+
+
+def test_what_was_saved_about_other_sources_is_not_gone_on_with(checkout: Path, suites: dict[str, str]) -> None:
+    (checkout / "two_suite.broken").write_text("")
+    assert nightly.main([], checkout=checkout, suites=suites) == 1
+    assert nightly.main(["--save"], checkout=checkout, suites=suites) == 0
+    shutil.rmtree(checkout / "var")
+    (checkout / "code.py").write_text("print(5)\n")
+    assert nightly.main([], checkout=checkout, suites=suites) == 1
+    assert (checkout / "runs.txt").read_text().split() == ["one_suite", "two_suite"] * 2
+
+
+def test_nothing_is_published_when_something_was_violated(
+    checkout: Path, suites: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "two_suite.py").write_text(SUITE.format(name="two_suite", violations=("two 4: a quote is lost",)))
+    assert nightly.main(["--budget", "change"], checkout=checkout, suites=suites) == 1
+    said = capsys.readouterr().err
+    assert "two 4: a quote is lost" in said
+    assert "Nothing was published" in said
+    assert not (checkout / "FAULTS.md").exists()
+    state = json.loads((checkout / "var" / "faults-change" / "state.json").read_text())
+    assert state["finished"] == ["one_suite", "two_suite"]
+
+
+def test_the_command_line_says_how_a_page_is_made() -> None:
+    done = subprocess.run([sys.executable, "-m", "faults.report.publish", "--help"], capture_output=True, text=True, check=True)
+    assert "--check" in done.stdout
+    assert "--reports" in done.stdout

@@ -1,0 +1,320 @@
+"""The stories whose every window is tried: each kind of command, each way it can end, and what operators do about it.
+
+`before` brings the world to where the measured part begins. A new command kind, effect class or write that no story passes
+fails faults/suites/test_crash_points.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import SecretStr
+
+from faults.lab.steps import (
+    MANAGER,
+    REP,
+    ChangesCrm,
+    ChoosesAccount,
+    Clicks,
+    Configures,
+    Dies,
+    Fills,
+    MakesOpportunity,
+    OpensHome,
+    Operates,
+    PutsClock,
+    Rejects,
+    Repeated,
+    Settles,
+    Shares,
+    Starts,
+    Step,
+    Stops,
+    Types,
+    Waits,
+    Weather,
+    Writes,
+)
+from quotebot.sandbox.salesforce.ids import record_id
+from quotebot.views.crm_fields import block_of
+
+Steps = Callable[[], Sequence[Step]]
+DAYS_20: Final = 20 * 86_400.0  # a quote that nobody touched is stale, and valid for ten days more
+HOUR: Final = 3600.0
+YEAR: Final = 365 * 86_400.0
+DAYS_60: Final = 60 * 86_400.0
+NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
+SMALL: Final = "new for Bolt Ltd: 5 pro"
+OPS, OPERATOR = "C0OPS", "U0OPERATOR"
+SHARED: Final = "C0PARTNER"
+UNCLEAR: Final = "@quotebot 5 pro for Acme, they sign soon"  # fixed rules leave words of it unread
+MODEL: Final = {
+    "llm_base_url": "http://127.0.0.1:1/v1",
+    "llm_api_key": SecretStr("sk-sandbox"),
+    "llm_model": "sandbox-rules-1",
+}
+LOOKUPS: Final = {"crm_account_lookup": True, "crm_opportunity_lookup": True}
+READS: Final = {"crm_sync_minutes": 15, "crm_mirror": ("accounts", "opportunities")}
+UNDER_A_DEAL: Final = {
+    "lines": "150 pro, 150 sso, 1 support",
+    "discount": "15",
+    block_of("Acme"): f"{record_id('006', 1)} {record_id('001', 1)} USD",
+}
+MENU, REFRESH = "quote.more", "Refresh this card"
+QUOTE: Final = "Q-2027-0001"  # the first one of the laboratory's year
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """`before` and `measured` make fresh steps each time."""
+
+    name: str
+    measured: Steps
+    before: Steps = tuple
+    at_rest: bool = True  # whether nothing is left waiting at its end
+    apart: bool = False  # whether its order of things needs a bot that does nothing while people act: a process of its own
+
+
+def _created() -> list[Step]:
+    return [Starts(), Types(NEW), Settles()]
+
+
+def _day() -> list[Step]:
+    return [Starts(), Settles(), Stops()]
+
+
+def _submitted() -> list[Step]:
+    return [*_created(), Clicks("quote.submit", REP), Settles()]
+
+
+def _dead_crm() -> list[Step]:
+    return [
+        *_submitted(),
+        Weather("salesforce", "5xx", "composite/graph"),
+        Clicks("approval.approve", MANAGER),
+        Waits(7200),
+        Settles(),
+        Weather(),
+    ]
+
+
+def _held_for_crm() -> list[Step]:
+    """An approved quote of which nothing is owed any more but the write to Salesforce, which is paused."""
+    return [*_submitted(), Stops(), Operates("pause"), Starts(), Clicks("approval.approve", MANAGER), Settles()]
+
+
+def _owed_to_crm() -> list[Step]:
+    """An approved quote of which nothing is owed any more but the write to Salesforce."""
+    return [*_held_for_crm(), Stops(), Operates("resume")]
+
+
+def _announced() -> list[Step]:
+    """A dead letter with its card in the operators' channel; the other side is well again."""
+    return [Configures({"ops_channel": OPS, "operators": (OPERATOR,)}), *_dead_crm(), Waits(10), Settles()]
+
+
+def _for_a_deal() -> list[Step]:
+    """A form for a new quote in which an account was chosen, and its opportunities are offered."""
+    return [Configures(LOOKUPS), Starts(), MakesOpportunity("Acme"), Types("new"), Settles(), ChoosesAccount("Acme")]
+
+
+def _under_a_deal() -> list[Step]:
+    """An approved quote for a chosen opportunity, of which nothing is owed any more but the write to Salesforce."""
+    asked: list[Step] = [*_for_a_deal(), Fills(REP, UNDER_A_DEAL), Settles(), Clicks("quote.submit", REP), Settles()]
+    held: list[Step] = [Stops(), Operates("pause"), Starts(), Clicks("approval.approve", MANAGER), Settles()]
+    return [*asked, *held, Stops(), Operates("resume")]
+
+
+def _approved() -> list[Step]:
+    return [*_submitted(), Clicks("approval.approve", MANAGER), Settles()]
+
+
+def _to_sent() -> list[Step]:
+    return [Types(f"finalize {QUOTE}"), Settles(), Types(f"sent {QUOTE} to buyer@acme.example"), Settles()]
+
+
+def _sent() -> list[Step]:
+    return [*_approved(), *_to_sent()]
+
+
+def _lost() -> list[Step]:
+    """A backup that owes a PDF, a record and words in a thread; all of it was done since."""
+    died: list[Step] = [*_submitted(), Clicks("approval.approve", MANAGER), Waits(0.16), Dies()]
+    return [*died, Operates("backup"), Starts(), Settles(), Stops()]
+
+
+def _unanswered(hours: float) -> Steps:
+    return lambda: [*_submitted(), Stops(), Waits(hours * 3600)]
+
+
+STORIES: Final = (
+    Story("first start", lambda: [Starts(), Stops()]),
+    Story("create", lambda: [Types(NEW), Settles()], lambda: [Starts()]),
+    Story("create, stopped at once", lambda: [Types(NEW), Stops(), Starts(), Settles()], lambda: [Starts()], apart=True),
+    Story("delivered again", lambda: [Repeated(2), Settles()], _created, apart=True),
+    Story("create in a shared channel", lambda: [Types(NEW, channel=SHARED), Settles()], lambda: [Starts()]),
+    Story(
+        "the channel becomes shared",
+        lambda: [Clicks(MENU, REP, value=REFRESH), Settles()],
+        lambda: [*_created(), Shares(), Waits(120)],
+    ),
+    Story("create again", lambda: [Types(NEW), Settles()], _created),
+    Story(
+        "create another",
+        lambda: [Clicks("quote.create_another", REP, whispered=True), Settles()],
+        lambda: [*_created(), Types(NEW), Settles()],
+    ),
+    Story(
+        "create by a form, refresh the card",
+        lambda: [Fills(REP, UNDER_A_DEAL), Settles(), Clicks(MENU, REP, value=REFRESH), Settles()],
+        _for_a_deal,
+    ),
+    Story("write under a chosen opportunity, then its amount", lambda: [Starts(), Settles()], _under_a_deal),
+    Story("open the Home tab", lambda: [OpensHome(MANAGER), Settles()], _submitted),
+    Story(
+        "propose, confirm",
+        lambda: [
+            Writes("@quotebot new for Acme: 5 pro"),
+            Settles(),
+            Clicks("quote.create_another", REP, whispered=True),
+            Settles(),
+        ],
+        lambda: [Starts()],
+    ),
+    Story(
+        "read by the model",
+        lambda: [Writes(UNCLEAR), Settles(), Clicks("quote.create_another", REP, whispered=True), Settles()],
+        lambda: [Configures(MODEL), Starts()],
+    ),
+    Story("refused command", lambda: [Clicks("approval.approve", REP), Settles()], _submitted),
+    Story(
+        "answer an hour late",
+        lambda: [Starts(), Settles()],
+        lambda: [*_submitted(), Clicks("approval.approve", REP), Stops(), Waits(HOUR)],
+        apart=True,
+    ),
+    Story("submit", lambda: [Clicks("quote.submit", REP), Settles()], _created),
+    Story(
+        "submit, summed up by the model", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Configures(MODEL), *_created()]
+    ),
+    Story("submit, nobody needed", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Starts(), Types(SMALL), Settles()]),
+    Story("approve", lambda: [Clicks("approval.approve", MANAGER), Settles()], _submitted),
+    Story(
+        "reject", lambda: [Rejects(MANAGER, "too cheap"), Settles()], lambda: [*_submitted(), Clicks("approval.reject", MANAGER)]
+    ),
+    Story("revise", lambda: [Types(f"revise {QUOTE}: 200 pro, remove support; discount 8%"), Settles()], _created),
+    Story("revise what is sent", lambda: [Types(f"revise {QUOTE}: discount 8%"), Settles()], _sent),
+    Story(
+        "revise while its PDF is due",
+        lambda: [Clicks("approval.approve", MANAGER), Types(f"revise {QUOTE}: discount 12%"), Settles()],
+        _submitted,
+    ),
+    Story("clone", lambda: [Types(f"clone {QUOTE} for Bolt Ltd"), Settles()], _created),
+    Story("cancel what waits for approval", lambda: [Types(f"cancel {QUOTE}: not wanted"), Settles()], _submitted),
+    Story("finalize", lambda: [Types(f"finalize {QUOTE}"), Settles()], _approved),
+    Story(
+        "mark sent",
+        lambda: [Types(f"sent {QUOTE} to buyer@acme.example"), Settles()],
+        lambda: [*_approved(), Types(f"finalize {QUOTE}"), Settles()],
+    ),
+    Story("accept", lambda: [Types(f"accept {QUOTE}"), Settles()], _sent),
+    Story("lose", lambda: [Types(f"lost {QUOTE}: too expensive"), Settles()], _sent),
+    Story("from the terminal", lambda: [Operates("cancel_quote"), Starts(), Settles()], lambda: [*_submitted(), Stops()]),
+    Story("change the ruleset", lambda: [Operates("change_ruleset"), Starts(), Types(SMALL), Settles()], _day),
+    Story("refused change", lambda: [Types(f"accept {QUOTE}"), Settles()], _created),
+    Story("remind", _day, _unanswered(2)),
+    Story("escalate", _day, _unanswered(4)),
+    Story(
+        "request expired, asked again",
+        # If the question about the clock was lost, it is asked again after a minute; nothing expires before the answer.
+        lambda: [Starts(), Settles(), Waits(7200), Settles(), Clicks("quote.submit", REP), Settles()],
+        _unanswered(73),
+    ),
+    Story(
+        "request changes",
+        lambda: [Rejects(MANAGER, "leave the support out"), Settles()],
+        lambda: [*_submitted(), Clicks("approval.request_changes", MANAGER)],
+    ),
+    Story("revise what waits for approval", lambda: [Types(f"revise {QUOTE}: discount 12%"), Settles()], _submitted),
+    Story(
+        "submit what got no worse",
+        lambda: [Types(f"submit {QUOTE}"), Settles()],
+        lambda: [*_approved(), Types(f"revise {QUOTE}: discount 12%, remove sso"), Settles()],
+    ),
+    Story(
+        "out of office, the delegate approves",
+        lambda: [Types("delegate <@U0DEALDESK>", MANAGER), Settles(), Clicks("approval.approve", "U0DEALDESK"), Settles()],
+        _submitted,
+    ),
+    Story(
+        "recovery",
+        lambda: [Starts(), Settles(), Stops()],
+        lambda: [*_submitted(), Clicks("approval.approve", MANAGER), Waits(0.16), Dies()],
+    ),
+    Story(
+        "outage",
+        lambda: [Starts(), Waits(7200), Settles()],
+        lambda: [*_owed_to_crm(), Weather("salesforce", "5xx", "composite/graph")],
+    ),
+    Story(
+        "throttled",
+        lambda: [Types(NEW), Settles()],
+        lambda: [Starts(), Weather("slack", "429", "chat.postMessage", times=2, retry_after=3)],
+    ),
+    Story(
+        "refused login",
+        lambda: [Starts(), Waits(60), Weather(), Stops(), Operates("resume"), Starts(), Settles()],
+        lambda: [*_owed_to_crm(), Weather("salesforce", "auth_expired", "oauth2/token")],
+    ),
+    Story("replay", lambda: [Stops(), Operates("replay"), Starts(), Settles()], _dead_crm),
+    Story("discard", lambda: [Stops(), Operates("discard"), Starts(), Settles()], _dead_crm),
+    Story("retry in Slack", lambda: [Clicks("letter.retry", OPERATOR, channel=OPS), Settles()], _announced),
+    Story(
+        "discard in Slack",
+        lambda: [Fills(OPERATOR, {"reason": "entered by hand"}), Settles()],
+        lambda: [*_announced(), Clicks("letter.discard", OPERATOR, channel=OPS)],
+    ),
+    Story("cancel on the card", lambda: [Clicks("owed.cancel", REP), Settles()], _held_for_crm),
+    Story("send again", lambda: [Stops(), Operates("resolve_send_again"), Starts(), Settles()], _dead_crm),
+    Story(
+        "read what changed in Salesforce",
+        _day,
+        lambda: [Configures(READS), *_sent(), MakesOpportunity("Acme"), Stops(), Waits(3600)],
+    ),
+    Story(
+        "settle a difference with Salesforce",
+        lambda: [Stops(), Operates("reconcile"), Starts(), Settles()],
+        lambda: [*_approved(), ChangesCrm({"Status": "In Review"}), *_to_sent()],
+    ),
+    Story("pause", lambda: [Operates("pause"), Starts(), Settles()], lambda: [*_submitted(), Stops()]),
+    Story("cancel", lambda: [Operates("cancel_waiting", alone=True), Starts(), Settles()], _owed_to_crm),
+    Story(
+        "purge",
+        lambda: [Operates("prune"), Starts(), Settles()],
+        lambda: [*_created(), Types(NEW), Settles(), Types(SMALL), Settles(), Stops(), Waits(DAYS_60)],
+    ),
+    Story("back up", lambda: [Operates("backup")], _day),
+    Story("put back", lambda: [Operates("restore"), Starts(), Settles()], _lost),
+    Story("expire", _day, lambda: [*_submitted(), Stops(), Waits(DAYS_60)]),
+    Story(
+        "expire several",
+        _day,
+        lambda: [*_created(), Types(SMALL), Settles(), Clicks("quote.submit", REP), Settles(), Stops(), Waits(DAYS_60)],
+    ),
+    Story("stale draft", _day, lambda: [*_created(), Stops(), Waits(DAYS_20)]),
+    Story(
+        "stale draft, the clock put back and forward",
+        lambda: [
+            *_day(),
+            PutsClock(-YEAR),
+            *_day(),
+            PutsClock(YEAR - HOUR),
+            *_day(),
+            PutsClock(HOUR),
+            *_day(),
+        ],
+        lambda: [*_created(), Stops(), Waits(DAYS_20)],
+    ),
+)

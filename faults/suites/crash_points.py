@@ -1,0 +1,335 @@
+"""Every crash window of every story: the bot dies there, starts again, and the end must be the golden run's end.
+
+    python -m faults.suites.crash_points                          every window of every story, and a sample of crashes during recovery
+    python -m faults.suites.crash_points --only approve --apart                     each death a SIGKILL of a process of its own
+    python -m faults.suites.crash_points --only approve --window 37 --deed kill     one of them
+
+Nothing is listed by hand: a run without faults notes every passage of every choke point (each SQL statement, COMMIT before and
+after, outbound request before, served, answered, acknowledgement, file step), and each passage is a window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from faults.harness.progress import bar
+from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
+from faults.lab.player import Left, Window, left_at, play, play_on, prepared, wrongs
+from faults.lab.processes import BrokenError, in_a_fork
+from faults.lab.setting import ram, silence
+from faults.lab.warm_up import warm_up
+from faults.report.reports import Report, keep, keep_as, kept_as
+from faults.scenarios.workflows import STORIES, Story
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from faults.lab.simulation import Cell
+
+RECOVERIES_PER_STORY: Final = 2  # deaths during a recovery, drawn per change
+RECOVERY_PASSAGES: Final = 60  # that these are drawn from: a start and the first things after it. Nightly: of the whole recovery
+TOGETHER: Final = 32  # windows that are played in one fork, each from a twin of the cell
+
+Came = dict[str, Any] | str  # how a window ended, or the traceback of what broke
+Ends = list[tuple[Window, Came]]
+
+
+@dataclass(slots=True)
+class Tried:
+    """What came of one story."""
+
+    story: str
+    windows: int = 0
+    recoveries: int = 0
+    untold: int = 0  # plays in which an answer to one person was let go of: its process died twice while it sent it
+    poisoned: int = 0  # plays in which something died three times and was given up
+    passages: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    reached: set[str] = field(default_factory=set)
+
+
+def windows_of(passages: Sequence[str], states: Sequence[bytes], *, every: bool) -> list[Window]:
+    """Return what can go wrong at each passage: a death, and at a request also a lost answer or a refused connection.
+
+    Deaths at passages in a row that would leave the same, byte for byte, in every file and outside, are one: the last of them is
+    tried, unless `every` one is wanted. (All statements of a transaction leave the same: nothing of it is in a file.)
+    """
+    found = []
+    for index, point in enumerate(passages):
+        if every or states[index] not in states[index + 1 : index + 2]:
+            found.append(Window(index, point))
+        if point.startswith("out:") and not point.startswith("out:pdf:"):
+            if point.endswith(":sent"):
+                found.append(Window(index, point, "lose"))
+            elif point.endswith(":before"):
+                found.append(Window(index, point, "refuse"))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What to try of a story: one window, or all; how many deaths during a recovery, or with None each one; which sample."""
+
+    only: Window | None = None
+    recoveries: int | None = RECOVERIES_PER_STORY
+    every: bool = False
+    apart: bool = False  # whether each death is a SIGKILL of a process of its own
+    seed: int = 1
+    points: Path | None = None  # where to leave what the story passes when nothing goes wrong
+
+
+def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
+    """Try what is asked of one story."""
+    tried = Tried(story.name)
+    with prepared(story, folder) as cell:
+        golden = in_a_fork(lambda: play(cell.twin(), story, folder / "golden", None))
+        tried.violations += [f"{story.name}, nothing wrong: {sentence}" for sentence in golden["violations"]]
+        tried.reached |= set(golden["reached"])
+        passages = golden["passages"]
+        if asked.points is not None:
+            leave_points(asked.points, story.name, golden)
+        windows = windows_of(passages, golden["states"], every=asked.every) if asked.only is None else [asked.only]
+        tried.passages = Counter(_family(point) for point in passages)
+        pairs: list[Window] = []  # the first deaths of those that are to be followed by each death in their recovery
+        if asked.only is None and story.before != story.measured:
+            deaths = [window for window in windows_of(passages, golden["states"], every=False) if window.deed == "kill"]
+            if asked.recoveries is None:
+                pairs = deaths
+            else:
+                windows += _twice(deaths, asked.recoveries, random.Random(asked.seed))  # noqa: S311 -- a sample
+        for together in _batches(windows):
+            _note(tried, golden, _came(together, partial(_came_of_all, cell, story, folder, together, apart=asked.every)))
+        for together in _batches(pairs):
+            _note(tried, golden, _came(together, partial(_came_of_pairs, cell, story, folder, together)))
+    return tried
+
+
+def _twice(deaths: Sequence[Window], recoveries: int, chance: random.Random) -> list[Window]:
+    """Draw so many deaths and for each another one during the recovery from it."""
+    drawn = chance.sample(deaths, min(recoveries, len(deaths)))
+    return [replace(window, second=chance.randrange(RECOVERY_PASSAGES)) for window in drawn]
+
+
+def _batches(windows: Sequence[Window]) -> Iterator[Sequence[Window]]:
+    for begin in range(0, len(windows), TOGETHER):
+        yield windows[begin : begin + TOGETHER]
+
+
+def _came(windows: Sequence[Window], played: Callable[[], Ends]) -> Ends:
+    """Play windows from the same beginning, one after the other in one fork: a fork costs more than a twin."""
+    try:
+        ends: Ends = in_a_fork(played)
+    except BrokenError as error:
+        return [(window, str(error).strip()) for window in windows]
+    return ends
+
+
+def _came_of_all(cell: Cell, story: Story, folder: Path, windows: Sequence[Window], *, apart: bool) -> Ends:
+    """Play each of these windows."""
+    with _left_at(cell, story, folder / "left", windows if len(windows) > 1 and not apart else ()) as left:
+        return [(window, _came_of(cell, left.get(window), story, folder / "played", window, apart=apart)) for window in windows]
+
+
+def _came_of_pairs(cell: Cell, story: Story, folder: Path, deaths: Sequence[Window]) -> Ends:
+    """Play each death that leaves something of its own during the recovery from each of these deaths."""
+    ends: Ends = []
+    with _left_at(cell, story, folder / "left", deaths) as left:
+        for first in deaths:  # each in a fork of its own: what hundreds of plays leave behind fills a gigabyte
+            ends += in_a_fork(partial(_came_of_its_pairs, cell, left.get(first), story, folder, first))
+    return ends
+
+
+def _came_of_its_pairs(cell: Cell, left: Left | None, story: Story, folder: Path, first: Window) -> Ends:
+    def came(window: Window, *, looks: bool = False) -> Came:
+        there = None if left is None else left.twin(folder / "twin")
+        return _came_of(cell, there, story, folder / "played", window, looks=looks)
+
+    looked = came(first, looks=True)
+    if isinstance(looked, str):
+        return [(first, looked)]
+    seconds = windows_of(looked["recovery"], looked["states"], every=False)
+    pairs = [replace(first, second=second.index) for second in seconds if second.deed == "kill"]
+    return [(pair, came(pair)) for pair in pairs]
+
+
+@contextmanager
+def _left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -> Iterator[dict[Window, Left]]:
+    """Give what a death at each of these windows leaves, of those that need not be gone to."""
+    try:
+        yield left_at(cell.twin(), story, folder, windows) if windows and not story.apart else {}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _came_of(
+    cell: Cell, left: Left | None, story: Story, folder: Path, window: Window, *, apart: bool = False, looks: bool = False
+) -> Came:
+    """Play one window: from the death on where that is there, else from the beginning."""
+    played = cell.twin() if left is None else left.cell
+    try:
+        if left is None:
+            return play(played, story, folder, window, apart=apart, looks=looks)
+        return play_on(left, story, window.second, looks=looks)
+    except Exception:  # noqa: BLE001 -- a violation like any other
+        return traceback.format_exc().strip()
+    finally:
+        played.end()
+        shutil.rmtree(folder if left is None else played.settings.data_dir, ignore_errors=True)
+
+
+def _note(tried: Tried, golden: dict[str, Any], ends: Ends) -> None:
+    for window, end in ends:
+        tried.windows += window.second is None
+        tried.recoveries += window.second is not None
+        if isinstance(end, str):
+            wrong = [end]
+        else:
+            wrong = wrongs(golden, end)
+            tried.untold += bool(end["untold"])
+            tried.poisoned += end["poisoned"]
+            tried.reached |= set(end["reached"])
+        again = f"python -m faults.suites.crash_points --only {tried.story!r} --window {window.index} --deed {window.deed}"
+        again += "" if window.second is None else f" --second {window.second}"
+        tried.violations += [
+            f"{tried.story} / {window.deed} at {window.point} (#{window.index}): {sentence} -- {again}" for sentence in wrong
+        ]
+
+
+def _family(point: str) -> str:
+    return point.partition(":")[0]
+
+
+def kept(folder: Path, story: str) -> Path:
+    """Where is kept what one story passes."""
+    return folder / f"{story}.json"
+
+
+def _tried(asked: Asked, name: str) -> tuple[Tried, float]:
+    began = time.monotonic()
+    story = next(story for story in STORIES if story.name == name)
+    with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder:
+        return try_story(story, Path(folder), asked), time.monotonic() - began
+
+
+def told(tried: Tried, seconds: float, seed: int) -> Report:
+    """Print what came of a story, and return its report."""
+    for sentence in tried.violations:
+        print(sentence)
+    passages = sum(tried.passages.values())
+    print(
+        f"{tried.story}: {passages} windows, {tried.windows} distinct, {tried.recoveries} in recovery, "
+        f"{len(tried.violations)} violations ({seconds:.1f} s)"
+    )
+    counts = {
+        f"windows of {tried.story}": passages,
+        "distinct windows": tried.windows,
+        "deaths during recovery": tried.recoveries,
+    }
+    if tried.untold:
+        counts["answers to one person let go of after two deaths"] = tried.untold
+    if tried.poisoned:
+        counts["given up after three deaths"] = tried.poisoned
+    return Report("windows", counts, tuple(tried.violations), tuple(sorted(tried.reached)), (seed,), seconds)
+
+
+def leave_points(folder: Path, story: str, golden: Mapping[str, Any]) -> None:
+    """Leave, for `points_of`, what the story passes, executes and owes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    begun = kept(folder, story).with_suffix(".part")
+    begun.write_text(json.dumps({name: golden[name] for name in ("passages", "kinds", "classes")}), "utf-8")
+    begun.replace(kept(folder, story))
+
+
+def points_of(stories: Sequence[Story], left: Path | None = None) -> dict[str, list[str]]:
+    """Return every point that the stories pass, every kind of command they execute and every class of effects they owe.
+
+    Where `left` has what a story passes it is not played again.
+    """
+    found: dict[str, set[str]] = {"points": set(), "kinds": set(), "classes": set()}
+    for story in stories:
+        golden = _golden(story) if left is None or not kept(left, story.name).exists() else _left(left, story)
+        found["points"] |= set(golden["passages"])
+        found["kinds"] |= set(golden["kinds"])
+        found["classes"] |= set(golden["classes"])
+    return {name: sorted(values) for name, values in found.items()}
+
+
+def _left(folder: Path, story: Story) -> dict[str, Any]:
+    golden: dict[str, Any] = json.loads(kept(folder, story.name).read_text("utf-8"))
+    return golden
+
+
+def _golden(story: Story) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder, prepared(story, Path(folder)) as cell:
+        cell.looks = False
+        golden = play(cell, story, Path(folder) / "golden", None)
+        cell.end()
+    return golden
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Try windows from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m faults.suites.crash_points", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", action="append", help="a story's name (may be given several times)")
+    parser.add_argument("--window", type=int)
+    parser.add_argument("--deed", choices=("kill", "lose", "refuse"), default="kill")
+    parser.add_argument("--second", type=int)
+    parser.add_argument("--recoveries", type=int, default=RECOVERIES_PER_STORY, help="deaths during a recovery, per story")
+    parser.add_argument("--every", action="store_true", help="a death at every passage, even where the next leaves the same")
+    parser.add_argument("--apart", action="store_true", help="each death a SIGKILL of a process of its own, as every night")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--log", action="store_true", help="let the bot's own log be seen")
+    parser.add_argument("--points", action="store_true", help="print, as JSON, what the stories pass when nothing goes wrong")
+    parser.add_argument(
+        "--left", type=Path, metavar="FOLDER", help="leave there what each story passes; --points looks there first"
+    )
+    parser.add_argument("--budget", choices=("change", "nightly"), default="change", help="nightly: --every, and all pairs")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each story's report there, and leave out what is in it")
+    options = parser.parse_args(argv)
+    if not options.log:
+        silence()
+    stories = [story for story in STORIES if not options.only or story.name in options.only]
+    if options.points:
+        print(json.dumps(points_of(stories, options.left)))
+        return 0
+    warm_up()
+    only = None if options.window is None else Window(options.window, "?", options.deed, options.second)
+    nightly = options.budget == "nightly"
+    recoveries = None if nightly else options.recoveries
+    asked = Asked(only, recoveries, options.every or nightly, options.apart or nightly, options.seed, options.left)
+    before = {story.name: report for story in stories if (report := kept_as(options.resume, story.name)) is not None}
+    for report in before.values():  # what was found before an interruption was found
+        keep(report)
+    todo = [story for story in stories if story.name not in before]
+    wrong = sum(len(report.violations) for report in before.values())
+    with bar(hidden=not nightly) as progress:
+        task = progress.add_task("stories", total=len(stories), completed=len(stories) - len(todo))
+        for tried, seconds in beside(
+            partial(_tried, asked), [story.name for story in todo], (os.cpu_count() or 1) if nightly else 1
+        ):
+            progress.update(task, advance=1)
+            report = told(tried, seconds, options.seed)
+            keep(report)
+            if options.resume is not None:
+                keep_as(options.resume, tried.story, report)
+            wrong += len(tried.violations)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    with no_traceback_of_ctrl_c():
+        sys.exit(main())

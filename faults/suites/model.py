@@ -1,0 +1,127 @@
+"""The production ledger against a small model of it, by a state machine: `python -m faults.suites.model [--budget nightly] [--seed N]`.
+
+What is done is drawn by Hypothesis, in blocks of ten runs with a seed each: after ten it breeds variants of what it has, and fresh
+runs find more here. The model is model_ledger.py; the verbs and the comparison are in model_machine.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from faults.harness.progress import bar
+from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
+from faults.report.reports import Report, keep, keep_in, merged, read_all
+from faults.suites.model_machine import LedgerMachine, Tally, Template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+RUNS: Final = 10  # in one block
+STEPS: Final = 60  # in one run
+BLOCKS: Final = {"change": 36, "nightly": 1_800}  # at least 20,000 and 1,000,000 steps
+FIRST_SEED: Final = 1
+SHM: Final = Path("/dev/shm")  # noqa: S108 -- a folder of our own is made in it: files there cost no disk
+
+
+@contextmanager
+def empty_ledger() -> Iterator[Template]:
+    """Yield an empty ledger to copy; it goes with everything that was made beside it."""
+    folder = Path(tempfile.mkdtemp(prefix="quotebot-model-", dir=SHM if SHM.is_dir() else None))
+    try:
+        yield Template.make(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def run_block(number: int, template: Template, *, shrink: bool = True) -> Report:
+    """Run the block with this seed. A disagreement is a violation; `shrink` seeks the shortest program that shows it."""
+    tally = Tally()
+    machine = seed(number)(type("LedgerRun", (LedgerMachine,), {"tally": tally, "template": template}))
+    began = time.monotonic()
+    violations = []
+    try:
+        run_state_machine_as_test(machine, settings=_settings(shrink=shrink))
+    except Exception as error:  # noqa: BLE001 -- whatever goes wrong in a run is what this looks for
+        program = "\n".join(getattr(error, "__notes__", ()))
+        violations = [
+            f"{type(error).__name__}: {error}\n{program}\nagain: python -m faults.suites.model --seed {number} --blocks 1"
+        ]
+    return Report(
+        suite="model",
+        counts={"steps": tally.steps, "runs": tally.runs, "blocks": 1},
+        violations=tuple(violations),
+        reached=tuple(sorted(f"{source} -> {target}" for source, target in tally.walked)),
+        seeds=(number,),
+        seconds=time.monotonic() - began,
+    )
+
+
+def run_blocks(seeds: Sequence[int], *, folder: Path | None = None, at_once: int = 1) -> Report:
+    """Run a block for each seed, with a bar where somebody watches; each is kept in `folder`, and those kept there are left out.
+
+    Of several at once none seeks the shortest program, which takes minutes: the command in its violation does.
+    """
+    kept = [] if folder is None or not folder.is_dir() else read_all(folder)
+    done = {number for report in kept for number in report.seeds}
+    left = [number for number in seeds if number not in done]
+    with empty_ledger() as template, bar(hidden=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("blocks of the model", total=len(seeds), completed=len(seeds) - len(left))
+        for report in beside(partial(run_block, template=template, shrink=at_once == 1), left, at_once):
+            if folder is not None:
+                keep_in(folder, report)
+            kept.append(report)
+            progress.update(task, advance=1)
+    return merged(kept)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the budget asked for; 1 when model and ledger disagreed."""
+    parser = argparse.ArgumentParser(prog="python -m faults.suites.model", description=__doc__)
+    parser.add_argument("--budget", choices=BLOCKS, default="change")
+    parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first block")
+    parser.add_argument("--blocks", type=int, help="instead of the budget's")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each block's report there, and leave out what is in it")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there as well")
+    asked = parser.parse_args(arguments)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # clocks are put back on purpose
+    blocks = range(asked.seed, asked.seed + (asked.blocks or BLOCKS[asked.budget]))
+    report = run_blocks(blocks, folder=asked.resume, at_once=(os.cpu_count() or 1) if asked.budget == "nightly" else 1)
+    keep(report)
+    if asked.json is not None:
+        asked.json.write_text(report.to_text(), encoding="utf-8")
+    for violation in report.violations:
+        print(violation)  # noqa: T201 -- what the command is for
+    steps, runs = report.counts["steps"], report.counts["runs"]
+    print(f"model: {steps:,} steps in {runs:,} runs, {len(report.violations)} disagreements, {report.seconds:.0f} s")  # noqa: T201 -- as above
+    return 1 if report.violations else 0
+
+
+def _settings(*, shrink: bool) -> settings:
+    return settings(
+        max_examples=RUNS,
+        stateful_step_count=STEPS,
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+        deadline=None,
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+if __name__ == "__main__":
+    with no_traceback_of_ctrl_c():
+        sys.exit(main())

@@ -1,0 +1,456 @@
+"""Power cuts: after every event of the ledger's files, whatever the disk may then hold is started on. `python -m faults.suites.power`.
+
+1. A few days of work run through production code over the machine's own SQLite, recorded at its file system (power_workload.py).
+2. For every event, every state the disk may be left in if the power were cut right then is made (power_images.py): what is not
+   synced lost, kept, torn; names there and not there.
+3. SQLite opens each. What it reads must be, byte for byte, what the ledger held at some moment that is not before the last answer
+   anybody had got: so nothing answered is lost, nothing is half there, nothing is corrupt.
+4. Production starts on every such content when it is met for the first time, and on a sample of the files that lead to one met
+   before: keys, chain, effects, wake-ups, the answers given (power_restart.py).
+
+`--synchronous normal` takes the ledger's durability away. It must fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import contextlib
+import hashlib
+import logging
+import os
+import random
+import re
+import sqlite3
+import sys
+import tempfile
+import time
+from collections import Counter, deque
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from faults.harness.progress import bar
+from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
+from faults.lab.sqlite_vfs import Unobservable, WatchedFolder
+from faults.report.reports import Report, keep, keep_in, merged, read_all
+from faults.suites.power_artefacts import cut_artefacts
+from faults.suites.power_images import Disk, Recorder, write_image
+from faults.suites.power_restart import wrongs
+from faults.suites.power_workload import FILE_NAME, Diary, TickingClock, audit_of, live, run_to_end
+from ledger.database import DatabaseError
+from ledger.sqlite.file import PRAGMAS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from faults.suites.power_images import Event, Image
+    from faults.suites.power_workload import Fact, Work
+    from ledger.audit.events import Audit
+
+SUITE: Final = "power"
+PROCESSES: Final = (1, 1)  # rounds of work of each process of a recording
+BALLAST: Final = f"{FILE_NAME}.ballast"
+SYNCHRONOUS: Final = {"full": 2, "normal": 1}
+AT_ONCE: Final = 2
+_DRAWN: Final = re.compile(rb"ledger_id[0-9a-f]{8}")  # its row in meta
+WRONG_ENOUGH: Final = 200  # then a run has shown what it can
+INDEX_BYTES: Final = 32_768
+STARTS_PER_CONTENT: Final = 2  # from two images that hold it, one after an event with an even number, one after an odd one
+CHUNK_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much is tried: `torn` mixtures per event; production starts on one of `every` files whose content was met before."""
+
+    seeds: tuple[int, ...]
+    states: int  # that are enough
+    torn: int
+    every: int
+
+
+# Seeds 1 and 6 do everything that the workload can do.
+BUDGETS: Final = {
+    "change": Budget(seeds=(1, 6), states=15_000, torn=5, every=105),
+    "nightly": Budget(seeds=tuple(range(1, 1001)), states=500_000, torn=9, every=40),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was done to the files, and what the callers were told meanwhile."""
+
+    seed: int
+    events: Sequence[Event]
+    facts: Sequence[Fact]
+    audit: Audit
+    synchronous: str = "full"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was tried and what went wrong."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+
+def scratch() -> str:
+    """Return where folders for this are best made: in memory where the system has that."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108 -- a fresh folder is made in it
+
+
+def record(seed: int, processes: Sequence[int] = PROCESSES, *, synchronous: str = "full") -> Recording:
+    """Let one process after the other work on a fresh ledger and write down what happened to its files. Raises Unobservable."""
+    recorder = Recorder()
+    diary = Diary(lambda: len(recorder.events))
+    clock = TickingClock()
+    rng = random.Random(seed)  # noqa: S311 -- replayable
+    with tempfile.TemporaryDirectory(dir=scratch()) as folder, _synchronous(synchronous):
+        audit = audit_of(Path(folder))
+        with WatchedFolder(Path(folder), observer=recorder):
+            for rounds in processes:
+                run_to_end(live(Path(folder), clock, audit, diary, rng, partial(_days, rounds)))
+    if diary.ended_by is not None:
+        raise DatabaseError(diary.ended_by)
+    return Recording(seed, recorder.events, diary.facts, audit, synchronous)
+
+
+async def _days(rounds: int, work: Work) -> None:
+    await work.day(rounds)
+
+
+class Autopsy:
+    """Cuts the power after every event of a recording and looks at what is left. `keep` takes the folders of violations."""
+
+    def __init__(self, recording: Recording, budget: Budget, folder: Path, keep_folder: Path | None = None) -> None:
+        self._recording = recording
+        self._budget = budget
+        self._reader = Reader(folder / "read", Digests())
+        self._start = folder / "start"
+        self._start.mkdir()
+        self._keep = keep_folder
+        self._known: dict[int, bytes] = {}  # what is read of an image, by the image
+        self._held: dict[bytes, int] = {}  # the last event after which the ledger held this
+        self._started: set[tuple[int, bytes]] = set()  # what production has started on, in which half of the events
+        self._answered = sorted(fact.seen for fact in recording.facts if fact.told == "recorded")
+        self._chance = random.Random(recording.seed)  # noqa: S311 -- replayable
+        self.tally = Tally()
+
+    def run(self, only: tuple[int, str] | None = None, part: tuple[int, int] = (0, 1)) -> Tally:
+        """Cut after every event, or only after event `only[0]`, into the state named `only[1]` ("" for all of them).
+
+        `part` (which, of how many) shares the events out.
+        """
+        disk = Disk()
+        for number in range(len(self._recording.events) + 1):
+            if number:
+                disk.take(self._recording.events[number - 1])
+            self._hold(number, disk)
+            if (only is not None and number > only[0]) or len(self.tally.violations) >= WRONG_ENOUGH:
+                break
+            if number % part[1] == part[0] if only is None else number == only[0]:
+                for label, image in disk.after_a_cut(f"{self._recording.seed}/{number}", self._budget.torn):
+                    if only is None or only[1] in ("", label):
+                        self._cut(number, label, image)
+        self.tally.counts |= Counter(
+            {
+                "events": len(self._recording.events),
+                "answers": len(self._answered),
+                "distinct images": len(self._known),
+                "distinct contents": len(self._held),
+            }
+        )
+        return self.tally
+
+    def _hold(self, number: int, disk: Disk) -> None:
+        """Note what the ledger holds now: what is found after the death of its process, with the power on."""
+        self._held[self._content(disk.now())] = number
+
+    def _content(self, image: Image) -> bytes:
+        key = _hash_of(image)
+        if key not in self._known:
+            self._known[key] = self._reader.content(image)
+        return self._known[key]
+
+    def _cut(self, number: int, label: str, image: Image) -> None:
+        self.tally.counts["states"] += 1
+        new_image = _hash_of(image) not in self._known
+        try:
+            content = self._content(image)
+        except sqlite3.Error as error:
+            self._wrong(number, label, image, f"CORRUPT: {error}")
+            return
+        if content not in self._held:
+            self._wrong(number, label, image, "TORN: SQLite reads what the ledger never held")
+        elif self._held[content] < self._last_answer(number):
+            self.tally.counts["lost"] += 1
+            self._wrong(number, label, image, f"LOST: what was answered by event {self._last_answer(number)} is not there")
+        elif self._is_due((number % STARTS_PER_CONTENT, content), new_image=new_image):
+            self._start_on(number, label, image)
+
+    def _last_answer(self, number: int) -> int:
+        """Return how many events had happened at the last answer before event `number`."""
+        before = bisect.bisect_right(self._answered, number)
+        return self._answered[before - 1] if before else 0
+
+    def _is_due(self, met: tuple[int, bytes], *, new_image: bool) -> bool:
+        if met not in self._started:
+            self._started.add(met)
+            return True
+        return new_image and self._chance.randrange(self._budget.every) == 0
+
+    def _start_on(self, number: int, label: str, image: Image) -> None:
+        """Let production start on the image, sometimes beside a WAL index full of nonsense."""
+        self.tally.counts["production starts"] += 1
+        for path in self._start.iterdir():
+            if path.name != BALLAST:
+                path.unlink()
+        write_image(image, self._start)
+        if self._chance.randrange(2):
+            (self._start / f"{FILE_NAME}-shm").write_bytes(self._chance.randbytes(INDEX_BYTES))
+        told = [fact for fact in self._recording.facts if fact.seen <= number]
+        try:
+            found = run_to_end(wrongs(self._start, self._recording.audit, told))
+        except (DatabaseError, sqlite3.Error) as error:
+            found = [f"the start failed: {error}"]
+        except TimeoutError:
+            found = ["the start hangs"]
+        for wrong in found:
+            self._wrong(number, label, image, wrong)
+
+    def _wrong(self, number: int, label: str, image: Image, what: str) -> None:
+        recording = self._recording
+        asked = "" if recording.synchronous == "full" else f" --synchronous {recording.synchronous}"
+        line = f"python -m faults.suites.power --seed {recording.seed}{asked} --only {number}:{label}"
+        self.tally.violations.append(f"{line}  # {what}")
+        if self._keep is not None:
+            write_image(image, self._keep / f"{self._recording.seed}-{number}-{label}")
+
+
+class Reader:
+    """Reads, with SQLite alone, what a ledger holds after its recovery."""
+
+    def __init__(self, folder: Path, digests: Digests, *, any_ledger: bool = False) -> None:
+        """`any_ledger`: two ledgers that differ in nothing but the name they drew for themselves hold the same."""
+        folder.mkdir()
+        self._digests = digests
+        self._any_ledger = any_ledger
+        self._path = folder / FILE_NAME
+        self._there: dict[str, bytes | None] = {}  # the files as they lie there, by suffix; one that is not in it: not known
+        self._known: set[bytes] = set()  # what was read page by page
+
+    def content(self, image: Image) -> bytes:
+        """Return a digest of every page. Raises sqlite3.Error when it cannot be read.
+
+        Most images hold what another one held, whose every page was read. SQLite then leaves that very file when it has recovered
+        and copied the WAL: seen in half the time, for no schema has to be parsed to that end.
+        """
+        finished = self._finished(image)
+        if finished not in self._known:
+            finished = self._read(image)
+            self._known.add(finished)
+        return finished
+
+    def _finished(self, image: Image) -> bytes | None:
+        """Return the digest of the file that SQLite leaves when it has recovered and ends; None where it did not come to that."""
+        self._lay(image)
+        self._there = {}
+        try:
+            with closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
+                connection.execute("PRAGMA data_version").fetchall()
+        except sqlite3.Error:
+            return None
+        if self._beside("-wal").exists() or self._beside("-journal").exists():
+            return None
+        self._there = {"": self._path.read_bytes()}
+        return self._digest(self._there[""] or b"")
+
+    def _read(self, image: Image) -> bytes:
+        """Read every page, without a change to any file but that a journal is played back."""
+        self._lay(image)
+        journal = image.get(f"{FILE_NAME}-journal")
+        if journal is not None:
+            self._there = {}
+        target = f"{self._path.as_uri()}?mode={'ro' if journal is None else 'rw'}"
+        with closing(sqlite3.connect(target, uri=True, isolation_level=None)) as connection:
+            ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
+            return self._digest(connection.serialize() if pages else b"")
+
+    def _digest(self, content: bytes) -> bytes:
+        return self._digests.of(_DRAWN.sub(b"ledger_id", content) if self._any_ledger else content)
+
+    def _beside(self, suffix: str) -> Path:
+        return self._path.with_name(self._path.name + suffix)
+
+    def _lay(self, image: Image) -> None:
+        """Let the files of the image lie there."""
+        self._put("-wal", image.get(f"{FILE_NAME}-wal"))
+        self._put("-journal", image.get(f"{FILE_NAME}-journal"))
+        self._put("", image.get(FILE_NAME) or b"")
+
+    def _put(self, suffix: str, content: bytes | None) -> None:
+        path = self._beside(suffix)
+        if content is None:
+            if self._there.get(suffix, b"") is not None:
+                path.unlink(missing_ok=True)
+        else:
+            self._write(path, content, self._there.get(suffix))
+        self._there[suffix] = content
+
+    def _write(self, path: Path, content: bytes, there: bytes | None) -> None:
+        """Write what differs over what lies there: to make a file anew, or to write all of it again, costs more."""
+        if content == there:
+            return
+        file = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+        try:
+            if there is None:
+                os.pwrite(file, content, 0)
+            else:
+                for begin in range(0, len(content), CHUNK_BYTES):
+                    chunk = content[begin : begin + CHUNK_BYTES]
+                    if chunk != there[begin : begin + CHUNK_BYTES]:
+                        os.pwrite(file, chunk, begin)
+            os.truncate(file, len(content))
+        finally:
+            os.close(file)
+
+
+class Digests:
+    """Digests of contents. The same large one comes again and again: to compare it with the last few is quicker than to sum it."""
+
+    def __init__(self) -> None:
+        self._last: deque[tuple[bytes, bytes]] = deque(maxlen=8)
+
+    def of(self, content: bytes) -> bytes:
+        """Return the content's digest."""
+        for known, digest in self._last:
+            if content is known or content == known:
+                return digest
+        digest = hashlib.sha256(content).digest()
+        self._last.appendleft((content, digest))
+        return digest
+
+
+def _hash_of(image: Image) -> int:
+    """Return 64 bits of all that is in the folder: that two of a run's images share them is as likely as one in 10^11.
+
+    A cryptographic sum of it took a fifth of the time. What is read of an image, by which it is judged, has one.
+    """
+    return hash(tuple((name, image[name]) for name in sorted(image)))
+
+
+@contextlib.contextmanager
+def _synchronous(mode: str) -> Iterator[None]:
+    """Let production ask SQLite for less, as the planted bug does."""
+    usual = PRAGMAS["synchronous"]
+    PRAGMAS["synchronous"] = SYNCHRONOUS[mode]
+    try:
+        yield
+    finally:
+        PRAGMAS["synchronous"] = usual
+
+
+def run_seed(
+    seed: int,
+    budget: Budget,
+    *,
+    processes: Sequence[int] = PROCESSES,
+    synchronous: str = "full",
+    only: tuple[int, str] | None = None,
+    part: tuple[int, int] = (0, 1),
+    keep_folder: Path | None = None,
+) -> Report:
+    """Record one workload and cut the power after each of its events. Raises Unobservable."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    began = time.perf_counter()
+    recording = record(seed, processes, synchronous=synchronous)
+    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
+        tally = Autopsy(recording, budget, Path(folder), keep_folder).run(only, part)
+    reached = tuple(sorted({f"power cut after: {fact.what}" for fact in recording.facts}))
+    return Report(SUITE, dict(tally.counts), tuple(tally.violations), reached, (seed,), time.perf_counter() - began)
+
+
+def run_artefacts(only: str = "") -> Report:
+    """Cut the power over the rendered files."""
+    began = time.perf_counter()
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
+        violations = cut_artefacts(Path(folder), counts)
+    return Report(SUITE, dict(counts), tuple(line for line in violations if only in line), seconds=time.perf_counter() - began)
+
+
+def _run_all(budget: Budget, seeds: Sequence[int], folder: Path | None, synchronous: str, keep_folder: Path | None) -> list[Report]:
+    """Run seed after seed, AT_ONCE beside each other, until there are states enough; what is in `folder` was run before."""
+    reports = [] if folder is None or not folder.is_dir() else read_all(folder)
+    done = {seed for report in reports for seed in report.seeds}
+    left = [seed for seed in seeds if seed not in done] if _states(reports) < budget.states else []
+    one = partial(run_seed, budget=budget, synchronous=synchronous, keep_folder=keep_folder)
+    with bar() as progress, closing(beside(one, left, AT_ONCE)) as finished:
+        task = progress.add_task("power cuts", total=budget.states, completed=_states(reports))
+        for report in finished:
+            reports.append(report)
+            if folder is not None:
+                keep_in(folder, report)
+            progress.update(task, completed=_states(reports))
+            if _states(reports) >= budget.states:
+                break
+    return reports
+
+
+def _states(reports: Sequence[Report]) -> int:
+    return sum(report.counts.get("states", 0) for report in reports)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the suite and return the exit status: 1 when anything was violated, 69 when this Python's SQLite cannot be reached."""
+    parser = argparse.ArgumentParser(
+        prog="python -m faults.suites.power", description="Cuts the power after every event of the disk."
+    )
+    parser.add_argument("--budget", choices=BUDGETS, default="change")
+    parser.add_argument("--seed", type=int, help="run this workload alone")
+    parser.add_argument("--only", default="", metavar="EVENT[:STATE]", help="cut only there (with --seed)")
+    parser.add_argument("--synchronous", choices=SYNCHRONOUS, default="full", help="normal: what must fail")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the files of each violation there")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each seed's report there, and leave out what is in it")
+    asked = parser.parse_args(arguments)
+    budget = BUDGETS[asked.budget]
+    try:
+        if asked.only.startswith("artefacts"):
+            reports = [run_artefacts(asked.only)]
+        elif asked.seed is not None:
+            event, _, state = asked.only.partition(":")
+            only = (int(event), state) if event else None
+            reports = [run_seed(asked.seed, budget, synchronous=asked.synchronous, only=only, keep_folder=asked.keep)]
+        else:
+            reports = _run_all(budget, budget.seeds, asked.resume, asked.synchronous, asked.keep)
+            reports.append(run_artefacts())
+    except Unobservable as error:
+        sys.stdout.write(f"Nothing was tried: {error}\n")
+        return 69
+    report = merged(reports)
+    tell(report)
+    keep(report)
+    if asked.json is not None:
+        asked.json.write_text(report.to_text(), encoding="utf-8")
+    return 1 if report.violations else 0
+
+
+def tell(report: Report) -> None:
+    """Print what was tried and, line by line, what went wrong."""
+    for name, count in report.counts.items():
+        sys.stdout.write(f"{count:>12,} {name}\n")
+    sys.stdout.write(f"{len(report.violations):>12,} violations\n")
+    for line in report.violations:
+        sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    with no_traceback_of_ctrl_c():
+        sys.exit(main())

@@ -1,0 +1,327 @@
+"""What a disk may hold after a power cut, told from what was done to its files and which of that was synced.
+
+The rules (each allows more than most file systems do): content is safe once its file was synced, a name once its folder was. Of
+what is not safe, anything may be there: nothing, all of it, any sectors of it, the new size with zeros in it; a new name or the
+old one. A sector is written whole or not at all, and writing it harms no other (what SQLite asks for too).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import compress, product
+from typing import TYPE_CHECKING, Final
+
+from faults.lab.sqlite_vfs import SECTOR
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+FEW: Final = 3  # unsynced sectors of which every combination is tried
+Image = Mapping[str, bytes | None]  # what is in the folder: content by path; None for a folder
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file was opened; if there was none, it is there now, empty."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """Bytes were written."""
+
+    name: str
+    offset: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WroteAgain:
+    """All that a file held was written over itself, by the ledger and not by SQLite."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """A file has this size now."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """A file was synced; with `folder` its folder's names too."""
+
+    name: str
+    folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFailed:
+    """A file could not be synced: the kernel said so once, and takes what it could not write for written from then on."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A name is gone; with `folder` for good."""
+
+    name: str
+    folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A name became another, in place of what had that one."""
+
+    name: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFolder:
+    """A folder was made."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedFolder:
+    """The names in a folder were synced ("" is the folder all paths start from)."""
+
+    name: str
+
+
+Event = Opened | Wrote | WroteAgain | Truncated | Synced | SyncFailed | Deleted | Renamed | MadeFolder | SyncedFolder
+
+
+class Recorder:
+    """Writes down what happens to the files of a folder; an Observer of SQLite's."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def opened(self, name: str) -> None:
+        """Note it."""
+        self.events.append(Opened(name))
+
+    def wrote(self, name: str, offset: int, content: bytes) -> None:
+        """Note it."""
+        self.events.append(Wrote(name, offset, content))
+
+    def wrote_again(self, name: str, content: bytes) -> None:
+        """Note it."""
+        self.events.append(WroteAgain(name, content))
+
+    def truncated(self, name: str, size: int) -> None:
+        """Note it."""
+        self.events.append(Truncated(name, size))
+
+    def synced(self, name: str, *, folder: bool) -> None:
+        """Note it."""
+        self.events.append(Synced(name, folder))
+
+    def sync_failed(self, name: str) -> None:
+        """Note it."""
+        self.events.append(SyncFailed(name))
+
+    def deleted(self, name: str, *, folder: bool) -> None:
+        """Note it."""
+        self.events.append(Deleted(name, folder))
+
+    def named(self) -> None:
+        """Note it."""
+        self.events.append(SyncedFolder(""))
+
+
+@dataclass(slots=True, eq=False)
+class _File:
+    """One file: what is safe, what was done to it since, and what a process reads of it now."""
+
+    safe: bytes = b""
+    content: bytearray = field(default_factory=bytearray)
+    unsynced: list[Wrote | Truncated] = field(default_factory=list)  # writes, cut at the borders of sectors
+    _now: bytes | None = b""  # the content as it is read, made once per change
+    _forgotten: bool = False  # whether some of what is read will never be written
+
+    @property
+    def now(self) -> bytes:
+        if self._now is None:
+            self._now = bytes(self.content)
+        return self._now
+
+    def take(self, event: Wrote | Truncated) -> None:
+        _apply(self.content, event)
+        self._now = None
+        if isinstance(event, Truncated):
+            self.unsynced.append(event)
+            return
+        start, end = event.offset, event.offset + len(event.content)
+        while start < end:
+            border = min(end, (start // SECTOR + 1) * SECTOR)
+            self.unsynced.append(Wrote(event.name, start, event.content[start - event.offset : border - event.offset]))
+            start = border
+
+    def sync(self) -> None:
+        if self.unsynced:
+            self.safe = self.with_some([True] * len(self.unsynced), full_size=False)
+            self.unsynced.clear()
+
+    def forget(self) -> None:
+        self._forgotten = self._forgotten or bool(self.unsynced)
+        self.unsynced.clear()
+
+    def with_some(self, kept: Sequence[bool], *, full_size: bool) -> bytes:
+        """Return the content when only some of what is unsynced arrived."""
+        if all(kept) and not self._forgotten:
+            return self.now
+        if not any(kept):
+            return self.safe.ljust(len(self.content), b"\0") if full_size else self.safe
+        content = bytearray(self.safe)
+        for event in compress(self.unsynced, kept):
+            _apply(content, event)
+        if full_size and len(content) < len(self.content):
+            content.extend(bytes(len(self.content) - len(content)))
+        return bytes(content)
+
+
+class Disk:
+    """Files by name, as a process sees them and as they would be found after a power cut."""
+
+    def __init__(self, safe: Image | None = None, *, forgets: bool = False) -> None:
+        """`safe` is what is there, and safe, from the beginning. One that `forgets` never writes what a failed sync asked for."""
+        self._forgets = forgets
+        self._now: dict[str, _File | None] = {}  # None: a folder
+        for name, content in (safe or {}).items():
+            self._now[name] = None if content is None else _File(content, bytearray(content), _now=content)
+        self._safe = dict(self._now)
+
+    def take(self, event: Event) -> None:
+        """Let it happen."""
+        if isinstance(event, Opened):
+            self._now.setdefault(event.name, _File())
+        elif isinstance(event, Wrote | WroteAgain | Truncated):
+            self._file(event.name).take(Wrote(event.name, 0, event.content) if isinstance(event, WroteAgain) else event)
+        elif isinstance(event, Synced | SyncFailed):
+            self._sync(event)
+        elif isinstance(event, Deleted):
+            self._now.pop(event.name)
+            if event.folder:
+                self._sync_names(_folder(event.name))
+        elif isinstance(event, Renamed):
+            self._now[event.to] = self._now.pop(event.name)
+        elif isinstance(event, MadeFolder):
+            self._now[event.name] = None
+        else:
+            self._sync_names(event.name)
+
+    def now(self) -> Image:
+        """Return what is there as long as the power stays on: what a process finds after the death of another."""
+        return {name: None if file is None else file.now for name, file in self._now.items()}
+
+    def after_a_cut(self, seed: str, torn: int) -> Iterator[tuple[str, Image]]:
+        """Yield what may be found if the power is cut now, each with its name: all kept, all lost, and `torn` seeded mixtures.
+
+        Where few sectors are unsynced, every combination of them comes instead of the mixtures. What cannot differ comes once.
+        """
+        names = [name for name in {**self._safe, **self._now} if self._safe.get(name, ...) is not self._now.get(name, ...)]
+        files = [file for file in _files(self._safe, self._now) if file.unsynced]
+        sectors = sum(len(file.unsynced) for file in files)
+        both = (True, False)
+        for kept, new in product(both if sectors else both[:1], both if names else both[:1]):
+            some = {id(file): file.with_some([kept] * len(file.unsynced), full_size=False) for file in files}
+            label = f"{'kept' if kept else 'lost'}{'' if not names else ',new names' if new else ',old names'}"
+            yield label, self._image(some, dict.fromkeys(names, new))
+        if 1 < sectors <= FEW:
+            yield from self._every_mixture(files, names, seed)
+        elif sectors:
+            for number in range(torn):
+                yield f"torn{number}", self._mixture(files, names, random.Random(f"{seed}/{number}"))  # noqa: S311 -- replayable
+
+    def _every_mixture(self, files: Sequence[_File], names: Sequence[str], seed: str) -> Iterator[tuple[str, Image]]:
+        chance = random.Random(seed)  # noqa: S311 -- replayable
+        for choice in product((True, False), repeat=sum(len(file.unsynced) for file in files)):
+            if all(choice) or not any(choice):
+                continue
+            left = list(choice)
+            some = {}
+            for file in files:
+                kept, left = left[: len(file.unsynced)], left[len(file.unsynced) :]
+                some[id(file)] = file.with_some(kept, full_size=False)
+            label = "sectors" + "".join("+" if there else "-" for there in choice)
+            yield label, self._image(some, {name: chance.random() < 0.5 for name in names})  # noqa: PLR2004 -- a coin
+
+    def _mixture(self, files: Sequence[_File], names: Sequence[str], chance: random.Random) -> Image:
+        some = {}
+        for file in files:
+            share = chance.choice((0.0, 0.1, 0.5, 0.9, 0.99, 1.0) if len(files) > 1 else (0.1, 0.5, 0.9, 0.99))
+            kept = [chance.random() < share for _ in file.unsynced]
+            some[id(file)] = file.with_some(kept, full_size=chance.random() < 0.3)  # noqa: PLR2004 -- now and then
+        return self._image(some, {name: chance.random() < 0.5 for name in names})  # noqa: PLR2004 -- a coin
+
+    def _image(self, some: Mapping[int, bytes], new: Mapping[str, bool]) -> Image:
+        found = {name: file for name, file in self._now.items() if new.get(name, True)}
+        found |= {name: file for name, file in self._safe.items() if not new.get(name, True)}
+        image = {name: None if file is None else some.get(id(file), file.safe) for name, file in found.items()}
+        return {name: content for name, content in image.items() if _reachable(name, image)}
+
+    def _file(self, name: str) -> _File:
+        file = self._now[name]
+        assert file is not None  # noqa: S101 -- it is a file
+        return file
+
+    def _sync(self, event: Synced | SyncFailed) -> None:
+        if isinstance(event, Synced):
+            self._file(event.name).sync()
+            if event.folder:
+                self._sync_names(_folder(event.name))
+        elif self._forgets:
+            self._file(event.name).forget()
+
+    def _sync_names(self, folder: str) -> None:
+        kept = {name: file for name, file in self._safe.items() if _folder(name) != folder}
+        self._safe = kept | {name: file for name, file in self._now.items() if _folder(name) == folder}
+
+
+def write_image(image: Image, folder: Path) -> None:
+    """Put the files of an image into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in image.items():
+        if content is None:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        else:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+
+
+def _apply(content: bytearray, event: Wrote | Truncated) -> None:
+    start = event.size if isinstance(event, Truncated) else event.offset
+    if len(content) < start:
+        content.extend(bytes(start - len(content)))
+    if isinstance(event, Truncated):
+        del content[start:]
+    else:
+        content[start : start + len(event.content)] = event.content
+
+
+def _files(*folders: Mapping[str, _File | None]) -> list[_File]:
+    found = {id(file): file for folder in folders for file in folder.values() if file is not None}
+    return list(found.values())
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _reachable(name: str, image: Image) -> bool:
+    """Tell whether the folders above a name are there."""
+    folder = _folder(name)
+    return not folder or (folder in image and _reachable(folder, image))

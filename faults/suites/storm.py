@@ -1,0 +1,312 @@
+"""A kill storm: the real bot over real sockets, killed and stopped at random while people, duplicates and faults keep coming.
+
+`python -m faults.suites.storm --seed 4 --kills 15` runs one and says what came of it. The same seed makes the same plan, not the same
+timing. `--budget change` runs 100 kills, `--budget nightly` 5,000 kills and 600 stops. How many storms and where their reports go
+is storms.py's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from faults.harness.fork_server import QUOTEBOT, Order, Spawned, Zygote, shared_zygote
+from faults.harness.rig import BotProcess, Deal, eventually
+from faults.harness.sessions import living
+from faults.lab.forked_runs import no_traceback_of_ctrl_c
+from faults.report.reports import Report
+from faults.suites import storm_facts
+from faults.suites.storm_traffic import History, People, home
+from quotebot.sandbox.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+KILLS: Final[int] = 25  # of one storm
+STOPS: Final[int] = 3
+ACK_SECONDS: Final = 1.0  # people of a storm are less patient than Slack
+START_SECONDS: Final = 0.2  # about as long as a start takes
+EARLY_DEATHS: Final = 0.2
+PDFS_WAIT: Final = 0.7  # of the storms: the first render of a process loads the renderer, for as long as many a bot here lives
+CONNECT_SECONDS: Final = 3.0
+LIFE_SECONDS: Final = 0.5
+REST_SECONDS_MAX: Final = 60.0
+GRACE_SECONDS: Final = 20.0  # for a SIGTERM
+STANDBY_SECONDS: Final = 10.0
+KEPT_OUT_SECONDS: Final = 1.0
+GONE_SECONDS: Final = 5.0  # for what a dead bot forked, to notice and end
+DEATHS_IN_A_ROW_MAX: Final = 6  # it rests after eight: before that somebody restarts it in good order
+REPLAYS_MAX: Final = 4
+STRANGER: Final = "faults.suites.storm_second_process:main"
+WEATHER: Final[tuple[dict[str, Any], ...]] = (
+    *({"target": target, "effect": effect, "times": 2} for target in ("slack", "salesforce") for effect in
+      ("5xx", "reset_before", "reset_after", "malformed")),
+    {"target": "slack", "effect": "429", "retry_after": 1},
+    {"target": "slack", "effect": "slow", "delay": 0.3, "times": 3},
+    {"target": "slack", "effect": "auth_expired", "method": "chat.*"},
+    {"target": "salesforce", "effect": "slow", "delay": 0.3, "times": 2},
+    {"target": "salesforce", "effect": "auth_expired"},
+    {"target": "salesforce", "effect": "429", "retry_after": 1},
+    {"target": "socket", "effect": "drop_ack", "method": "interactive"},
+    {"target": "socket", "effect": "drop_ack", "method": "slash_commands"},
+    {"target": "socket", "effect": "disconnect"},
+    {"target": "socket", "effect": "refuse_ticket"},
+    {"target": "socket", "effect": "half_open", "seconds": 0.4},
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Storm:
+    """One storm over one bot."""
+
+    world: World
+    deal: Deal
+    mother: Zygote
+    folder: Path
+    environment: dict[str, str]
+    plan: random.Random
+    counts: Counter[str] = field(default_factory=Counter)
+    history: History = field(default_factory=History)
+    violations: list[str] = field(default_factory=list)
+    reached: set[str] = field(default_factory=set)
+    recovery_ms: list[float] = field(default_factory=list)
+    _owing: list[Spawned] = field(default_factory=list)  # bots that owed something due when they started
+    _bot: Spawned = field(init=False)
+    _started: list[Spawned] = field(default_factory=list)
+    _deaths: int = 0
+
+    async def rage(self, kills: int, stops: int) -> None:
+        """Keep people busy and the bot dying until so many kills and stops are done."""
+        deeds = self._deeds(kills, stops)
+        self._bot = await self._spawn("bot", "run")
+        await eventually(self._is_connected, "the first bot to connect")
+        if pdfs_wait := self.plan.random() < PDFS_WAIT:
+            await self._quotebot("pause", "pdf.render", "--reason", "storm")
+        plan = random.Random(self.plan.random())  # noqa: S311 -- a plan, not a secret
+        people = People(self.deal, plan, self.history, self._is_connected, commands_max=kills * 3 // 5)
+        tasks = people.at_work()
+        try:
+            for deed in deeds:
+                await self._live()
+                if self.plan.random() < 0.4:
+                    await self.deal.arm(**self.plan.choice(WEATHER))
+                await deed()
+            if pdfs_wait:
+                await self._quotebot("resume", "pdf.render")
+        finally:
+            self.violations += [f"a person of the storm could not go on: {end!r}" for end in await home(tasks)]
+
+    async def rest(self) -> None:
+        """Let everything settle; what was given up by rule is replayed, as an operator would, until nothing is left of it."""
+        self.counts["faults"] += await self.deal.hits()
+        await self.deal.clear_faults()
+        await self._restart()
+        for _ in range(REPLAYS_MAX):
+            await eventually(self._quiet, "everything to settle", REST_SECONDS_MAX)
+            given_up = await storm_facts.given_up(self.deal)
+            self.violations += storm_facts.given_up_against_the_rules(given_up)
+            if not given_up:
+                return
+            self.counts["poisoned"] += len(given_up)
+            await self._quotebot("replay", "--category", "poison", "--yes")
+        self.violations.append(f"after {REPLAYS_MAX} replays some is still given up")
+
+    async def check(self) -> None:
+        """Hold what is there against what people were promised; the bot is stopped for it at the end."""
+        self.violations += await storm_facts.at_rest(self.deal, self.history)
+        self.reached |= await storm_facts.states_reached(self.deal)
+        await self._stop()
+        await self._quotebot("audit", "verify")
+        self.violations += storm_facts.in_logs(self.folder)
+        self.violations += await ended_with_their_bots({bot.pid: bot.log.stem for bot in self._started})
+        self.counts += storm_facts.told_in_logs(self.folder)
+        self.recovery_ms += [moment for bot in self._owing if (moment := storm_facts.first_delivery_ms(bot)) is not None]
+
+    def _deeds(self, kills: int, stops: int) -> list[Callable[[], Any]]:
+        """Return what is done to the bot, in a random order: of the stopped ones a half is killed, a half goes on."""
+        taken_over = min(kills, (stops + self.plan.randint(0, 1)) // 2)
+        deeds: list[Callable[[], Any]] = [
+            *[self._kill] * (kills - taken_over),
+            *[self._stop_and_take_over] * taken_over,
+            *[self._stop_and_go_on] * (stops - taken_over),
+        ]
+        self.plan.shuffle(deeds)
+        return deeds
+
+    async def _live(self) -> None:
+        """Let the bot live a while: a fifth of them not to the end of their start, the others for some work."""
+        if self.plan.random() < EARLY_DEATHS:
+            await asyncio.sleep(self.plan.random() * START_SECONDS)
+            return
+        with suppress(AssertionError):  # the weather keeps it from connecting
+            await eventually(self._connected_or_dead, "the bot to connect", CONNECT_SECONDS)
+        await asyncio.sleep(self.plan.random() * LIFE_SECONDS)
+
+    def _is_connected(self) -> bool:
+        return self.world.socket.connections > 0
+
+    def _connected_or_dead(self) -> bool:
+        return self._is_connected() or self._bot.status is not None
+
+    async def _kill(self) -> None:
+        await self._killed(self._bot)
+        await self._start_bot()
+        if self._deaths >= DEATHS_IN_A_ROW_MAX:
+            await asyncio.sleep(START_SECONDS)
+            await self._restart()
+
+    async def _stop_and_take_over(self) -> None:
+        """Stop it; a second one stands by and takes over when the stopped one is killed."""
+        stopped = self._bot
+        stopped.signal(signal.SIGSTOP)
+        self.counts["stops"] += 1
+        second = await self._spawn("bot", "run", "--standby")
+        there = ("bot.standing_by", "bot.recovered")  # the second: the first was stopped before it had the lock
+        await eventually(lambda: any(word in storm_facts.said(second.log) for word in there), "the second bot", STANDBY_SECONDS)
+        await asyncio.sleep(self.plan.random() * 0.3)
+        await self._killed(stopped)
+        await eventually(lambda: "bot.recovered" in storm_facts.said(second.log), "the second bot to take over", STANDBY_SECONDS)
+        self.counts["takeovers"] += 1
+        self._bot = second
+
+    async def _stop_and_go_on(self) -> None:
+        """Stop it until its leases lapse and another process has taken its rows; then let it go on."""
+        self._bot.signal(signal.SIGSTOP)
+        self.counts["stops"] += 1
+        await asyncio.sleep(self.plan.random() * 0.2)
+        stranger = await self._spawn("stranger", "lapse", main=STRANGER)
+        with suppress(TimeoutError):  # it waits at the gate when the bot was stopped inside it
+            await asyncio.wait_for(stranger.wait(), KEPT_OUT_SECONDS)
+        self.counts["strangers_kept_out"] += stranger.status is None
+        self._bot.signal(signal.SIGCONT)
+        status = await _end_of(stranger, "the second process beside a bot that goes on")
+        if status != 0:
+            self.violations.append(f"the second process ended with status {status}: {_tail(stranger.log)}")
+            return
+        taken = json.loads(storm_facts.said(stranger.log).splitlines()[-1])
+        self.counts["taken_from_stopped"] += sum(taken.values())
+        self.counts["continued"] += 1
+
+    async def _killed(self, bot: Spawned) -> None:
+        bot.signal(signal.SIGKILL)
+        status = await bot.wait()
+        self.counts["kills"] += 1
+        self._deaths += 1
+        if status != -signal.SIGKILL:
+            self.violations.append(f"the bot ended by itself with status {status}: {_tail(bot.log)}")
+        self.violations += await storm_facts.asleep(self.deal)
+
+    async def _restart(self) -> None:
+        await self._stop()
+        await self._start_bot()
+
+    async def _stop(self) -> None:
+        """End it in good order."""
+        self._bot.signal(signal.SIGTERM)
+        status = await _end_of(self._bot, "the bot that was asked to stop")
+        self.counts["restarts"] += 1
+        self._deaths = 0
+        if status not in (0, -signal.SIGTERM):  # the second: it had not come to the point of listening to signals
+            self.violations.append(f"the bot was asked to stop and ended with status {status}: {_tail(self._bot.log)}")
+
+    async def _start_bot(self) -> None:
+        owes = await storm_facts.owes_something_due(self.deal)
+        self._bot = await self._spawn("bot", "run")
+        if owes:
+            self._owing.append(self._bot)
+
+    async def _quotebot(self, *arguments: str) -> None:
+        """Run a command as an operator beside the bot; it must succeed."""
+        ended = await self._spawn(arguments[0], *arguments)
+        status = await _end_of(ended, f"quotebot {arguments[0]}")
+        if status != 0:
+            self.violations.append(f"quotebot {' '.join(arguments)} ended with status {status}: {_tail(ended.log)}")
+
+    async def _spawn(self, name: str, *arguments: str, main: str = QUOTEBOT) -> Spawned:
+        log = self.folder / f"{name}-{len(self._started) + 1:04}.log"
+        started = await self.mother.spawn(Order(arguments, self.environment, str(log), main))
+        self._started.append(started)
+        return started
+
+    async def _quiet(self) -> bool:
+        if self._bot.status is not None:
+            raise AssertionError(f"the bot ended with status {self._bot.status}: {_tail(self._bot.log)}")
+        return await storm_facts.is_quiet(self.deal)
+
+
+async def ended_with_their_bots(bots: dict[int, str], seconds: float = GONE_SECONDS) -> list[str]:
+    """Return a line for each process that lives on so long after the bot that forked it (pid -> name), and end it."""
+    with suppress(AssertionError):
+        await eventually(lambda: not living(bots), "the last of them", seconds)
+    left = living(bots)
+    for process in left:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    return [f"a process of {bots[process.session]} outlived it by {seconds:g} s: {process.name}" for process in left]
+
+
+async def run_storm(folder: Path, *, seed: int, kills: int = KILLS, stops: int = STOPS) -> Report:
+    """Run one storm in a new world under `folder` and check it; what was violated is in the report, with how to repeat it."""
+    began = time.monotonic()
+    async with _new_storm(folder, seed) as storm:
+        try:
+            await storm.rage(kills, stops)
+            await storm.rest()
+            await storm.check()
+        except (AssertionError, TimeoutError, RuntimeError) as error:
+            storm.violations.append(str(error) or storm_facts.where(error))
+    again = f"repeat: python -m faults.suites.storm --seed {seed} --kills {kills} --stops {stops}"
+    return Report(
+        "storm",
+        dict(sorted({"storms": 1, **storm.counts, **storm.history.counts}.items())),
+        tuple(f"storm {seed}: {line} ({again})" for line in storm.violations),
+        tuple(sorted(storm.reached)),
+        seeds=(seed,),
+        seconds=round(time.monotonic() - began, 3),
+        samples={"recovery_ms": tuple(storm.recovery_ms)},
+    )
+
+
+@asynccontextmanager
+async def _new_storm(folder: Path, seed: int) -> AsyncIterator[Storm]:
+    plan = random.Random(seed)  # noqa: S311 -- a plan, not a secret
+    async with (
+        World(folder / "world", ack_seconds=ACK_SECONDS).serve() as world,
+        shared_zygote() as mother,
+        aiohttp.ClientSession() as session,
+    ):
+        bot = BotProcess(world, folder / "bot", folder / "unused", QUOTEBOT_DRAIN_SECONDS="1")
+        environment = {**os.environ, **bot.environment}
+        storm = Storm(world, Deal(world.url, folder / "bot", session), mother, folder, environment, plan)
+        yield storm
+
+
+async def _end_of(process: Spawned, what: str) -> int:
+    """Return the exit status of a process that should end by now; AssertionError when it does not."""
+    try:
+        return await asyncio.wait_for(process.wait(), GRACE_SECONDS)
+    except TimeoutError:
+        raise AssertionError(f"{what} did not end within {GRACE_SECONDS:g} s: {_tail(process.log)}") from None
+
+
+def _tail(log: Path) -> str:
+    return " | ".join(storm_facts.said(log).splitlines()[-3:])[-600:]
+
+
+if __name__ == "__main__":
+    from faults.suites.storm_runs import main  # it runs many of these
+
+    with no_traceback_of_ctrl_c():
+        sys.exit(main(sys.argv[1:]))

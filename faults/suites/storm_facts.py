@@ -1,0 +1,199 @@
+"""What must be true after a kill storm, beside the invariants of checks.py. Plain SQL, logs and what people were told."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import traceback
+from collections import Counter
+from contextlib import closing
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from faults.checks import checker, reachability
+from faults.checks.wakeups import ASLEEP_FOR_GOOD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from faults.harness.fork_server import Spawned
+    from faults.harness.rig import Deal, Json
+    from faults.suites.storm_traffic import History
+
+DEATHS_OF_POISON: Final = 3
+STATE_WORDS: Final = {"approved": "Approved", "pending_approval": "Pending approval", "priced": "Priced", "rejected": "Rejected"}
+# What waits for something given up waits for whoever replays that.
+UNFINISHED: Final = (
+    "SELECT 1 FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable') UNION ALL "
+    "SELECT 1 FROM effects AS e WHERE e.state IN ('pending', 'in_flight', 'uncertain') AND NOT (e.next_attempt_at IS NULL "
+    "AND EXISTS (SELECT 1 FROM effects AS parent WHERE parent.id = e.after_id AND parent.state = 'failed')) LIMIT 1"
+)
+# Due by its own time, with its class let through. A PDF is left out: its first deed takes as long as loading a renderer does.
+DUE: Final = (
+    "SELECT 1 FROM effects AS e WHERE state = 'pending' AND next_attempt_at <= {now} AND class <> 'pdf.render' "
+    "AND NOT EXISTS (SELECT 1 FROM gates WHERE state <> 'flowing' AND (class = name OR class LIKE name || '.%')) LIMIT 1"
+)
+# The last death of a command buries it at once: it has no row of its own for that.
+GIVEN_UP: Final = (
+    "SELECT 'operation ' || o.action_kind AS what, o.id, o.category, o.last_error, 1 + (SELECT count(*) FROM attempts AS a "
+    "WHERE a.operation_id = o.id AND a.cycle = o.cycle AND a.outcome = 'died') AS deaths FROM operations AS o "
+    "WHERE o.state = 'failed_terminal' UNION ALL "
+    "SELECT 'effect ' || e.class, e.id, e.category, e.last_error, (SELECT count(*) FROM attempts AS a "
+    "WHERE a.effect_id = e.id AND a.cycle = e.cycle AND a.outcome = 'died') FROM effects AS e WHERE e.state = 'failed'"
+)
+# A bug of ours, or a lock that somebody was shown. Libraries may complain of the weather in words of their own.
+NEVER_IN_A_LOG: Final = (
+    *(
+        "database is locked",
+        "operation.failed",
+        "effect.internal_error",
+        "follow_ups_failed",
+        "housekeeping.failed",
+        "schedule.failed",
+    ),
+    *("command.maybe_recorded", "never retrieved", "never awaited"),
+)
+LATE: Final = ("effect.late_result", "effect.late_step", "operation.late_result")
+
+
+async def is_quiet(deal: Deal) -> bool:
+    """Tell whether nothing is under way."""
+    return not await deal.rows(UNFINISHED)
+
+
+async def owes_something_due(deal: Deal) -> bool:
+    """Tell whether a bot that starts now has something to deliver at once."""
+    now = time.time_ns() // 1_000_000
+    return bool(await deal.rows(DUE.format(now=now)))
+
+
+async def given_up(deal: Deal) -> list[Json]:
+    """Return the rows that stand as given up, with how many deaths of the bot each has seen."""
+    return await deal.rows(GIVEN_UP)
+
+
+def given_up_against_the_rules(rows: list[Json]) -> list[str]:
+    """Return a line for each row given up for another reason than that the bot died three times over it."""
+    return [
+        f"{row['what']} {row['id']} was given up after {row['deaths']} deaths ({row['category']}: {row['last_error']})"
+        for row in rows
+        if row["category"] != "poison" or row["deaths"] < DEATHS_OF_POISON
+    ]
+
+
+async def at_rest(deal: Deal, history: History) -> list[str]:
+    """Return what is violated at rest: of the invariants, of what people were promised, of what they see."""
+    found = []
+    try:
+        await checker.exactly_once(deal)
+    except AssertionError as error:
+        found.append(f"{where(error)} {error}".strip())
+    return found + await promises_broken(deal, history) + await _cards(deal)
+
+
+async def asleep(deal: Deal) -> list[str]:
+    """Return a line for each unfinished row that nothing will ever wake; asked after every death."""
+    return [sentence for row in await deal.rows(ASLEEP_FOR_GOOD) for sentence in row.values()]
+
+
+async def promises_broken(deal: Deal, history: History) -> list[str]:
+    """Return what people were promised and did not get, or got twice."""
+    return await _quotes_against(deal, history) + await _changes_against(deal, history)
+
+
+async def _quotes_against(deal: Deal, history: History) -> list[str]:
+    """One quote for every customer, and one more for every "Create another" that was used."""
+    quotes = Counter(row["account"] for row in await deal.rows("SELECT account FROM quotes"))
+    used = {
+        row["token"]: row["account"]
+        for row in await deal.rows(
+            "SELECT t.token, q.account FROM one_time_tokens AS t JOIN quotes AS q ON q.quote_id = t.quote_id"
+        )
+    }
+    another = Counter(used.values())
+    return [
+        *(f"the acknowledged quote for {customer} is lost" for customer in sorted(history.customers - set(quotes))),
+        *(
+            f"{customer} has {quotes[customer]} quotes and asked for {1 + another[customer]}"
+            for customer in quotes
+            if quotes[customer] != 1 + another[customer]
+        ),
+        *(f"an acknowledged Create another ({token[:8]}) is lost" for token in sorted(history.kept_tokens - set(used))),
+        *(f"nobody clicked the Create another ({token[:8]}) that was used" for token in sorted(set(used) - history.tokens)),
+    ]
+
+
+async def _changes_against(deal: Deal, history: History) -> list[str]:
+    """Every acknowledged click and form has its command in the ledger, and it came to its end."""
+    done = {
+        (row["action_kind"], row["aggregate_id"])
+        for row in await deal.rows("SELECT DISTINCT action_kind, aggregate_id FROM operations WHERE state = 'completed'")
+    }
+    return [f"the acknowledged {kind} of {quote_id} is lost" for kind, quote_id in sorted(history.changes - done)]
+
+
+async def _cards(deal: Deal) -> list[str]:
+    """Every quote has one card, and it shows the quote's state."""
+    states = {row["quote_id"]: row["state"] for row in await deal.rows("SELECT quote_id, state FROM quotes")}
+    cards = await deal.cards()
+    shown = Counter(card["text"].split()[1] for card in cards)
+    return [
+        *(f"{quote_id} has {shown[quote_id]} cards" for quote_id in states if shown[quote_id] != 1),
+        *(
+            f"the quote is {states[card['text'].split()[1]]}, its card says: {card['text']}"
+            for card in cards
+            if STATE_WORDS[states[card["text"].split()[1]]] not in card["text"]
+        ),
+    ]
+
+
+async def states_reached(deal: Deal) -> set[str]:
+    """Return the names of the interesting states that this storm was in."""
+    outside = await checker.outside_of(deal)
+    with closing(sqlite3.connect(f"{(deal.data_dir / 'ledger.db').absolute().as_uri()}?mode=ro", uri=True)) as ledger:
+        return reachability.reached(ledger, outside)
+
+
+def in_logs(folder: Path) -> list[str]:
+    """Return a line for each line of a log that no log may have."""
+    return [
+        f"{log.name} says: {line.strip()[:300]}"
+        for log, line in _lines(folder)
+        if line.startswith("Traceback") or any(words in line for words in NEVER_IN_A_LOG)
+    ]
+
+
+def told_in_logs(folder: Path) -> Counter[str]:
+    """Count what the logs tell of: late results that met a newer fence, rests of a boot loop."""
+    counts: Counter[str] = Counter()
+    for _, line in _lines(folder):
+        counts["late_results"] += any(f'"{event}"' in line for event in LATE)
+        counts["boot_loop_rests"] += '"bot.boot_loop"' in line
+    return counts
+
+
+def first_delivery_ms(bot: Spawned) -> float | None:
+    """Return the milliseconds from a bot's start to its first delivery, None when it did not live to see one."""
+    for line in said(bot.log).splitlines():
+        if '"effect.delivered"' in line:
+            return (datetime.fromisoformat(json.loads(line)["timestamp"]).timestamp() - bot.started_at) * 1000
+    return None
+
+
+def where(error: BaseException) -> str:
+    """Return the code that an assertion without words stands on."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.name}: {last.line}"
+
+
+def said(log: Path) -> str:
+    """Return what a process said, nothing when it did not live to open its log."""
+    return log.read_text(errors="replace") if log.exists() else ""
+
+
+def _lines(folder: Path) -> Iterator[tuple[Path, str]]:
+    for log in sorted(folder.glob("*.log")):
+        for line in said(log).splitlines():
+            yield log, line

@@ -1,0 +1,208 @@
+"""The people of a storm: they ask for quotes, retype, click, reject with a reason, and everything of theirs is delivered twice.
+
+They write down what they were promised: an acknowledged gesture is a promise, whatever happens to the bot afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from faults.harness.rig import eventually
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from faults.harness.rig import Deal, Json
+
+REP, MANAGER = "U0REP", "U0MANAGER"
+DISCOUNTS: Final = 20  # percent, from 0: above 10 a manager has to approve
+UNTRUE: Final = ("Nothing was recorded", "Not sure it was recorded")  # acknowledgements that promise nothing
+PAUSE_SECONDS: Final = 0.15
+ASK_SECONDS: Final = 1.0
+PAGE_SECONDS: Final = 0.2
+RETYPED: Final = 0.2  # of the commands that were answered
+LATELY: Final = 0.7  # of the duplicates: what was sent a moment ago
+PATIENT: Final = 0.8  # of the pauses
+PATIENCE_SECONDS: Final = 1.0
+DECLINED: Final = 0.5  # of the looks at an offer
+
+
+@dataclass(slots=True)
+class History:
+    """What people did and were promised: customers, quotes and tokens whose gesture was acknowledged as recorded."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    customers: set[str] = field(default_factory=set)  # of an acknowledged /quote new
+    changes: set[tuple[str, str]] = field(default_factory=set)  # (kind of command, quote) of an acknowledged click or form
+    tokens: set[str] = field(default_factory=set)  # of every "Create another" that was clicked
+    kept_tokens: set[str] = field(default_factory=set)  # ... and acknowledged
+    requests: list[str] = field(default_factory=list)
+
+    def note(self, answer: Json) -> bool:
+        """Count a gesture; tell whether it was acknowledged as recorded."""
+        self.counts["gestures"] += 1
+        if answer["request_id"] is not None:
+            self.requests.append(answer["request_id"])
+        ack = answer["ack"]
+        told = ack is not None and not str(ack.get("text", "")).startswith(UNTRUE) and "response_action" not in ack
+        self.counts["acknowledged"] += told
+        return told
+
+
+@dataclass(slots=True)
+class _Page:
+    """The last look at the workspace: several people look at one page, a moment old."""
+
+    messages: list[Json] = field(default_factory=list)
+    looked_at: float = -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Busy people. `is_there` tells whether the bot is connected; `commands_max` bounds how many quotes are asked for."""
+
+    deal: Deal
+    plan: random.Random
+    history: History
+    is_there: Callable[[], bool]
+    commands_max: int
+    _page: _Page = field(default_factory=_Page)
+
+    def at_work(self) -> list[asyncio.Task[None]]:
+        """Start them all."""
+        clicking = (self._click(user) for user in (REP, REP, MANAGER, MANAGER))
+        busy = (self._ask(), *clicking, self._duplicate(), self._create_another())
+        return [asyncio.create_task(person) for person in busy]
+
+    async def _ask(self) -> None:
+        """Ask for quotes; who gets no answer asks again, and some do anyway: there is one quote all the same."""
+        for number in range(1, self.commands_max + 1):
+            text = f"new for Customer {number}: {number} pro; discount {number * 7 % DISCOUNTS}%"
+            heard = await self._type(number, text)
+            if not heard or self._happens(RETYPED):
+                await self._pause()
+                await self._type(number, text)
+            await asyncio.sleep(self.plan.random() * ASK_SECONDS)
+            await self._pause()
+
+    async def _type(self, number: int, text: str) -> bool:
+        heard = False
+        with suppress(AssertionError):
+            heard = self.history.note(await self.deal.slash(text, user=REP))
+        self.history.counts["commands"] += 1
+        if heard:
+            self.history.customers.add(f"Customer {number}")
+        return heard
+
+    async def _click(self, user: str) -> None:
+        """Click what the cards offer this person."""
+        wanted = {REP: ("quote.submit",), MANAGER: ("approval.approve", "approval.approve", "approval.reject")}[user]
+        while True:
+            await self._pause()
+            action_id = self.plan.choice(wanted)
+            found = [
+                (card, button)
+                for card in await self._messages()
+                for button in _buttons(card)
+                if not card["ephemeral_for"] and button["action_id"] == action_id
+            ]
+            if not found:
+                continue
+            card, button = self.plan.choice(found)
+            quote_id = json.loads(button["value"])["q"]
+            with suppress(AssertionError):  # the card was redrawn since it was looked at: nobody could have clicked that
+                answer = await self._act(user, card, action_id)
+                if action_id == "approval.reject":
+                    await self._give_a_reason(user, quote_id)
+                elif self.history.note(answer):
+                    self.history.changes.add(("quote.submit" if user == REP else "approval.decide", quote_id))
+
+    async def _act(self, user: str, message: Json, action_id: str, **more: Any) -> Json:
+        where = {"channel": message["channel"], "message_ts": message["ts"]}
+        answer: Json = await self.deal.post("action", user=user, **where, action_id=action_id, **more)
+        return answer
+
+    async def _give_a_reason(self, user: str, quote_id: str) -> None:
+        for seen in (await self.deal.get("state"))["views"]:
+            view = seen["view"]
+            if seen["user"] != user or view.get("callback_id") != "approval.reject":
+                continue
+            about = json.loads(view["private_metadata"])["q"]
+            reason = {"reason": {"reason": f"Too cheap for {about}"}}
+            if (
+                self.history.note(await self.deal.post("submit", user=user, view_id=view["id"], values=reason))
+                and about == quote_id
+            ):
+                self.history.changes.add(("approval.decide", quote_id))
+
+    async def _duplicate(self) -> None:
+        """Deliver something again: what was just sent, or something of long ago; as it was, or as Slack's retry."""
+        while True:
+            await self._pause()
+            if not self.history.requests:
+                continue
+            recent = self.history.requests[-3:] if self._happens(LATELY) else self.history.requests
+            times = self.plan.randint(1, 3)
+            self.history.counts["duplicates"] += times
+            with suppress(AssertionError):
+                await self.deal.redeliver(self.plan.choice(recent), self.plan.choice(("resend", "retry")), times)
+
+    async def _create_another(self) -> None:
+        """Answer the question whether the same quote is wanted once more: sometimes it is."""
+        while True:
+            await self._pause()
+            await self._pause()
+            offered = [
+                (message, button)
+                for message in await self._messages()
+                for button in _buttons(message)
+                if message["ephemeral_for"] == REP and button["action_id"] == "quote.create_another"
+            ]
+            if not offered or self._happens(DECLINED):
+                continue
+            message, button = self.plan.choice(offered)
+            token = json.loads(button["value"])["t"]
+            self.history.tokens.add(token)
+            with suppress(AssertionError):
+                if self.history.note(await self._act(REP, message, button["action_id"])):
+                    self.history.kept_tokens.add(token)
+
+    async def _messages(self) -> list[Json]:
+        now = asyncio.get_running_loop().time()
+        if now - self._page.looked_at > PAGE_SECONDS:
+            self._page.looked_at = now
+            self._page.messages = await self.deal.messages()
+        return self._page.messages
+
+    def _happens(self, share: float) -> bool:
+        return self.plan.random() < share
+
+    async def _pause(self) -> None:
+        """Wait a moment; most people also wait until the bot is there, so that a short life sees some work."""
+        await asyncio.sleep(self.plan.random() * 2 * PAUSE_SECONDS)
+        if self._happens(PATIENT):
+            with suppress(AssertionError):
+                await eventually(self.is_there, "the bot", PATIENCE_SECONDS)
+
+
+async def home(tasks: list[asyncio.Task[None]]) -> list[BaseException]:
+    """Send everybody home; return what went wrong with them."""
+    for task in tasks:
+        task.cancel()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    return [
+        end for end in ends if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError | aiohttp.ClientError)
+    ]
+
+
+def _buttons(message: Json) -> list[Json]:
+    return [element for block in message["blocks"] or () if block["type"] == "actions" for element in block["elements"]]

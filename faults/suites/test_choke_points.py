@@ -1,0 +1,136 @@
+"""Nothing in the product goes around the choke points: clock, chance, database, outbound, files.
+
+Which module touches the machine, and by which kind of call, is listed here with the reason: it is the choke point, or what it does
+cannot be part of a command. A new place fails; so does a line of the list that is no longer true.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+KINDS: Final = {
+    "clock": {"time.time", "time.time_ns", "time.monotonic", "time.perf_counter", "time.sleep", "datetime.now", "datetime.utcnow"},
+    "chance": {
+        *("random.SystemRandom", "random.random", "random.Random", "random.uniform", "random.choice"),
+        *("secrets.token_bytes", "secrets.token_hex", "secrets.token_urlsafe", "uuid.uuid4", "os.urandom"),
+    },
+    "database": {"sqlite3.connect", "aiosqlite.connect"},
+    "outbound": {
+        *("aiohttp.ClientSession", "requests.Session", "requests.get", "requests.post", "requests.request"),
+        *("socket.socket", "socket.create_connection", "asyncio.open_connection"),
+    },
+    "process": {"subprocess.run", "subprocess.Popen", "asyncio.create_subprocess_exec", "os.fork", "os.execv", "os.system"},
+    "files": {
+        *(
+            "os.open",
+            "os.write",
+            "os.pwrite",
+            "os.fsync",
+            "os.fdatasync",
+            "os.replace",
+            "os.rename",
+            "os.unlink",
+            "os.link",
+            "os.ftruncate",
+        ),
+        *("os.posix_fallocate", "os.mkdir", "os.makedirs", "tempfile.mkstemp", "tempfile.TemporaryDirectory", "shutil.rmtree"),
+    },
+}
+WRITING: Final = frozenset({"write_bytes", "write_text", "mkdir", "touch", "symlink_to", "hardlink_to", "unlink", "rmdir", "chmod"})
+
+PLACES: Final = {
+    "ledger/clock.py": ("clock", "the choke point"),
+    "adapters/retry_after.py": ("clock", "a Retry-After with a date is on the other side's clock, not on the bot's"),
+    "quotebot/app/workers.py": ("chance", "the jitter that Ports hands on"),
+    "ledger/sqlite/engine.py": ("database", "the choke point"),
+    "ledger/sqlite/file.py": (
+        "database files",
+        "the choke point; it makes the ledger's file and opens the witness",
+    ),
+    "ledger/sqlite/wal.py": ("files", "the choke point for flushes beside SQLite; faults/lab/sqlite_vfs.py stands in it"),
+    "ledger/audit/history.py": ("database", "a private scratch database that SQLite deletes: the digests of one verification"),
+    "quotebot/app/clients.py": ("outbound", "the choke point: what Ports.outside hands on"),
+    "adapters/egress.py": ("outbound", "the choke point for aiohttp: no redirects, bounded answers"),
+    "adapters/reporting.py": ("outbound", "the choke point for reports to watchers, with the same rules"),
+    "adapters/slack/client.py": ("outbound", "names the type of a session that is handed in"),
+    "adapters/slack/api.py": ("outbound", "its own session when nobody hands one in"),
+    "adapters/salesforce/api.py": ("outbound", "names the type of a session that is handed in"),
+    "adapters/salesforce/calls.py": ("outbound", "likewise"),
+    "adapters/salesforce/login.py": ("clock", "an assertion is good for three minutes of the other side's clock"),
+    "adapters/salesforce/transport.py": ("outbound", "the choke point for Salesforce"),
+    "adapters/files.py": ("files", "the choke point for artefacts"),
+    "adapters/pdf/renderer.py": ("files process", "the renderer's child and its font cache: rendering is pure"),
+    "ledger/sqlite/locks.py": ("files", "lock files, whose content is for people"),
+    "ledger/sqlite/disk.py": ("files", "the choke point for backups and what is put in their place"),
+    "ledger/operator/backup.py": ("clock database files", "connections that only read, the copy, and pauses between its steps"),
+    "ledger/sqlite/connections.py": ("database", "connections that only read, hardened against what the file says of itself"),
+    "ledger/sqlite/schema_comparison.py": ("database", "the schema that the migrations make, in memory"),
+    "ledger/sqlite/ballast.py": ("files", "room for a full disk; it holds nothing"),
+    "ledger/audit/keyring.py": ("chance files", "an audit key, made before the ledger it signs"),
+    "ledger/audit/anchors.py": ("files", "the log of anchors, a copy of what the ledger holds"),
+    "quotebot/app/first_start.py": ("files", "an empty file that marks a first start, before there is a ledger"),
+    "quotebot/observability/metrics.py": ("files", "the page of metrics, made anew every few seconds"),
+    "quotebot/cli/doctor/checks.py": (
+        "clock",
+        "how long a check may take, and the machine's clock beside Slack's: what is checked",
+    ),
+    "quotebot/cli/doctor/others.py": ("outbound", "whether the others can be reached: what is checked"),
+    "quotebot/observability/systemd.py": (
+        "outbound",
+        "a socket of this machine: words for the service manager, which nothing depends on",
+    ),
+    "quotebot/ack_priority.py": ("clock", "the writer's thread lets a process in front by, for milliseconds; alone it never does"),
+    "quotebot/app/front/process.py": (
+        "process outbound",
+        "the process that holds Slack's socket, and the pair of sockets the two have",
+    ),
+    "quotebot/app/front/messages.py": ("outbound", "speaks over that pair"),
+    "quotebot/cli/config.py": ("files", "quotebot.toml, written where an operator asked for it"),
+    "quotebot/cli/audit.py": ("files", "a proof bundle, written where an operator asked for it"),
+    "quotebot/cli/catalog.py": ("chance", "a fresh request id"),
+    "quotebot/cli/catalog_files.py": ("files", "exported sheets, written where an operator asked for them"),
+    "quotebot/cli/quote_work.py": ("chance", "a fresh request id, and the jitter of a command that this process executes itself"),
+    "quotebot/cli/root.py": ("files", "/dev/null, for an output nobody reads any more"),
+    "quotebot/cli/drill.py": ("process", "the drills' player"),
+    "quotebot/cli/world.py": ("files", "the sandbox's folder"),
+}
+
+
+def touches(module: Path) -> set[str]:
+    """The kinds of calls by which a module touches the machine."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+        if isinstance(node, ast.Attribute):
+            name = ".".join(ast.unparse(node).split(".")[-2:])
+            found |= {kind for kind, calls in KINDS.items() if name in calls}
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITING:
+            found.add("files")
+    return found
+
+
+def test_only_the_listed_places_touch_the_machine_and_each_for_its_reason() -> None:
+    modules = [
+        module
+        for package in ("quotebot", "ledger", "adapters")
+        for module in sorted((ROOT / package).rglob("*.py"))
+        if "sandbox" not in module.parts
+    ]
+    found = {module.relative_to(ROOT).as_posix(): touches(module) for module in modules}
+
+    assert {place: kinds for place, kinds in found.items() if kinds} == {
+        place: set(kinds.split()) for place, (kinds, _) in PLACES.items()
+    }
+
+
+def test_no_module_takes_a_name_out_of_a_library_that_would_hide_it_from_this_test() -> None:
+    hiding = {"time", "random", "secrets", "uuid", "os", "sqlite3", "aiosqlite", "requests", "socket", "subprocess", "shutil"}
+    found = []
+    for package in ("quotebot", "ledger", "adapters"):
+        for module in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+                if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in hiding and "sandbox" not in module.parts:
+                    found += [f"{module.name}: from {node.module} import {alias.name}" for alias in node.names]
+    assert found == []

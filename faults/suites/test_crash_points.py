@@ -1,0 +1,230 @@
+"""All windows of all stories, in shards; and that what can be asked of the bot, and what it owes, is in them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from adapters.policies import POLICIES
+from faults.harness.programs import run
+from faults.lab.outcome import difference
+from faults.lab.player import Left, Window, left_at, play, play_on, prepared, wrongs
+from faults.lab.setting import ram
+from faults.scenarios.workflows import STORIES
+from faults.suites.crash_points import windows_of
+from quotebot import effects
+from quotebot.commands.registry import REGISTRY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from faults.lab.simulation import Cell
+    from faults.scenarios.workflows import Story
+
+ROOT: Final = Path(__file__).parents[2]
+SAME: Final = ("end", "violations", "reached", "kinds", "classes")  # of two plays of one window
+SHARDS: Final = 5
+
+# Writes of the product that no story passes, and where they are tried instead.
+NOT_IN_A_STORY: Final = {
+    "access": "one audit row about a refused person, best effort: tests/quotebot/test_access_matrix.py; it owes nothing",
+    "audit.export": "one row, when an operator exports a proof: tests/quotebot/jobs/test_proof.py",
+    "audit.rotate_key": "tests/ledger/audit/test_events.py",
+    "bury_operation": "a bug of ours, twice: tests/quotebot/execution/test_executor.py, faults/suites/model_machine.py",
+    "clock.confirm": "one audit row, when an operator confirms the clock: tests/quotebot/cli/test_clock.py",
+    "drop": "an envelope over 1 MiB: tests/quotebot/slack/test_receiver.py; it owes nothing",
+    "forget_steps": "an upload that Slack has lost: tests/quotebot/dispatch/test_uncertain.py, the simulated days",
+    "history.bind": "the first start with the ledger of an older build: tests/test_golden_ledgers.py dies at every statement of it",
+    "history.bound_from": "its last row, likewise",
+    "late_result": "a second process took the row over: faults/suites/storm_second_process.py, faults/suites/model_machine.py",
+    "ledger.migrated": "one audit row after a migration: tests/test_golden_ledgers.py dies at every statement of it",
+    "payload_shown": "one audit row, when an operator looks at a payload",
+    "retry_operation": "a bug of ours, once: tests/quotebot/execution/test_executor.py, faults/suites/model_machine.py",
+    "shelve_operation": "a command of a newer build: tests/quotebot/execution/test_executor.py; nothing changes but its due time",
+}
+
+
+def windows(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run("faults.suites.crash_points", *arguments, seconds=280)
+
+
+@pytest.fixture(scope="session")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the shards leave what their stories pass: one folder for all workers of a run."""
+    base = tmp_path_factory.getbasetemp()
+    return (base if "PYTEST_XDIST_WORKER" not in os.environ else base.parent) / "windows"
+
+
+@pytest.mark.takes(50)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened(shard: int, left: Path) -> None:
+    names = [argument for story in STORIES[shard::SHARDS] for argument in ("--only", story.name)]
+    done = windows(*names, "--left", str(left))
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+
+
+def test_a_sigkill_leaves_what_was_expected_of_it_and_ends_as_a_death_in_the_laboratorys_process_does() -> None:
+    command = [sys.executable, "-m", "faults.suites.crash_points", "--only", "finalize", "--apart"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The beginning of a story: as many cells that stand there as wanted, and a folder; all of them end with the stack."""
+
+    story: Story
+    folder: Path
+    cell: Cell
+    stack: ExitStack
+
+    def twin(self) -> Cell:
+        made = self.cell.twin()
+        self.stack.callback(made.end)
+        return made
+
+    def play(self, window: Window | None, *, looks: bool = False) -> dict[str, Any]:
+        return play(self.twin(), self.story, Path(tempfile.mkdtemp(dir=self.folder)) / "played", window, looks=looks)
+
+    def left_at(self, deaths: Sequence[Window]) -> dict[Window, Left]:
+        left = left_at(self.twin(), self.story, self.folder / "left", deaths)
+        for each in left.values():
+            self.stack.callback(each.cell.end)
+        return left
+
+    def again(self, left: Left) -> Left:
+        made = left.twin(Path(tempfile.mkdtemp(dir=self.folder)) / "twin")
+        self.stack.callback(made.cell.end)
+        return made
+
+
+@contextmanager
+def beginning_of(name: str) -> Iterator[Beginning]:
+    story = next(story for story in STORIES if story.name == name)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram())))
+        cell = stack.enter_context(prepared(story, folder))
+        stack.callback(cell.end)
+        yield Beginning(story, folder, cell, stack)
+
+
+def deaths_of(golden: dict[str, Any]) -> list[Window]:
+    return [window for window in windows_of(golden["passages"], golden["states"], every=False) if window.deed == "kill"]
+
+
+def test_a_death_that_was_kept_on_the_way_ends_as_one_that_was_gone_to() -> None:
+    with beginning_of("finalize") as begun:
+        kept = begun.left_at(deaths_of(begun.play(None)))
+        assert len(kept) >= 3
+        for window, left in kept.items():
+            gone_to = begun.play(window)
+            gone_on = play_on(left, begun.story)
+            assert {name: gone_on[name] for name in SAME} == {name: gone_to[name] for name in SAME}, window
+
+
+def test_a_death_during_the_recovery_from_a_death_that_was_kept_ends_as_one_that_was_gone_to() -> None:
+    with beginning_of("submit") as begun:
+        golden = begun.play(None)
+        owing = golden["passages"].index("ack:sent") + 1  # from here on nobody waits for the bot, and what it owes is to do
+        first, kept = next(iter(begun.left_at([death for death in deaths_of(golden) if death.index >= owing]).items()))
+        looked = play_on(begun.again(kept), begun.story, looks=True)
+        passed = looked["recovery"]
+        assert looked["end"] == golden["end"]
+        assert passed == begun.play(first, looks=True)["recovery"]
+        assert "out:slack:chat.update:sent" in passed  # to its end, not the start alone
+        seconds = windows_of(passed, looked["states"], every=False)
+        for second in (seconds[0].index, seconds[-1].index):
+            gone_to = begun.play(replace(first, second=second))
+            gone_on = play_on(begun.again(kept), begun.story, second)
+            assert {name: gone_on[name] for name in SAME} == {name: gone_to[name] for name in SAME}, passed[second]
+        with pytest.raises(AssertionError, match="the second death did not come"):
+            play_on(begun.again(kept), begun.story, len(passed))
+
+
+def test_an_answer_to_one_person_that_was_cut_off_twice_may_be_missing_and_nothing_else() -> None:
+    with beginning_of("refused command") as begun:
+        golden = begun.play(None)
+        came = begun.play(twice_at("out:slack:response_url:before", begun, golden))
+        assert [user for user, _ in came["untold"]] == ["U0REP"]
+        assert wrongs(golden, came) == []
+        assert [sentence[:26] for sentence in difference(golden["end"], came["end"])] == ['golden: whispers lacks ["U']
+
+
+@pytest.mark.parametrize(("name", "point"), [("recovery", "file:create"), ("put back", "out:pdf:render:before")])
+def test_what_dies_a_third_time_is_given_up_and_the_invariants_hold(name: str, point: str) -> None:
+    with beginning_of(name) as begun:  # each begins with a death
+        golden = begun.play(None)
+        came = begun.play(twice_at(point, begun, golden))
+        assert came["poisoned"]
+        assert wrongs(golden, came) == []
+        assert not golden["poisoned"]
+
+
+def twice_at(point: str, begun: Beginning, golden: dict[str, Any]) -> Window:
+    """Return a death there that is followed by another one there."""
+    first = Window(golden["passages"].index(point), point)
+    return replace(first, second=begun.play(first, looks=True)["recovery"].index(point))
+
+
+MEMBERS: Final = {
+    "K0 before reserve": "sql:reserve/insert_operation",
+    "K1 after reserve, before ack": "ack:before",
+    "K2 after ack, before claim": "ack:sent",
+    "K3 claimed, before mutation": "commit:claim_operations:after",
+    "K4 each statement of the mutation": "sql:execute/insert_quote",
+    "K5 after commit, before dispatch": "commit:execute:after",
+    "K6 effect claimed, before the call": "out:slack:chat.postMessage:before",
+    "K7 the remote accepted, the result not recorded": "out:salesforce:graph:sent",
+    "K8 between the three upload calls": "commit:record_step:after",
+    "K9 result recorded, before follow-ups": "commit:settle:after",
+    "K10 inside replay": "commit:replay:before",
+    "K11 inside purge": "sql:retention.operations/delete_operation",
+    "K12 inside a migration": "sql:open/create table",
+    "K13 inside a scheduler tick": "sql:schedule/mark_slot",  # reserved, and not yet marked
+    "K14 inside recovery": "commit:take_back:before",
+    "K15 inside backup": "disk:rename.json",  # the copy has its name, and is no backup yet
+    "K15 inside restore": "disk:rename.restored",
+    "file steps": "file:rename",
+}
+
+
+@pytest.mark.late
+@pytest.mark.timeout(200)
+def test_every_kind_of_command_class_of_effects_and_write_and_every_family_of_windows_is_in_a_story(left: Path) -> None:
+    done = windows("--points", "--left", str(left))  # what no shard has played yet is played now
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    owed = {value for value in vars(effects).values() if isinstance(value, str) and value in POLICIES}
+    passed = {point.split("/")[0].removeprefix("sql:") for point in found["points"] if point.startswith("sql:")}
+
+    assert set(REGISTRY) - set(found["kinds"]) == set()
+    assert owed - set(found["classes"]) == set()
+    assert written() - passed == set(NOT_IN_A_STORY)
+    assert {family for family, point in MEMBERS.items() if point not in found["points"]} == set()
+
+
+def written() -> set[str]:
+    """The names of all transactions in the product: the first argument of every `.write("name", ...)`."""
+    found = set()
+    for package in ("quotebot", "ledger"):
+        for module in (ROOT / package).rglob("*.py"):
+            if "sandbox" in module.parts:
+                continue
+            for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "write":
+                    continue
+                name = node.args[0] if len(node.args) > 1 else None  # a transaction has a name and its work
+                if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                    found.add(name.value)
+    return found

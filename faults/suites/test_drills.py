@@ -1,0 +1,90 @@
+"""Every named scenario holds, and the list of them is the list of the specification."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+
+from faults.drill import Outcome, UnknownDrillError, chosen, play, play_all, summary
+from faults.report.reports import Report, keep
+from faults.scenarios import SCENARIOS, Scenario
+from faults.scenarios.installation import amended
+from faults.scenarios.stage import Mode, Stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+P0 = {"FI-001", "FI-002", "FI-010", "FI-011", "FI-016", "FI-017", "FI-018", "FI-021", "FI-022"}
+P2 = {"FI-004"}
+NAMES = [f"FI-{number:03}" for number in range(1, 23)] + [f"D-{number}" for number in range(1, 6)]
+PLAYED = [scenario for scenario in SCENARIOS if scenario.play is not None]
+
+
+def test_the_list_is_that_of_the_specification() -> None:
+    assert [scenario.id for scenario in SCENARIOS] == NAMES
+    assert {each.id: each.priority for each in SCENARIOS} == {
+        name: "P0" if name in P0 else "P2" if name in P2 else "P1" for name in NAMES
+    }
+
+
+def test_every_kind_of_failure_is_among_them_and_no_other() -> None:
+    assert {mode for scenario in SCENARIOS for mode in scenario.modes} == set(get_args(Mode))
+
+
+def test_no_scenario_waits_for_a_part_of_the_product() -> None:
+    assert {each.id: each.waits_for for each in SCENARIOS if each.play is None or each.waits_for} == {}
+
+
+@pytest.mark.parametrize("scenario", PLAYED, ids=lambda scenario: scenario.id)
+async def test_a_named_scenario_holds(scenario: Scenario, tmp_path: Path) -> None:
+    outcome = await play(scenario, tmp_path / scenario.id)
+    counts, _ = summary([outcome])
+    keep(Report("drills", counts, () if outcome.state == "held" else (f"python -m faults.drill {scenario.id}",)))
+    assert outcome.state == "held", "\n".join(outcome.lines)
+    assert not (tmp_path / scenario.id).exists(), "nothing is left of what held"
+
+
+def test_names_priorities_and_all_choose_each_drill_once() -> None:
+    assert [each.id for each in chosen(["fi-017", "D-1", "FI-017"])] == ["FI-017", "D-1"]
+    assert {each.id for each in chosen(["P0", "FI-001"])} == P0
+    assert chosen(["all"]) == SCENARIOS
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("FI-17", "FI-017"), ("D1", "D-1"), ("fi-0022", "FI-022")])
+def test_an_unknown_name_is_answered_with_the_one_that_may_be_meant(typed: str, meant: str) -> None:
+    with pytest.raises(UnknownDrillError, match=f"There is no drill {typed}. Did you mean {meant}"):
+        chosen([typed])
+
+
+async def fails(stage: Stage) -> str:
+    await stage.start()
+    stage.equal("there are two cards", len(await stage.deal.cards()), 2)
+    return "never"
+
+
+WAITING = Scenario("FI-998", "P2", (), "something to come", "Nothing.", "Something.", None, waits_for="a part to come")
+FAILING = Scenario("FI-999", "P2", (), "something that is not so", "Nothing.", "Something.", fails)
+
+
+async def test_what_does_not_hold_is_named_and_its_files_are_kept(tmp_path: Path) -> None:
+    told: list[tuple[str, Outcome]] = []
+    outcomes = await play_all([WAITING, FAILING], tmp_path, lambda outcome, place: told.append((place, outcome)))
+    waiting, failed = outcomes
+    assert [place for place, _ in told] == ["[1/2] ", "[2/2] "]
+    assert (waiting.state, waiting.words) == ("waiting", "a part to come")
+    assert (failed.state, failed.words, failed.evidence) == ("failed", "there are two cards (seen: 0, not 2)", tmp_path / "FI-999")
+    assert failed.lines[1:] == (
+        "  did not hold: there are two cards (seen: 0, not 2)",
+        f"  evidence: {tmp_path / 'FI-999'} (ledger and artefacts in bot/, bot.log, what the world saw in world/, failure.txt)",
+        "  again: quotebot drill FI-999",
+    )
+    kept = {path.name for path in (tmp_path / "FI-999").iterdir()}
+    assert {"bot", "bot.log", "world", "failure.txt"} <= kept
+    assert (tmp_path / "FI-999" / "bot" / "ledger.db").exists()
+    assert summary(outcomes) == ({"held": 0, "failed": 1, "waiting": 1}, "0 held, 1 failed, 1 waiting")
+
+
+def test_a_scenario_that_no_longer_fits_the_product_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="amend the scenario"):
+        amended(tmp_path, "quotebot/views/messages.py", "words that nobody wrote", "")
