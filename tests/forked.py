@@ -1,4 +1,4 @@
-"""A `quotebot` command as a fork of the zygote (faults/harness/fork_server.py): where its caller says, each stream in a file of its own."""
+"""A `quotebot` command as a fork of the fork server (faults/harness/fork_server.py), each stream in a file of its own."""
 
 from __future__ import annotations
 

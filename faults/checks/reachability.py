@@ -2,8 +2,8 @@
 
 Each state is one question to a ledger (plain SQL), to what the outside saw, or to what the clients lived. A suite asks `reached`
 after each of its runs and keeps the union; at the end every state must be among them. All are reachable by commands that exist:
-`python -m faults.suites.reaching` goes to each of them. (That nothing has a price is none: what is typed is priced before it is recorded,
-by the same catalogue, so until something else than typed commands comes in, no command can be refused for it.)
+`python -m faults.suites.reaching` goes to each of them. (That nothing has a price is none: what is typed is priced before it is
+recorded, by the same catalogue, so until something else than typed commands comes in, no command can be refused for it.)
 """
 
 from __future__ import annotations

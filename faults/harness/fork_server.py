@@ -1,10 +1,10 @@
 """Starts real `quotebot` processes in a tenth of the time: a small process that has imported everything and forks on request.
 
-`python -m faults.harness.fork_server SOCKET WARM` listens on a Unix socket, and calls the function WARM before the first of its forks. A caller
-writes one order a line (JSON, see `Order`) and reads one line for each start and each end. The zygote has one thread and no event
-loop, so that a fork is a clean process: an own pid, an own session, the environment and the log that were ordered, and then the
-program's own main, as if it had been started by hand. What a caller started ends when the caller goes; when stdin ends, all of it
-ends.
+`python -m faults.harness.fork_server SOCKET WARM` listens on a Unix socket, and calls the function WARM before the first of its
+forks. A caller writes one order a line (JSON, see `Order`) and reads one line for each start and each end. The zygote has one
+thread and no event loop, so that a fork is a clean process: an own pid, an own session, the environment and the log that were
+ordered, and then the program's own main, as if it had been started by hand. What a caller started ends when the caller goes; when
+stdin ends, all of it ends.
 
 `zygote()` runs one for the length of a block; `shared_zygote()` is a caller of one that this process keeps until it ends, or that
 it was left by the one that started it (`leave_zygotes()`): several workers need not import the same once more.

@@ -1,4 +1,4 @@
-"""A suite's own program (`python -m faults.suites.crash_points ...`) as a fork of a zygote that has imported every suite: it begins at once.
+"""Programs of the suites (`python -m faults.suites.crash_points ...`) as forks of a server that has imported every suite.
 
 The fork is what a command line would start: a process with its own arguments, environment, session, streams and status. There is a
 zygote for each PYTHONHASHSEED that is asked for.

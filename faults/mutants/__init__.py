@@ -1,1 +1,1 @@
-"""Bugs to plant, grouped by theme: each a few lines that change production code in this process. faults/suites/mutants.py hunts them."""
+"""Seeded bugs by theme: each is a few lines that change production code in this process. faults/suites/mutants.py runs them."""

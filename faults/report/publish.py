@@ -1,7 +1,8 @@
 """Writes FAULTS.md from the reports of the suites, and says whether it is still true of the sources.
 
     python -m faults.report.publish --reports FOLDER    write FAULTS.md, and its headline between README.md's two `faults` marks
-    python -m faults.report.publish --check             exit 0: FAULTS.md was made from these very sources; 1: it is older, or unreadable
+python -m faults.report.publish --check             exit 0: FAULTS.md was made from these very sources; 1: it is older, or
+unreadable
 
 A commit cannot name itself, so FAULTS.md names its parent and a hash of the source tree: of every tracked file, in the order of
 `git ls-files`, without FAULTS.md itself, how far a long run is (FAULTS.begun.json), and the headline in README.md.

@@ -1,8 +1,8 @@
 """Every crash window of every story: the bot dies there, starts again, and the end must be the golden run's end.
 
-    python -m faults.suites.crash_points                          every window of every story, and a sample of crashes during recovery
-    python -m faults.suites.crash_points --only approve --apart                     each death a SIGKILL of a process of its own
-    python -m faults.suites.crash_points --only approve --window 37 --deed kill     one of them
+    python -m faults.suites.crash_points                          every window of every story, and a sample of crashes during
+recovery     python -m faults.suites.crash_points --only approve --apart                     each death a SIGKILL of a process of
+its own     python -m faults.suites.crash_points --only approve --window 37 --deed kill     one of them
 
 Nothing is listed by hand: a run without faults notes every passage of every choke point (each SQL statement, COMMIT before and
 after, outbound request before, served, answered, acknowledgement, file step), and each passage is a window.

@@ -1,4 +1,4 @@
-"""The production ledger against a small model of it, by a state machine: `python -m faults.suites.model [--budget nightly] [--seed N]`.
+"""Model-based test of the production ledger: `python -m faults.suites.model [--budget nightly] [--seed N]`.
 
 What is done is drawn by Hypothesis, in blocks of ten runs with a seed each: after ten it breeds variants of what it has, and fresh
 runs find more here. The model is model_ledger.py; the verbs and the comparison are in model_machine.py.

@@ -3,8 +3,8 @@
     python -m faults.suites.mutants                       every bug, and the changes that must not be flagged
     python -m faults.suites.mutants --only "key per attempt" --story      one of them, and what was seen
 
-The bugs are faults/mutants/catalogue.py, how each is hunted is faults/mutants/detection.py. What is violated without any bug, too, is
-never taken for a catch.
+The bugs are faults/mutants/catalogue.py, how each is hunted is faults/mutants/detection.py. What is violated without any bug, too,
+is never taken for a catch.
 """
 
 from __future__ import annotations

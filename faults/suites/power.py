@@ -1,4 +1,4 @@
-"""Power cuts: after every event of the ledger's files, whatever the disk may then hold is started on. `python -m faults.suites.power`.
+"""Power cuts: after every event of the ledger's files, recovery starts on every possible disk. `python -m faults.suites.power`.
 
 1. A few days of work run through production code over the machine's own SQLite, recorded at its file system (power_workload.py).
 2. For every event, every state the disk may be left in if the power were cut right then is made (power_images.py): what is not

@@ -1,8 +1,8 @@
 """A kill storm: the real bot over real sockets, killed and stopped at random while people, duplicates and faults keep coming.
 
-`python -m faults.suites.storm --seed 4 --kills 15` runs one and says what came of it. The same seed makes the same plan, not the same
-timing. `--budget change` runs 100 kills, `--budget nightly` 5,000 kills and 600 stops. How many storms and where their reports go
-is storms.py's business.
+`python -m faults.suites.storm --seed 4 --kills 15` runs one and says what came of it. The same seed makes the same plan, not the
+same timing. `--budget change` runs 100 kills, `--budget nightly` 5,000 kills and 600 stops. How many storms and where their reports
+go is storms.py's business.
 """
 
 from __future__ import annotations

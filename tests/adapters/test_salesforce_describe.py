@@ -14,7 +14,7 @@ from adapters.salesforce.limits import ApiUsage, read_usage
 from adapters.salesforce.mapping import MappingFileError, default_mapping, read_mapping
 from quotebot.sandbox.salesforce.schema import SCHEMA
 
-TEXT = files("adapters").joinpath("salesforce.toml").read_text("utf-8")
+TEXT = files("adapters.salesforce").joinpath("salesforce.toml").read_text("utf-8")
 
 
 def org() -> dict[str, Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["world"]  # a fixture
 
-SHIPPED = files("adapters").joinpath("salesforce.toml").read_text("utf-8")
+SHIPPED = files("adapters.salesforce").joinpath("salesforce.toml").read_text("utf-8")
 # The example that the file shows, with its comment signs taken away.
 TEXT = SHIPPED + "".join(
     line.removeprefix("# ") + "\n" for line in SHIPPED[SHIPPED.index("# [opportunity]") :].splitlines() if line != "#"

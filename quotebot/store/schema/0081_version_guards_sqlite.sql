@@ -1,4 +1,4 @@
--- The arrows of quotebot/domain/quotes/lifecycle.py, held by SQLite itself: an illegal move is impossible even from a shell.
+-- The arrows of quotebot/domain/lifecycle.py, held by SQLite itself: an illegal move is impossible even from a shell.
 
 CREATE TRIGGER quotes_arrows BEFORE UPDATE OF state ON quotes
 WHEN NEW.version = OLD.version AND NEW.state <> OLD.state AND (OLD.state || ' ' || NEW.state) NOT IN (

@@ -1,4 +1,4 @@
--- What is forgotten in time (quotebot/jobs/retention.py), found by its age, and how often somebody asked for approval today.
+-- What is forgotten in time (quotebot/forgetting.py), found by its age, and how often somebody asked for approval today.
 
 CREATE INDEX readings_by_age ON readings (answered_at) WHERE answered_by IS NOT NULL;
 CREATE INDEX model_calls_by_age ON model_calls (called_at);

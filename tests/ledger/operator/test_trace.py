@@ -463,6 +463,6 @@ async def test_what_is_under_way_in_doubt_or_over_is_not_cancelled(desk: Desk) -
     assert (await cancel_owed(desk, 9))[0] is Verdict.NOT_FOUND
 
 
-@pytest.mark.parametrize("module", ["tracing", "waiting", "cancelling"])
+@pytest.mark.parametrize("module", ["trace", "explain", "actions"])
 def test_who_looks_draws_no_arrow_of_its_own(module: str) -> None:
-    assert "UPDATE " not in (HOME / f"{module}.py").read_text("utf-8")
+    assert "UPDATE " not in (HOME / "operator" / f"{module}.py").read_text("utf-8")

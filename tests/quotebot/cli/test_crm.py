@@ -60,7 +60,7 @@ async def test_what_is_missing_is_named_with_why_and_how_to_mend_it(
     del command
     from importlib.resources import files  # noqa: PLC0415 -- one test's own
 
-    text = files("adapters").joinpath("salesforce.toml").read_text("utf-8")
+    text = files("adapters.salesforce").joinpath("salesforce.toml").read_text("utf-8")
     own = tmp_path / "own.toml"
     own.write_text(text.replace("Quotebot_Hash__c", "Quotebot_Digest__c"), "utf-8")
     assert await asked(*given(service, salesforce_mapping=str(own)), "--json") == 78

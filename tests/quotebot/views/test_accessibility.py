@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SNAPSHOTS = sorted((Path(__file__).parent / "__snapshots__").glob("*.ambr"))
+SNAPSHOTS = sorted(Path(__file__).parents[1].glob("*/__snapshots__/*.ambr"))
 SIGNS_MIN = 20  # a state at least in each, twice
 WORD = re.compile(r"[^\W\d_]{2,}")
 
@@ -28,7 +28,7 @@ def test_every_sign_has_its_word_in_the_same_line(snapshot: Path) -> None:
 
 
 def test_the_cards_do_have_signs_and_each_card_has_a_text_of_its_own_beside_its_blocks() -> None:
-    (cards,) = [path for path in SNAPSHOTS if path.stem == "test_cards"]
+    (cards,) = [path for path in SNAPSHOTS if path.stem == "test_card"]
     assert len(signs(cards)) >= SIGNS_MIN
     written = cards.read_text(encoding="utf-8")
     assert len(re.findall(r"^ {4}text='Quote Q-\S+(?: v\d+)? for Acme: \S+ [A-Z]", written, re.MULTILINE)) == written.count("Card(")
