@@ -202,7 +202,7 @@ def test_a_long_run_that_was_interrupted_goes_on_without_what_is_finished_and_th
 
 def test_ctrl_c_ends_a_long_run_with_130_and_the_same_command_goes_on(checkout: Path, suites: dict[str, str]) -> None:
     run = f"sys.exit(nightly.main([], checkout=Path(), suites={suites!r}))"
-    command = [sys.executable, "-c", f"import sys; from pathlib import Path; from faults import nightly; {run}"]
+    command = [sys.executable, "-c", f"import sys; from pathlib import Path; from faults.report import nightly; {run}"]
     (checkout / "two_suite.interrupts.broken").write_text("")
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
     assert done.returncode == 130

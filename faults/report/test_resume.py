@@ -16,16 +16,17 @@ FOUND = ("I3, with a line that repeats it",)
 
 
 @pytest.mark.parametrize(
-    ("suite", "asked", "part"), [("windows", ["--only", "create"], "create"), ("simulate", ["--seed", "7", "--days", "1"], "7")]
+    ("suite", "module", "asked", "part"),
+    [("windows", "crash_points", ["--only", "create"], "create"), ("simulate", "simulate", ["--seed", "7", "--days", "1"], "7")],
 )
 @pytest.mark.parametrize("violations", [(), FOUND], ids=["nothing was found", "something was found"])
 def test_a_part_that_was_run_before_is_not_run_again_and_its_report_is_this_run_s_too(
-    tmp_path: Path, suite: str, asked: list[str], part: str, violations: tuple[str, ...]
+    tmp_path: Path, suite: str, module: str, asked: list[str], part: str, violations: tuple[str, ...]
 ) -> None:
     before = Report(suite, {"tries": 5}, violations, seeds=(7,), seconds=2.0)
     keep_as(tmp_path / "before", part, before)
     run = subprocess.run(
-        [sys.executable, "-m", f"faults.{suite}", *asked, "--resume", str(tmp_path / "before")],
+        [sys.executable, "-m", f"faults.suites.{module}", *asked, "--resume", str(tmp_path / "before")],
         cwd=CHECKOUT,
         env={**os.environ, FOLDER_VARIABLE: str(tmp_path / "reports")},
         capture_output=True,

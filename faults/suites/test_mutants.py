@@ -23,16 +23,16 @@ _UNREPORTED: Final = {name: value for name, value in os.environ.items() if name 
 
 HUNT_ONE: Final = """
 import sys
-from faults import bugs
-from faults.mutants import outside
+from faults.suites import mutants
+from faults.mutants import clients
 from faults.mutants.catalogue import Bug
 from faults.mutants.detection import Windows
 from faults.mutants.patching import put, sql
 from quotebot.dispatch.performer import QuotePerformer
 {plant}
-bugs.BUGS = (Bug('planted', 'for this test', plant, Windows('create', most=2)),)
-bugs.BENIGN = ()
-sys.exit(bugs.main([]))
+mutants.BUGS = (Bug('planted', 'for this test', plant, Windows('create', most=2)),)
+mutants.BENIGN = ()
+sys.exit(mutants.main([]))
 """
 
 
@@ -84,7 +84,7 @@ def test_a_bug_that_no_longer_fits_fails_the_suite_and_is_named() -> None:
 
 
 def test_an_error_inside_the_planted_code_is_no_catch() -> None:
-    hunt = hunted("plant = lambda: put(QuotePerformer, '_post', outside.key_per_attempt)")  # it takes no arguments
+    hunt = hunted("plant = lambda: put(QuotePerformer, '_post', clients.key_per_attempt)")  # it takes no arguments
 
     assert hunt.returncode == 1
     assert "0 of 1 caught" in hunt.stdout
