@@ -114,7 +114,7 @@ def test_synchronous_normal_loses_answered_commands_and_each_is_said_in_a_line_t
     status = main(["--seed", "1", "--only", number[1], "--synchronous", "normal"])
 
     assert status == 1
-    again = rf"python -m faults\.power --seed 1 --synchronous normal --only {number[1]}:\S+  # LOST"
+    again = rf"python -m faults\.suites\.power --seed 1 --synchronous normal --only {number[1]}:\S+  # LOST"
     assert re.search(again, capsys.readouterr().out)
 
 
