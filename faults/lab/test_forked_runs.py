@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENDLESS: Final = """
-import os, signal, sys, tempfile
+import os, sys, tempfile, time
 from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
 
 def wait(_):
     with tempfile.TemporaryDirectory(dir=sys.argv[1]):
         os.write(1, f"{os.getpid()}\\n".encode())  # in one piece, for the other writes there too
-        signal.pause()
+        while True:  # signal.pause() would miss a signal that comes right before it
+            time.sleep(0.05)
 
 with no_traceback_of_ctrl_c():
     list(beside(wait, [1, 2], 2))
