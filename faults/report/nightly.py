@@ -177,7 +177,7 @@ def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, sui
     checkout = checkout or Path(__file__).resolve().parents[2]
     console = Console(stderr=True)
     try:
-        work = Work(checkout / "var" / f"faults-{options.budget}", tree_hash(checkout, pages=False))
+        work = Work(checkout / "var" / f"faults-{options.budget}", tree_hash(checkout))
         console.print(work.begin(checkout / BEGUN))
         if options.save:
             work.save(checkout / BEGUN)
@@ -188,13 +188,13 @@ def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, sui
         wrong = run_all(work, suites, options.budget, console)
         reports = all_reports(work, suites)
         wrong += [line for report in reports for line in report.violations]
-        if tree_hash(checkout, pages=False) != work.tree:
+        if tree_hash(checkout) != work.tree:
             wrong.append("The sources changed while the suites ran.")
         if not wrong:
             page = publish(checkout, reports, COMMANDS[options.budget])
             shutil.rmtree(work.folder)
             (checkout / BEGUN).unlink(missing_ok=True)
-            console.print(f"0 violations. {page.name} and the headline in README.md are written; commit them.")
+            console.print(f"0 violations. {page.name} is written; commit it.")
     except KeyboardInterrupt:
         console.print("Interrupted. The same command goes on from here.")
         return INTERRUPTED

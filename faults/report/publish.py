@@ -1,14 +1,8 @@
-"""Writes FAULTS.md from the reports of the suites, and says whether it is still true of the sources.
+"""FAULTS.md, written from the reports of the suites by the long run (`./run test --nightly`) and at a release.
 
-    python -m faults.report.publish --reports FOLDER    write FAULTS.md, and its headline between README.md's two `faults` marks
-python -m faults.report.publish --check             exit 0: FAULTS.md was made from these very sources; 1: it is older, or
-unreadable
+    python -m faults.report.publish --reports FOLDER    writes FAULTS.md
 
-A commit cannot name itself, so FAULTS.md names its parent and a hash of the source tree: of every tracked file, in the order of
-`git ls-files`, without FAULTS.md itself, how far a long run is (FAULTS.begun.json), and the headline in README.md.
-
-The suites of a change tell of the sources as they are; the long run takes hours and may be of older ones. When a change is
-published, what the last long run said stays on the page, with the commit it was of.
+The page names the commit that the suites ran on.
 """
 
 from __future__ import annotations
@@ -16,7 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -34,9 +27,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = "FAULTS.md"
 BEGUN: Final = "FAULTS.begun.json"  # how far a long run is, where it goes on
-README: Final = "README.md"
 LONG_RUN: Final = "./run test --nightly"
-MARKS: Final = ("<!-- faults -->", "<!-- /faults -->")
 BUGS: Final = "bugs"  # the suite whose `reached` are the planted bugs it caught
 WINDOWS: Final = "windows of "
 # What the headline counts: suite, the counts that are summed (a name, or how names begin), words for one and for many.
@@ -52,10 +43,6 @@ COUNTED: Final = (
     ("drills", ("held",), ("drill held", "drills held")),
     (BUGS, ("caught",), ("planted bug caught", "planted bugs caught")),
 )
-_PARENT: Final = re.compile(r"^\| Parent commit \| `([0-9a-f]{40})` \|$", re.MULTILINE)
-_TREE: Final = re.compile(r"^\| Source tree \(SHA-256\) \| `([0-9a-f]{64})` \|$", re.MULTILINE)
-_HEAD: Final = re.compile(r"^(?P<headline>Tried: .*)$[\s\S]*?(?P<origin>^\| \| \|$(?:\n\|.*$)+)", re.MULTILINE)
-_LONG_HEADING: Final = "## The last long run"
 
 
 class PublishError(Exception):
@@ -66,63 +53,36 @@ class PublishError(Exception):
 class Origin:
     """Where the numbers come from."""
 
-    parent: str
-    tree: str
+    commit: str
     date: str
     command: str
 
 
-def tree_hash(checkout: Path, *, pages: bool = True) -> str:
-    """Return the SHA-256 (hex) of all tracked files of a checkout as they are on disk, but for what the suites wrote.
+def tree_hash(checkout: Path) -> str:
+    """Return the SHA-256 (hex) of all tracked files as they are on disk, without Markdown, docs/ and the progress file.
 
-    Without `pages` docs/ and all other Markdown are left out: no suite reads them.
+    No suite reads pages, so a long run continues while they change.
     """
     digest = hashlib.sha256()
     for name in _git(checkout, "ls-files", "-z").split("\0"):
-        if name in ("", PAGE, BEGUN) or (not pages and (name.startswith("docs/") or name.endswith(".md"))):
+        if name in ("", BEGUN) or name.startswith("docs/") or name.endswith(".md"):
             continue
         content = _content(checkout / name)
-        if name == README and content is not None:
-            content = _without_headline(content.decode("utf-8")).encode()
         size = "gone" if content is None else str(len(content))
         digest.update(f"{name}\0{size}\0".encode() + (content or b""))
     return digest.hexdigest()
 
 
 def publish(checkout: Path, reports: Sequence[Report], command: str) -> Path:
-    """Write FAULTS.md and README's headline; returns the page's path. Raises PublishError without reports or without git."""
+    """Write FAULTS.md and return its path. Raises PublishError without reports or without git."""
     if not reports:
         raise PublishError("There are no reports to publish. Run the suites with --json, or name their folder with --reports.")
-    parent = _git(checkout, "rev-parse", "HEAD").strip()
-    origin = Origin(parent, tree_hash(checkout), f"{datetime.now(UTC):%Y-%m-%d}", command)
-    readme, page = checkout / README, checkout / PAGE
-    front = _with_headline(readme.read_text(encoding="utf-8"), f"{headline(reports)} [{PAGE}]({PAGE}) says how.")
-    before = page.read_text(encoding="utf-8") if page.exists() else ""
-    page.write_text(render(reports, origin, "" if command == LONG_RUN else last_long_run(before)), encoding="utf-8")
-    readme.write_text(front, encoding="utf-8")
-    return page
-
-
-def complaint(checkout: Path) -> str | None:
-    """Return why FAULTS.md is not true of the sources any more, None when it is."""
+    commit = f"`{_git(checkout, 'rev-parse', 'HEAD').strip()}`"
+    if _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", ":!*.md").strip():
+        commit += " with uncommitted changes"
     page = checkout / PAGE
-    text = page.read_text(encoding="utf-8") if page.exists() else ""
-    parent, tree = _PARENT.search(text), _TREE.search(text)
-    if parent is None or tree is None:
-        return f"There is no {PAGE} that names its parent commit and its source tree. Make one: ./run test --nightly"
-    if tree[1] == tree_hash(checkout):
-        return None
-    changed = _changed_since(checkout, parent[1])
-    return f"{PAGE} is older than the sources (its parent is {parent[1][:12]}). Make it again: ./run test --nightly\n{changed}"
-
-
-def last_long_run(page: str) -> str:
-    """Return what a page says of the last long run: its headline and the table of where its numbers come from; "" for nothing."""
-    main, _, kept = page.partition(f"{_LONG_HEADING}\n")
-    found = _HEAD.search(kept or main)
-    if found is None or f"| Command | `{LONG_RUN}` |" not in found["origin"]:
-        return ""
-    return f"{found['headline']}\n\n{found['origin']}"
+    page.write_text(render(reports, Origin(commit, f"{datetime.now(UTC):%Y-%m-%d}", command)), encoding="utf-8")
+    return page
 
 
 def headline(reports: Sequence[Report]) -> str:
@@ -137,27 +97,22 @@ def headline(reports: Sequence[Report]) -> str:
     return f"Tried: {', '.join(parts)}. Found: {wrong:,} {'violation' if wrong == 1 else 'violations'}."
 
 
-def render(reports: Sequence[Report], origin: Origin, long_run: str = "") -> str:
-    """Return FAULTS.md; `long_run` is what `last_long_run` returned for the page before."""
-    return "\n".join(_lines(reports, origin, long_run)) + "\n"
+def render(reports: Sequence[Report], origin: Origin) -> str:
+    """Return FAULTS.md."""
+    return "\n".join(_lines(reports, origin)) + "\n"
 
 
-def _lines(reports: Sequence[Report], origin: Origin, long_run: str) -> Iterator[str]:
+def _lines(reports: Sequence[Report], origin: Origin) -> Iterator[str]:
     yield "# What was tried to break it"
     yield ""
     yield headline(reports)
-    yield ""
-    yield "Written by the suite itself; `python -m faults.report.publish --check` says whether it is still true of the sources."
     yield ""
     yield "| | |"
     yield "|---|---|"
     yield f"| Command | `{origin.command}` |"
     yield f"| Date | {origin.date} |"
-    yield f"| Parent commit | `{origin.parent}` |"
-    yield f"| Source tree (SHA-256) | `{origin.tree}` |"
+    yield f"| Commit | {origin.commit} |"
     yield ""
-    if long_run:
-        yield from (_LONG_HEADING, "", "It takes hours: it may be of older sources than all else on this page.", "", long_run, "")
     yield "## By suite"
     yield ""
     yield "| Suite | What was done | Violations | Seconds | Seeds |"
@@ -240,36 +195,11 @@ def _seeds(seeds: Sequence[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def _with_headline(readme: str, sentence: str) -> str:
-    before, mark, rest = readme.partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
-    if not mark or not end:
-        raise PublishError(f"{README} has no place for the headline. Write {MARKS[0]} and {MARKS[1]} on lines of their own in it.")
-    return f"{before}{mark}\n{sentence}\n{end}{after}"
-
-
-def _without_headline(readme: str) -> str:
-    """Return README without what stands between the marks."""
-    return _with_headline(readme, "") if all(mark in readme for mark in MARKS) else readme
-
-
 def _content(path: Path) -> bytes | None:
     """Return what a tracked file holds, None when it is gone; of a link where it points to."""
     if path.is_symlink():
         return str(path.readlink()).encode()
     return path.read_bytes() if path.exists() else None
-
-
-def _changed_since(checkout: Path, parent: str) -> str:
-    """Name the files that differ from the commit that FAULTS.md came in with, or from its parent while it is not committed."""
-    last = _git(checkout, "log", "-1", "--format=%H", "--", PAGE).strip()
-    dirty = bool(_git(checkout, "status", "--porcelain", "--", PAGE).strip())
-    since = last if last and not dirty else parent
-    try:
-        names = _git(checkout, "diff", "--name-only", since, "--", ".", f":!{PAGE}", f":!{BEGUN}").split("\n")
-    except PublishError:
-        return f"Commit {since[:12]} is not in this repository, so what changed cannot be named."
-    return "\n".join(["Changed since:", *(f"  {name}" for name in names if name)])
 
 
 def _git(checkout: Path, *arguments: str) -> str:
@@ -288,28 +218,19 @@ def _git(checkout: Path, *arguments: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Publish, or check what was published; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m faults.report.publish", description="Write or check FAULTS.md.")
-    parser.add_argument("--check", action="store_true", help="only say whether FAULTS.md is true of these sources")
-    parser.add_argument("--reports", type=Path, help=f"the folder of the reports (else ${FOLDER_VARIABLE})")
-    options = parser.parse_args(argv)
-    checkout = Path(__file__).resolve().parents[2]
-    folder = options.reports or os.environ.get(FOLDER_VARIABLE)
+    """Publish; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m faults.report.publish", description="Write FAULTS.md.")
+    kept = os.environ.get(FOLDER_VARIABLE)
+    help_text = f"the folder of the reports (else ${FOLDER_VARIABLE})"
+    parser.add_argument("--reports", type=Path, default=kept, required=kept is None, help=help_text)
+    folder = Path(parser.parse_args(argv).reports)
+    made_by = f"{FOLDER_VARIABLE}={folder.name} ./run test && ./run python -m faults.report.publish --reports {folder.name}"
     try:
-        if options.check:
-            why = complaint(checkout)
-        elif folder is None:
-            why = f"Name the folder of the reports with --reports or ${FOLDER_VARIABLE}. Nothing was written."
-        else:
-            why = None
-            name = Path(folder).name
-            made_by = f"{FOLDER_VARIABLE}={name} ./run test && ./run python -m faults.report.publish --reports {name}"
-            publish(checkout, read_all(Path(folder)), made_by)
+        publish(Path(__file__).resolve().parents[2], read_all(folder), made_by)
     except (PublishError, ValueError) as error:
-        why = str(error)
-    if why is not None:
-        print(why, file=sys.stderr)  # noqa: T201 -- its output
-    return 0 if why is None else 1
+        print(error, file=sys.stderr)  # noqa: T201 -- its output
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""FAULTS.md says what was tried, names the sources it is about, and knows when it is older than they are."""
+"""FAULTS.md names what was tried and the commit it was tried on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from faults.report.reports import FOLDER_VARIABLE, Report, keep, keep_as, keep_i
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
-README = f"# A product\n\n{publish.MARKS[0]}\n{publish.MARKS[1]}\n\nMore.\n"
 STORM = Report(
     "storm", {"kills": 100, "stops": 12}, (), ("a process died",), (1, 2, 3, 9), 61.5, {"recovery_ms": (400.0, 200.0, 900.0)}
 )
@@ -50,7 +49,7 @@ def checkout(tmp_path: Path) -> Path:
     folder = tmp_path / "checkout"
     folder.mkdir()
     git(folder, "init", "--quiet")
-    (folder / "README.md").write_text(README)
+    (folder / "README.md").write_text("# A product\n")
     (folder / "code.py").write_text("print(1)\n")
     (folder / ".gitignore").write_text("/var/\n/runs.txt\n__pycache__/\n")
     git(folder, "add", ".")
@@ -65,8 +64,7 @@ def published(folder: Path) -> str:
 def test_the_page_names_command_parent_tree_windows_bugs_states_and_invariants(checkout: Path) -> None:
     page = published(checkout)
     assert "| Command | `./run test --nightly` |" in page
-    assert f"| Parent commit | `{git(checkout, 'rev-parse', 'HEAD')}` |" in page
-    assert f"| Source tree (SHA-256) | `{publish.tree_hash(checkout)}` |" in page
+    assert f"| Commit | `{git(checkout, 'rev-parse', 'HEAD')}` |" in page
     assert "| approve | 1,200 |" in page
     assert "| storm | 100 kills, 12 stops | 0 | 62 | 1-3, 9 |" in page
     assert "| storm: recovery ms | 3 | 400 | 900 |" in page
@@ -76,37 +74,23 @@ def test_the_page_names_command_parent_tree_windows_bugs_states_and_invariants(c
     assert all(f"| {name} | {words} |" in page for name, words in checker.INVARIANTS.items())
 
 
-def test_the_headline_counts_everything_and_stands_between_the_marks_of_the_readme(checkout: Path) -> None:
-    published(checkout)
-    sentence = (
+def test_the_headline_sums_the_counts_of_all_suites() -> None:
+    assert publish.headline(REPORTS) == (
         "Tried: 1,234 crash windows, 1 death during recovery, 100 SIGKILLs of the real bot, 12 SIGSTOPs, 2 planted bugs caught. "
-        "Found: 0 violations. [FAULTS.md](FAULTS.md) says how."
+        "Found: 0 violations."
     )
-    assert (checkout / "README.md").read_text() == README.replace("-->\n<!--", f"-->\n{sentence}\n<!--")
+
+
+def test_a_page_of_changed_sources_says_so(checkout: Path) -> None:
+    (checkout / "README.md").write_text("# Another page\n")
+    assert "uncommitted" not in published(checkout), "no suite reads pages"
+    (checkout / "code.py").write_text("print(2)\n")
+    assert f"`{git(checkout, 'rev-parse', 'HEAD')}` with uncommitted changes" in published(checkout)
+
+
+def test_the_readme_is_not_written(checkout: Path) -> None:
     published(checkout)
-    assert (checkout / "README.md").read_text().count("Tried:") == 1
-
-
-def test_what_the_last_long_run_said_stays_on_the_page_until_the_next_one(checkout: Path) -> None:
-    assert "long run" not in publish.publish(checkout, [STORM], "a change").read_text(), "there was none"
-    long_run, commit = published(checkout), git(checkout, "rev-parse", "HEAD")
-    assert "long run" not in long_run, "it is the page"
-    git(checkout, "add", ".")
-    git(checkout, "commit", "--quiet", "-m", "second")
-    for number in (3, 4):
-        (checkout / "code.py").write_text(f"print({number})\n")
-        page = publish.publish(checkout, [Report("storm", {"kills": number})], "a change").read_text()
-        of_change, _, after = page.partition("## The last long run\n")
-        kept, _, _ = after.partition("## By suite")
-        assert f"Tried: {number} SIGKILLs of the real bot. Found: 0 violations." in of_change
-        assert "| Command | `a change` |" in of_change
-        assert f"{publish.headline(REPORTS)}\n" in kept
-        assert "| Command | `./run test --nightly` |" in kept
-        assert f"| Parent commit | `{commit}` |" in kept
-        assert publish.complaint(checkout) is None, "the tree that counts is the first of the page"
-    (checkout / "code.py").write_text("print(5)\n")
-    assert "older than the sources" in str(publish.complaint(checkout))
-    assert "## The last long run" not in published(checkout)
+    assert (checkout / "README.md").read_text() == "# A product\n"
 
 
 def test_violations_are_counted_and_shown_with_how_to_repeat_them(checkout: Path) -> None:
@@ -114,43 +98,6 @@ def test_violations_are_counted_and_shown_with_how_to_repeat_them(checkout: Path
     page = publish.publish(checkout, [wrong], "x").read_text()
     assert "Found: 1 violation." in page
     assert "- storm 4: a quote is lost (repeat: python -m faults.suites.storm --seed 4)" in page
-
-
-def test_the_page_is_true_before_and_after_it_is_committed_and_not_once_a_source_changed(checkout: Path) -> None:
-    assert "There is no FAULTS.md" in str(publish.complaint(checkout))
-    (checkout / "code.py").write_text("print(2)\n")
-    published(checkout)
-    assert publish.complaint(checkout) is None
-    git(checkout, "add", ".")
-    git(checkout, "commit", "--quiet", "-m", "second")
-    assert publish.complaint(checkout) is None, "its own commit changes nothing: the page and the headline are left out"
-
-    (checkout / "code.py").write_text("print(3)\n")
-    (checkout / "other.py").write_text("")
-    git(checkout, "add", "other.py")
-    why = str(publish.complaint(checkout))
-    assert "older than the sources" in why
-    assert why.endswith("Changed since:\n  code.py\n  other.py")
-
-
-def test_a_readme_changed_outside_the_headline_and_a_file_that_is_gone_are_changes_too(checkout: Path) -> None:
-    published(checkout)
-    git(checkout, "add", ".")
-    git(checkout, "commit", "--quiet", "-m", "second")
-    readme = (checkout / "README.md").read_text()
-    (checkout / "README.md").write_text(readme.replace("More.", "Less."))
-    assert "  README.md" in str(publish.complaint(checkout))
-    (checkout / "README.md").write_text(readme)
-    assert publish.complaint(checkout) is None
-    (checkout / "code.py").unlink()
-    assert "  code.py" in str(publish.complaint(checkout))
-
-
-def test_a_readme_without_a_place_for_the_headline_is_told_and_nothing_is_written(checkout: Path) -> None:
-    (checkout / "README.md").write_text("# A product\n")
-    with pytest.raises(publish.PublishError, match="no place for the headline"):
-        published(checkout)
-    assert not (checkout / "FAULTS.md").exists()
 
 
 def test_reports_of_a_suite_are_summed_and_united(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +143,6 @@ def test_a_long_run_that_was_interrupted_goes_on_without_what_is_finished_and_th
     assert nightly.main([], checkout=checkout, suites=suites) == 0
     assert (checkout / "runs.txt").read_text().split() == ["one_suite", "two_suite", "two_suite"]
     assert "| one_suite | 5 steps | 0 |" in (checkout / "FAULTS.md").read_text()
-    assert publish.complaint(checkout) is None
     assert not (checkout / "var" / "faults-nightly").exists()
 
 
@@ -223,7 +169,7 @@ def test_a_long_run_begins_anew_when_the_sources_changed(checkout: Path, suites:
 def test_a_long_run_that_was_saved_and_committed_goes_on_on_another_machine(checkout: Path, suites: dict[str, str]) -> None:
     (checkout / "two_suite.broken").write_text("")
     assert nightly.main([], checkout=checkout, suites=suites) == 1
-    here = nightly.Work(checkout / "var" / "faults-nightly", publish.tree_hash(checkout, pages=False))
+    here = nightly.Work(checkout / "var" / "faults-nightly", publish.tree_hash(checkout))
     parts = {"4.json": {"steps": 2, "x": 1}, "deep/5.json": {"steps": 3}}  # of a suite that was cut off
     for number, (name, counts) in enumerate(parts.items(), start=4):
         keep_as(here.progress("two_suite") / Path(name).parent, Path(name).stem, Report("two_suite", counts, seeds=(number,)))
@@ -234,7 +180,7 @@ def test_a_long_run_that_was_saved_and_committed_goes_on_on_another_machine(chec
 
     other = checkout.parent / "other"
     git(checkout.parent, "clone", "--quiet", str(checkout), str(other))
-    there = nightly.Work(other / "var" / "faults-nightly", publish.tree_hash(other, pages=False))
+    there = nightly.Work(other / "var" / "faults-nightly", publish.tree_hash(other))
     there.begin(other / publish.BEGUN)
     assert there.finished == ["one_suite"]
     assert read_all(there.reports("one_suite")) == read_all(here.reports("one_suite"))
@@ -247,7 +193,6 @@ def test_a_long_run_that_was_saved_and_committed_goes_on_on_another_machine(chec
     assert nightly.main([], checkout=other, suites=suites) == 0
     assert (checkout / "runs.txt").read_text().split() == ["one_suite", "two_suite", "two_suite"], "the first was not run again"
     assert not (other / publish.BEGUN).exists()
-    assert publish.complaint(other) is None
 
 
 def test_what_was_saved_about_other_sources_is_not_gone_on_with(checkout: Path, suites: dict[str, str]) -> None:
@@ -275,5 +220,4 @@ def test_nothing_is_published_when_something_was_violated(
 
 def test_the_command_line_says_how_a_page_is_made() -> None:
     done = subprocess.run([sys.executable, "-m", "faults.report.publish", "--help"], capture_output=True, text=True, check=True)
-    assert "--check" in done.stdout
     assert "--reports" in done.stdout
