@@ -39,7 +39,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Number of rows of one kind in one state. `oldest_at` (ms) is since when the first of them is due or in flight, or None."""
+    """Number of rows of one kind in one state. `oldest_at` (ms): since when the first of them is due or in flight, if one is."""
 
     kind: str
     state: str

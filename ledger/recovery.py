@@ -162,7 +162,7 @@ def _epoch(ledger: Ledger) -> int:
 
 
 async def _recover(ledger: Ledger, name: str, work: Taking, answer: AnswerDecision, follow: FollowUpDecision) -> Recovered:
-    """Take back. If deciding answers or follow-ups raises, repeat without them: no row may block every start."""
+    """Run the recovery `work`; if deciding answers or follow-ups raises, repeat without them: no row may block every start."""
     try:
         recovered, dead = await ledger.database.write(name, lambda tx: work(tx, answer, follow))
     except DatabaseError:

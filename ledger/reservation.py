@@ -100,7 +100,7 @@ def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], 
         operation, sighting = Operation.reserved(row["id"], sighted.key, request, pinned, now), Sighting.NEW
     else:
         known = tx.one("operation_by_key", operation_key=sighted.key)
-        assert known is not None  # noqa: S101 -- a conflict is why nothing was inserted
+        assert known is not None  # noqa: S101 -- a conflict on this key prevented the insert
         operation, sighting = Operation.of(known), Sighting.DUPLICATE
     tx.one(
         "insert_delivery",

@@ -1,7 +1,7 @@
 """State of operations and effects according to their events alone, compared with their tables.
 
-An operation's key is the hash of its identity and its payload, and the event of its reservation contains it. The request can
-therefore neither be edited nor inserted, even if its row is removed after its execution. The event of its cause names an effect
+An operation's key is the hash of its identity and its payload, and the event of its reservation contains the key. Editing or
+inserting a request is therefore detected, even if its row is removed after its execution. The event of its cause names an effect
 with the hash of its payload, and the event of its claim names it by its key. The state of both is that of their last event.
 """
 

@@ -3,7 +3,8 @@
 Between the backup and the restore the bot may have performed any pending effect, and Slack and Salesforce keep the results. So
 every unsettled effect becomes uncertain: its next claim reconciles first where the external service can be queried, and repeats it
 under its own key where a repetition is harmless. The same applies to the effects that a command of the backup enqueues later, and
-for `DOUBT_MS` to all effects: a command that arrives again, or a slot that is due again, may have been executed in the lost part.
+for `DOUBT_MS` to the effects of every command: one that arrives again, or a schedule slot that is due again, may have been executed
+in the lost part.
 """
 
 from __future__ import annotations

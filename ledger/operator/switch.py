@@ -3,7 +3,7 @@
     ledger.db.restoring     the next ledger while it is prepared: ignored, the present one is in force
     ledger.db.restored      the same, complete and durable: the ledger from this rename on; the next open finishes the switch
 
-Finishing moves the present file, its WAL and its log of anchors to a separate folder, then renames. After an interruption it starts
+Finishing saves the present file, its WAL and its log of anchors in a separate folder, then renames. After an interruption it starts
 again: the old file keeps its name until the new one replaces it, so there is always a ledger, and its WAL is moved first, so that
 its frames are never applied to the new file. All of it happens inside the write gate.
 """

@@ -67,7 +67,7 @@ class Ballast:
                 os.ftruncate(file, self._size)
             finally:
                 os.close(file)
-        except OSError:  # the disk is full again
+        except OSError:  # another program took the space first
             self._path.unlink(missing_ok=True)
             return False
         self._freed_at = None

@@ -1,7 +1,7 @@
 """Batches of writes on one connection: a savepoint per member, one COMMIT for all, and the result of each on a disk failure.
 
-All of it runs on one thread at a time: the writer's, or the loop's while the writer's thread is idle. Only reading the counters,
-`remake_ballast` and `flush` are allowed at any time.
+All of it runs on one thread at a time: the writer's, or the loop's while the writer's thread is idle. Reading the
+counters and calling `remake_ballast` or `flush` is allowed at any time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Rows changed by this process. The first write after a complete checkpoint flushes twice, because SQLite restarts the WAL.
 COPY_AFTER: Final = 256
-# Multiple of the last checkpoint's duration: under contention checkpoints take at most a fiftieth of the time.
+# Pause between checkpoints under contention, as a multiple of the last one's duration: they take at most a fiftieth of the time.
 COPY_EVERY: Final = 50
 BATCH_SECONDS: Final = 0.020  # then the batch commits: its members do not wait longer for later ones
 SHARED_SECONDS: Final = 0.002  # the same if an urgent write is in the batch or waits for its end
@@ -113,7 +113,7 @@ class BatchRunner:
                 return Ran(tell(batch, NotRecorded, f"{self.broken} Nothing was recorded."), [])
             done = self._perform(batch)
             return done if isinstance(done, Ran) else self._commit(done)
-        except BaseException as error:  # noqa: BLE001 -- every waiting caller must get any error
+        except BaseException as error:  # noqa: BLE001 -- every waiting caller must get the error
             return self._failed(batch, error)
         finally:
             self._gate.let_go()
@@ -124,7 +124,7 @@ class BatchRunner:
         started = self._clock.monotonic()
         try:
             self.wal.flush()
-        except BaseException as error:  # noqa: BLE001 -- every waiting caller must get any error
+        except BaseException as error:  # noqa: BLE001 -- every waiting caller must get the error
             self.broken = f"flushing the WAL failed ({error}); whether it was recorded is not known. Restart to re-read by key."
             return self.broken
         self.last_flush_seconds = self._clock.monotonic() - started

@@ -50,8 +50,8 @@ T = TypeVar("T")
 
 MAX_WAITING: Final = 4096
 IDLE_SECONDS: Final = 0.030  # idle time of the writer before a checkpoint
-SOON_SECONDS: Final = 0.005  # a write this soon after the loop was blocked by a batch is not alone...
-# ...and waits so many turns for writes that have reached a socket: one turn each to read it, wake its task and pass it on.
+SOON_SECONDS: Final = 0.005  # a write this soon after a batch blocked the loop is not alone
+# Turns of the loop that such a write waits for those that have reached a socket: to read it, to wake its task, to pass it on.
 GATHERING_TURNS: Final = 3
 
 
@@ -209,7 +209,7 @@ class SqliteDatabase:
         )
 
     async def write(self, name: str, work: Callable[[SqliteTx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
-        """Run `work` in one durable transaction (see Database.write). The write stands even when its caller is cancelled."""
+        """Run `work` in one durable transaction (see Database.write). Cancelling the caller does not cancel the write."""
         if self._runner.broken is not None:
             raise self._runner.refusal(name)
         if self._drained is not None:
@@ -405,7 +405,7 @@ def _on_its_thread(connection: aiosqlite.Connection, work: Callable[..., T], *ar
 
 
 def _deliver(member: Member) -> None:
-    if member.future.done():  # its caller was cancelled; the write stands
+    if member.future.done():  # its caller was cancelled; the write is committed regardless
         return
     if member.error is not None:
         member.future.set_exception(member.error)

@@ -1,4 +1,4 @@
-"""Opening of a ledger's SQLite file: checks its owner, its schema against this build, and that its commits survive a power cut."""
+"""Opening of a SQLite file: checks that it is a ledger, that its schema fits this build, and that commits survive a power cut."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 APPLICATION_ID: Final = 0x51424F54  # "QBOT": `file` shows it, and any other database is refused
 CACHED_STATEMENTS: Final = 512  # more than there are named statements: none is compiled twice
-# Checkpoint inside a commit, if the writer had no idle pause before: every writer waits for both.
+# WAL size at which a commit also checkpoints, if the writer had no idle pause before: every writer waits for both.
 WAL_PAGES: Final = 4000
 BUSY_MS: Final = 5000  # how long a statement waits for another program's lock
 PRAGMAS: Final = {  # set, then read back
@@ -37,7 +37,7 @@ PRAGMAS: Final = {  # set, then read back
     "foreign_keys": 1,
     "busy_timeout": BUSY_MS,
     "temp_store": 2,  # MEMORY
-    "cache_size": -4000,  # KiB; the working set is small, and a larger cache would grow memory for a day
+    "cache_size": -4000,  # KiB; the working set is small, a larger cache would let memory grow over a day
     "journal_size_limit": 67108864,
 }
 _NO_ROOM: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})  # a full disk at open

@@ -23,8 +23,8 @@ _NAME_BYTES: Final = 64
 class WriteGate:
     """Lock held around every write transaction and checkpoint.
 
-    The kernel wakes the next waiter when the lock is released, and a waiter wakes faster than a batch returns for it: two busy
-    processes measured 50 : 50 (SQLite's busy handler, which sleeps and polls, starved one of them).
+    The kernel wakes the next waiter when the lock is released, and the waiter wakes before the next batch of the former holder
+    requests the lock: two busy processes measured 50 : 50 (SQLite's busy handler, which sleeps and polls, starved one of them).
     """
 
     __slots__ = ("_file", "_gate", "_name", "_path")
