@@ -1,1 +1,1 @@
-"""The memory: operations, effects and everything that may happen to them. Knows no quotes, no Slack, no HTTP."""
+"""Durable ledger of operations, effects and their state transitions. Contains no quote, Slack or HTTP logic."""

@@ -1,7 +1,7 @@
-"""Which rows are taken next, inside the claiming transaction: due, at the head of their lane, with their gate open.
+"""Selection of the rows to claim, inside the claiming transaction: due, at the head of their lane, with an open gate.
 
-What was in flight at two deaths of a process in a row is a suspect: it is taken alone, so that a third death proves which row it
-is, and bystanders are never buried for it.
+A row that was in flight at two consecutive process crashes is a suspect. It is claimed alone, so that a third crash identifies the
+row that causes it and no other row is dead-lettered for it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.gates import GateKeeper, Gates
 
-POISON_CLAIMS: Final = 3  # died with it so often: it is given up
-SUSPECT_CLAIMS: Final = POISON_CLAIMS - 1  # one death more would bury it: it is tried alone
+POISON_CLAIMS: Final = 3  # a row that was claimed at so many crashes is dead-lettered
+SUSPECT_CLAIMS: Final = POISON_CLAIMS - 1  # one more crash would dead-letter the row, so it is tried alone
 
 
 @dataclass(slots=True)
 class Suspects:
-    """The rows that are tried alone, by id. Looked up when rows are taken back from the dead; a settle clears its row.
+    """Ids of the rows that are tried alone. The sets are read when recovery releases claims; settling a row removes it.
 
-    `waiting`: which kinds have one that is due and waits for what is under way; until it had its turn nothing of any kind is taken.
+    `waiting` holds the kinds that have a due suspect waiting for the rows in flight; until that suspect is claimed, nothing of any
+    kind is claimed.
     """
 
     operations: set[int] = field(default_factory=set)
@@ -38,21 +39,21 @@ class Suspects:
     waiting: set[str] = field(default_factory=set)
 
     def look(self, tx: Tx) -> None:
-        """Learn which rows wait with so many deaths behind them."""
+        """Load the ids of the rows that were claimed at `SUSPECT_CLAIMS` crashes."""
         self.operations = {row["id"] for row in tx.all("suspect_operations", suspect_claims=SUSPECT_CLAIMS)}
         self.effects = {row["id"] for row in tx.all("suspect_effects", suspect_claims=SUSPECT_CLAIMS)}
         self.waiting = set()
 
     def clear(self, row: Operation | Effect) -> None:
-        """Forget a row that came to an end."""
+        """Remove a row whose attempt has ended."""
         (self.operations if isinstance(row, Operation) else self.effects).discard(row.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """Who takes rows: its epoch and how long a claim lasts. `max_age_ms` by class; a class without one never grows too old.
+    """Claim parameters: epoch and lease of a claim. `max_age_ms` is per class; effects of a class without an entry do not expire.
 
-    With `expires` false nothing grows too old.
+    With `expires` false no effect expires.
     """
 
     epoch: int
@@ -88,7 +89,8 @@ def take_effects(
 ) -> tuple[list[Effect], list[Effect], int]:
     """Claim due effects, up to `slots` of each class.
 
-    Returns what was claimed, what turned out too old and failed instead, and how many were no longer worth doing.
+    Returns the claimed effects, the effects that failed as expired, and the number of effects that were dropped as superseded or
+    needless.
     """
     gates = keeper.look(tx, now)
     found = (tx.one("due_suspect_effect", id=row_id, now=now, suspect_claims=SUSPECT_CLAIMS) for row_id in sorted(suspects.effects))
@@ -117,13 +119,13 @@ def take_effects(
             taken = tx.one(
                 "claim_effect", id=effect.id, fence=effect.fence, epoch=taker.epoch, lease_until=now + taker.lease_ms, now=now
             )
-            assert taken is not None  # noqa: S101 -- read in this very transaction
+            assert taken is not None  # noqa: S101 -- read in the same transaction
             claimed.append(Effect.of(taken, reconciling=effect.state is EffectState.UNCERTAIN or row["look_first"] == 1))
     return claimed, expired, dropped
 
 
 def _due(tx: Tx, now: int, gates: Gates, slots: Mapping[str, int]) -> Iterator[Row]:
-    """Yield due rows class by class; each is claimed before the next class is looked at."""
+    """Yield due rows class by class; the caller claims each row before the next class is read."""
     due = {row["class"] for row in tx.all("due_classes", classes=dumps(list(slots)), now=now)}
     for name in slots:
         if name not in due:
@@ -134,7 +136,7 @@ def _due(tx: Tx, now: int, gates: Gates, slots: Mapping[str, int]) -> Iterator[R
 
 
 def _allowed(tx: Tx, gates: Gates, slots: Mapping[str, int], name: str) -> int:
-    """Return how many effects of a class may be taken now; a half-open family gets one over all its classes."""
+    """Return how many effects of a class may be claimed now; a half-open family gets one over all its classes."""
     free = slots.get(name, 0)
     if free <= 0 or gates.flowing(name):
         return free
@@ -144,13 +146,16 @@ def _allowed(tx: Tx, gates: Gates, slots: Mapping[str, int], name: str) -> int:
 
 
 def _count(row: Row | None) -> int:
-    assert row is not None  # noqa: S101 -- an aggregate always answers
+    assert row is not None  # noqa: S101 -- an aggregate always returns a row
     found: int = row["busy"]
     return found
 
 
 def _turn(tx: Tx, suspects: Suspects, kind: str, due: Row | None) -> list[Row] | None:
-    """Return the due suspect of this kind; nothing while one waits for what is under way or is being tried; None: take as usual."""
+    """Return the rows to claim when suspects exist: the due suspect alone, or nothing while a suspect waits or is being tried.
+
+    Returns None when the caller may select rows as usual.
+    """
     if not suspects.operations and not suspects.effects:
         return None
     held = [*tx.all("operations_in_progress"), *tx.all("effects_in_flight")]
@@ -174,7 +179,7 @@ def _too_old(tx: Tx, now: int, effect: Effect, max_age_ms: int | None) -> bool:
 
 
 def _covered(spans: list[tuple[int, int]]) -> int:
-    """Return the length of the union of spans: a class and its family may be held at the same time."""
+    """Return the length of the union of the spans: a class and its family may be held at the same time."""
     total, end = 0, 0
     for start, stop in sorted(spans):
         total += max(0, stop - max(start, end))
@@ -185,7 +190,7 @@ def _covered(spans: list[tuple[int, int]]) -> int:
 def _expire(tx: Tx, audit: Audit, now: int, effect: Effect) -> Effect:
     error = "It waited longer than its class allows, so it was not sent late. Replay it if it is still wanted."
     row = tx.one("expire_effect", id=effect.id, fence=effect.fence, last_error=error, now=now)
-    assert row is not None  # noqa: S101 -- read in this very transaction
+    assert row is not None  # noqa: S101 -- read in the same transaction
     dead = Effect.of(row)
     audit.of_effect(
         tx,
@@ -200,18 +205,18 @@ def _expire(tx: Tx, audit: Audit, now: int, effect: Effect) -> Effect:
 
 
 def _replaced(tx: Tx, audit: Audit, now: int, effect: Effect) -> bool:
-    """Drop what came back from an attempt while a newer one with the same target was owed: that one does what it was for."""
+    """Drop an effect that returned to pending while a newer one with the same target exists: the newer one replaces it."""
     if effect.supersede_key is None or effect.state is not EffectState.PENDING:
         return False
     found = tx.one("newer_pending", supersede_key=effect.supersede_key, id=effect.id)
     newer = None if found is None else tx.one("effect_by_id", id=found["id"])
     if newer is None:
         return False
-    if effect.maybe_sent:  # it may still arrive
+    if effect.maybe_sent:  # the older effect may still arrive
         tx.one("doubt_owed", effect_key=newer["effect_key"])
     error = "A newer one with the same target is owed."
     row = tx.one("drop_due_effect", id=effect.id, fence=effect.fence, category="superseded", last_error=error, now=now)
-    assert row is not None  # noqa: S101 -- read in this very transaction
+    assert row is not None  # noqa: S101 -- read in the same transaction
     superseded(tx, audit, now, Effect.of(row), {"by": newer["effect_key"]})
     return True
 
@@ -219,6 +224,6 @@ def _replaced(tx: Tx, audit: Audit, now: int, effect: Effect) -> bool:
 def _drop_needless(tx: Tx, audit: Audit, now: int, effect: Effect) -> None:
     error = "Too old to be worth sending."
     row = tx.one("drop_due_effect", id=effect.id, fence=effect.fence, category="expired", last_error=error, now=now)
-    assert row is not None  # noqa: S101 -- read in this very transaction
+    assert row is not None  # noqa: S101 -- read in the same transaction
     audit.of_effect(tx, now, "effect.superseded", Effect.of(row), failure_category="expired", after={"error": error})
     drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")

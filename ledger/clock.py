@@ -1,4 +1,4 @@
-"""Time, injected: nothing else in the product reads a clock."""
+"""Injected clock: no other module of the product reads the time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Seconds from an arbitrary start; never decreases."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The system clocks."""
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch, UTC."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Seconds from an arbitrary start; never decreases."""
         return time.monotonic()

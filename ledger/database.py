@@ -1,22 +1,24 @@
-"""What the ledger asks of a database: whole transactions, run as plain functions. An engine is a driver behind this Protocol.
+"""Database protocol of the ledger: whole transactions, run as plain functions. An engine is a driver behind this Protocol.
 
-What an engine has to provide (tests/ledger/engine/test_conformance.py holds every engine to it):
+Requirements for an engine (tests/ledger/engine/test_conformance.py checks every engine against them):
 
-* `write` is atomic and isolated: nobody sees a part of it, and two writes never read the same state and both build on it. SQLite
-  has one writer at a time; PostgreSQL would run SERIALIZABLE, or take one advisory lock per ledger, and run the work again on a
-  serialization failure. Work may therefore run twice, and must not remember anything between the runs.
-* A result is returned only when the commit would survive a power cut (WAL and synchronous=FULL, or a flush
-  of its own after the COMMIT; synchronous_commit=on).
-* Every ending is one of three: recorded, provably not recorded (NotRecorded), or unknown (OutcomeUnknown). When it cannot be proven
-  that nothing was recorded, it is unknown. A lost connection during COMMIT is unknown; before it, it is not recorded.
+* `write` is atomic and isolated: no reader sees a part of it, and two writes never both build on the same state. SQLite has one
+  writer at a time; PostgreSQL would run SERIALIZABLE, or take one advisory lock per ledger, and run the work again on a
+  serialization failure. Work may therefore run twice and must keep no state between the runs.
+* A result is returned only when the commit would survive a power cut (WAL and synchronous=FULL, or an explicit flush after the
+  COMMIT; synchronous_commit=on).
+* Every write ends in one of three ways: recorded, provably not recorded (NotRecorded), or unknown (OutcomeUnknown). When it cannot
+  be proven that nothing was recorded, the outcome is unknown. A connection lost during COMMIT is unknown; lost before it, not
+  recorded.
 * After an unknown outcome or a sign of damage the database refuses every later write (WritesRefused) until a restart.
-* Members of one commit fail alone: an exception of one is rolled back to its own savepoint and raised to its own caller only.
-* A deadline drops work that has not begun; a cancelled caller stops nothing that was asked for.
-* What work emits reaches `finish` once per commit, in the order of the members that are being committed, inside their transaction.
+* Members of one commit fail separately: an exception of one member rolls back to its own savepoint and is raised to its own caller
+  only.
+* A deadline drops work that has not begun; cancelling a caller does not stop work that was already requested.
+* Items that work emits reach `finish` once per commit, in the order of the members being committed, inside their transaction.
 * `read` is one snapshot on a connection that cannot write and never waits for a writer.
 * Statements are the named texts of queries.sql with `:name` parameters. Guards that differ between engines (triggers) live in their
   own schema file.
-* Queued writes are bounded; what does not fit is refused at once as not recorded.
+* Queued writes are bounded; a write beyond the bound is refused at once as not recorded.
 """
 
 from __future__ import annotations
@@ -58,34 +60,34 @@ class Tx(Protocol):
         ...
 
     def emit(self, event: object, /) -> None:
-        """Hand an item to the database's `finish`; it is dropped when this work is rolled back. Raises DatabaseError in a read."""
+        """Pass an item to the database's `finish`; it is dropped when this work is rolled back. Raises DatabaseError in a read."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How an open database is doing, for readiness and metrics. Counters count since it was opened."""
+    """State of an open database, for readiness and metrics. Counters start when it is opened."""
 
-    broken: str | None  # why it takes no more writes until a restart
-    full_since: int | None  # Unix milliseconds of the first full disk; None when there is room again
+    broken: str | None  # why it refuses writes until a restart
+    full_since: int | None  # Unix milliseconds of the first disk-full error; None when there is space again
     waiting: int  # writes queued behind the running batch
     commits: int
-    writes: int  # that were committed; divided by commits it is the mean batch
+    writes: int  # committed writes; divided by commits, the mean batch size
     commit_seconds: float  # total time inside COMMIT
     last_commit_seconds: float
     wal_bytes: int
-    ballast: bool  # whether room is kept for the day the disk is full
+    ballast: bool  # whether disk space is reserved for when the disk is full
 
 
 class Database(Protocol):
-    """Transactions in, results out. `work` is synchronous and may run twice: it takes time, ids and chance as values."""
+    """Asynchronous transactions. `work` is synchronous and may run twice: it takes time, ids and random values as arguments."""
 
     async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
         """Run `work` in one durable transaction and return its result after the commit reached the disk.
 
-        `name` labels the transaction for logs, metrics and crash windows. `urgent` work goes first. `deadline` is monotonic
-        seconds: expired work is dropped before it starts. Raises NotRecorded when provably nothing was written,
-        OutcomeUnknown when the commit had begun, or whatever `work` raised (its changes are rolled back).
+        `name` labels the transaction for logs, metrics and crash points. `urgent` work goes first. `deadline` is monotonic seconds:
+        expired work is dropped before it starts. Raises NotRecorded when provably nothing was written, OutcomeUnknown when the
+        commit had begun, or any exception of `work` (its changes are rolled back).
         """
         ...
 
@@ -95,11 +97,11 @@ class Database(Protocol):
 
     @property
     def health(self) -> Health:
-        """How it is doing now."""
+        """The current state of the database."""
         ...
 
     async def tend(self) -> None:
-        """Do what the engine needs done every minute or so, such as keeping room for a full disk again."""
+        """Do the periodic work of the engine, about once a minute, such as recreating the reserved disk space."""
         ...
 
     async def close(self) -> None:
@@ -108,20 +110,20 @@ class Database(Protocol):
 
 
 class DatabaseError(Exception):
-    """The ledger's file cannot be used as asked; the message says what to do."""
+    """The ledger's file cannot be used as requested; the message names the remedy."""
 
 
 class DamagedError(DatabaseError):
-    """The ledger's file is not whole any more: whoever writes on makes it worse."""
+    """The ledger's file is damaged: further writes would make the damage worse."""
 
 
-class NotRecorded(DatabaseError):  # noqa: N818 -- the fact, not the mishap: provably nothing was written
-    """The write was dropped before it began, or rolled back whole: provably nothing was recorded."""
+class NotRecorded(DatabaseError):  # noqa: N818 -- named after the fact: provably nothing was written
+    """The write was dropped before it began, or rolled back completely: provably nothing was recorded."""
 
 
 class WritesRefused(NotRecorded):
-    """The file takes no writes until a restart: provably nothing was recorded, and waiting does not help."""
+    """The database refuses writes until a restart: provably nothing was recorded, and waiting does not help."""
 
 
-class OutcomeUnknown(DatabaseError):  # noqa: N818 -- the fact: it cannot be said whether it was recorded
-    """COMMIT had begun and failed: it may or may not be recorded. Re-read by key in a fresh process."""
+class OutcomeUnknown(DatabaseError):  # noqa: N818 -- named after the fact: the outcome is unknown
+    """COMMIT had begun and failed: the write may or may not be recorded. Read it again by key in a new process."""

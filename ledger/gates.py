@@ -1,10 +1,10 @@
-"""Whether a class of effects may be claimed: pauses, waits that the other side asked for, and the circuit breaker, as one thing.
+"""Gates of effect classes: operator pauses, Retry-After waits and the circuit breaker, in one state machine.
 
-A gate belongs to a class ("crm.create") or to a family of classes that share a login ("crm"). Pure: a gate and what happened in,
-a gate out; the rows are read and written by `GateKeeper` inside the ledger's transactions.
+A gate belongs to a class ("crm.create") or to a family of classes that share a login ("crm"). `Gate` is pure: it maps a gate and an
+event to a new gate. `GateKeeper` reads and writes the rows inside the ledger's transactions.
 
-    flowing ──refused login, pause, 429, failures in a row──► held
-    held ──resumed, or its time is over──► half_open (breaker, login: one effect at a time) | flowing (429)
+    flowing ──refused login, pause, 429, consecutive failures──► held
+    held ──resumed or expired──► half_open (breaker, login: one effect at a time) | flowing (429)
     half_open ──an effect got an answer──► flowing
     half_open ──it failed the same way──► held
 """
@@ -27,7 +27,7 @@ Cause = Literal["auth", "operator", "breaker", "throttled"]
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """When a class is taken for down: so many transient failures in a row, over so many distinct effects; then so long a rest."""
+    """Circuit breaker thresholds: consecutive transient failures over distinct effects that open it, and the rest that follows."""
 
     failures: int = 5
     distinct_effects: int = 3
@@ -36,7 +36,7 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One gate. Times are Unix milliseconds; `until_at` None means until somebody resumes it."""
+    """One gate. Times are Unix milliseconds; an `until_at` of None means until an operator resumes it."""
 
     name: str
     state: GateState = "flowing"
@@ -56,28 +56,31 @@ class Gate:
         return cls(**{**values, "failing": tuple(loads(values["failing"]))})
 
     def hold(self, cause: Cause, reason: str, by: str, now: int, until: int | None) -> Gate:
-        """Let nothing through until `until`. A hold that lasts longer, or that waits for a person, is not cut short."""
+        """Hold the gate until `until`. A longer hold, or one that only a person may end, is not shortened."""
         if self.state == "held":
-            if self.until_at is None and (cause, self.cause) != ("operator", "auth"):  # a restart ends what waits for a login only
+            # An operator pause replaces a login hold, because a restart ends a login hold.
+            if self.until_at is None and (cause, self.cause) != ("operator", "auth"):
                 return self
             lasts = None if until is None or self.until_at is None else max(until, self.until_at)
-            if self.cause == "breaker" and until is not None:  # a wait does not make an outage harmless: it ends half open
+            # A Retry-After during an outage keeps the breaker: the hold ends half open.
+            if self.cause == "breaker" and until is not None:
                 return replace(self, until_at=lasts)
             return replace(self, cause=cause, reason=reason, held_by=by, until_at=lasts)
-        if self.state == "half_open" and until is not None:  # the trial is still to come
+        if self.state == "half_open" and until is not None:  # the trial has not happened yet
             cause = "breaker"
         return replace(self, state="held", cause=cause, reason=reason, held_by=by, held_at=now, until_at=until)
 
     def lift(self, now: int, *, by_person: bool = False) -> Gate:
-        """End a hold: what failed before is tried with one effect at first."""
+        """End a hold: a class that failed before first gets one trial effect."""
         half = by_person or self.cause in ("breaker", "auth")
         resumed_at = now if by_person or self.cause == "auth" else self.resumed_at
-        if not half:  # failures in a row stay in a row over the waits that the other side asked for
+        # Waits requested by the external service do not reset the count of consecutive failures.
+        if not half:
             return replace(self, state="flowing", held_at=None, until_at=None)
         return replace(self, state="half_open", held_at=None, until_at=None, resumed_at=resumed_at, failures=0, failing=())
 
     def after_answer(self) -> Gate:
-        """An effect got an answer: the other side works."""
+        """Return the gate after an effect got an answer: the external service works."""
         if self.state == "held":  # the attempt began before the hold
             return replace(self, failures=0, failing=()) if self.cause == "throttled" else self
         if self.state == "flowing" and not self.failures:
@@ -85,8 +88,8 @@ class Gate:
         return Gate(self.name, resumed_at=self.resumed_at)
 
     def after_failure(self, effect_id: int, reason: str, by: str, now: int, breaker: Breaker) -> Gate:
-        """An effect got no answer: one is an accident, several in a row over several effects are an outage."""
-        if self.state == "held" and self.cause != "throttled":  # what names its own wait may be down all the same
+        """Return the gate after an effect got no answer. Only consecutive failures over several effects count as an outage."""
+        if self.state == "held" and self.cause != "throttled":  # a service that asks to wait may also be down
             return self
         failing = (*[known for known in self.failing if known != effect_id], effect_id)[-breaker.distinct_effects :]
         counted = replace(self, failures=self.failures + 1, failing=failing)
@@ -99,14 +102,14 @@ class Gate:
 
 
 def family(effect_class: str) -> str:
-    """Return the family of a class: what stands before its dot. Its members share one login."""
+    """Return the family of a class: the part before its dot. Its members share one login."""
     return effect_class.partition(".")[0]
 
 
 def began_before(began_at: int | None, resumed_at: int | None, now: int) -> bool:
     """Tell whether an attempt began before the last resume (all in ms).
 
-    A resume in the future is one from before the clock was put back: nothing is known then, and what an attempt says counts.
+    A resume in the future was stored before the clock was set back. It proves nothing, so the attempt counts.
     """
     return began_at is not None and resumed_at is not None and began_at < resumed_at <= now
 
@@ -119,18 +122,19 @@ DEFAULT_BREAKER: Final = Breaker()
 
 
 class GateKeeper:
-    """Reads and writes the gates inside open transactions."""
+    """Access to the gate rows inside open transactions."""
 
     def __init__(self, breaker: Breaker = DEFAULT_BREAKER) -> None:
         self._breaker = breaker
 
     def look(self, tx: Tx, now: int) -> Gates:
-        """Return all gates as they are now; holds whose time is over are lifted."""
+        """Return all gates as they are now; expired holds are lifted."""
         found = {}
         for row in tx.all("all_gates"):
             gate = Gate.of(row)
             if gate.state == "held" and gate.until_at is not None and gate.until_at <= now:
-                gate = self._put(tx, gate.until_at, gate, gate.lift(now))  # ages run on from its end, not from when it was noticed
+                # Ages count from the end of the hold, not from its detection.
+                gate = self._put(tx, gate.until_at, gate, gate.lift(now))
             found[gate.name] = gate
         return Gates(found)
 
@@ -140,9 +144,9 @@ class GateKeeper:
         return before, self._put(tx, now, before, before.hold(cause, reason, by, now, until))
 
     def resume(self, tx: Tx, now: int, name: str, *, cause: Cause | None = None) -> list[str]:
-        """End, half open, every hold that keeps `name` still: a class with its family, or a family with its classes.
+        """Set every hold that stops `name` to half open: a class with its family, or a family with its classes.
 
-        `cause`: only those that have it. Returns the names that were held.
+        With `cause` only holds of that cause. Returns the names that were held.
         """
         held = [gate for gate in map(Gate.of, tx.all("all_gates")) if gate.state == "held" and _related(gate.name, name)]
         held = [gate for gate in held if cause in (None, gate.cause)]
@@ -151,9 +155,9 @@ class GateKeeper:
         return [gate.name for gate in held]
 
     def answered(self, tx: Tx, now: int, effect_class: str, began_at: int | None) -> tuple[list[Gate], bool]:
-        """Note that the other side answered an attempt begun at `began_at` (ms).
+        """Record that the external service answered an attempt begun at `began_at` (ms).
 
-        Returns the gates that flow again by it, and whether any restrained the class until now.
+        Returns the gates that flow again because of it, and whether any gate restrained the class until now.
         """
         opened, restrained = [], False
         for row in tx.all("gates_over", **{"class": effect_class}, family=family(effect_class)):
@@ -169,15 +173,15 @@ class GateKeeper:
         return opened, restrained
 
     def failed(self, tx: Tx, now: int, effect_class: str, effect_id: int, reason: str, by: str) -> Gate | None:
-        """Note that the other side did not answer; returns the gate when its breaker opened by that."""
+        """Record that the external service did not answer. Returns the gate if its breaker opened because of it."""
         gate = self._get(tx, effect_class)
         after = self._put(tx, now, gate, gate.after_failure(effect_id, reason, by, now, self._breaker))
         login = self._get(tx, family(effect_class))
-        if login.state == "half_open":  # its one trial brought no answer: the next one is due after a rest
+        if login.state == "half_open":  # its one trial got no answer: the next one is due after a rest
             rest = now + round(self._breaker.rest_seconds * 1000)
             self._put(tx, now, login, login.hold("breaker", reason, by, now, rest))
         opened = after != gate and after.state == "held" and after.cause == "breaker"
-        return after if opened and gate.state != "half_open" else None  # a trial that fails again is no news
+        return after if opened and gate.state != "half_open" else None  # a repeated failed trial is not reported
 
     def _get(self, tx: Tx, name: str) -> Gate:
         row = tx.one("gate", name=name)
@@ -208,12 +212,12 @@ class GateKeeper:
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """All gates at one moment."""
+    """Snapshot of all gates."""
 
     by_name: Mapping[str, Gate]
 
     def limit(self, effect_class: str, free: int, busy: int, busy_in_family: int) -> int:
-        """Return how many effects of a class may be claimed now, of `free` slots, with so many under way."""
+        """Return how many effects of a class may be claimed now, given the `free` slots and the numbers in flight."""
         allowed = free
         for name, under_way in ((effect_class, busy), (family(effect_class), busy_in_family)):
             gate = self.by_name.get(name)
@@ -225,7 +229,7 @@ class Gates:
         return max(0, allowed)
 
     def flowing(self, effect_class: str) -> bool:
-        """Tell whether nothing restrains this class."""
+        """Tell whether no gate restrains this class."""
         return all(
             (gate := self.by_name.get(name)) is None or gate.state == "flowing" for name in (effect_class, family(effect_class))
         )

@@ -1,4 +1,4 @@
-"""JSON as the ledger stores and signs it: compact UTF-8, names in order. Written on every commit, hence the fast library."""
+"""JSON as the ledger stores and signs it: compact UTF-8 with sorted names. It is written on every commit, hence orjson."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def dumps(value: object) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """Read JSON text."""
+    """Parse JSON text."""
     return orjson.loads(text)

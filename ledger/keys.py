@@ -1,4 +1,4 @@
-"""Identity: canonical JSON (RFC 8785) and the keys hashed from it.
+"""Identity of operations and effects: canonical JSON (RFC 8785) and the keys hashed from it.
 
 A key is a JSON array, never a joined string: `a|b|c` is ambiguous. Golden vectors in the tests pin every byte.
 """
@@ -20,10 +20,10 @@ EFFECT_TAG = "quotebot/fx/1"
 
 
 def canonical_json(value: Json) -> bytes:
-    """Return the one byte form of `value`. Floats are refused: money and ratios travel as strings.
+    """Return the canonical bytes of `value`. Raises TypeError on floats: money and ratios are passed as strings.
 
-    The quick encoder writes what RFC 8785 asks for when every name is ASCII (only then do both sort alike) and every number a whole
-    one that a double holds; anything else goes the library's slow way. A property test holds the two together.
+    orjson writes RFC 8785 output when every name is ASCII (both then sort alike) and every number is an integer that a double holds
+    exactly; any other value uses the slower library. A property test compares the two.
     """
     if _is_plain(value):
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
@@ -36,7 +36,7 @@ def digest(value: Json) -> str:
 
 
 def sha256(canonical: bytes) -> str:
-    """Return the SHA-256 of bytes that are canonical already, as 64 hex digits."""
+    """Return the SHA-256 of already canonical bytes, as 64 hex digits."""
     return hashlib.sha256(canonical).hexdigest()
 
 
@@ -53,16 +53,16 @@ def operation_key(
     if isinstance(aggregate_version, float):
         raise TypeError(f"a float cannot be part of an identity: {aggregate_version!r}")
     named = [OPERATION_TAG, source, source_request_id, action_kind, aggregate_id, aggregate_version, payload_hash]
-    return sha256(orjson.dumps(named))  # text and whole numbers alone: canonical as it is
+    return sha256(orjson.dumps(named))  # strings and integers only, therefore already canonical
 
 
 def effect_key(parent_key: str, effect_class: str, ordinal: int) -> str:
-    """Return the idempotency key of an owed effect, stable over attempts and replays. `parent_key`: operation or effect."""
+    """Return the idempotency key of an effect, stable over attempts and replays. `parent_key`: operation or effect."""
     return sha256(orjson.dumps([EFFECT_TAG, parent_key, effect_class, ordinal]))  # as above
 
 
 def correlation_id(key: str) -> str:
-    """Return the short reference people see: `c-` and the first eight digits of the operation key."""
+    """Return the short reference shown to people: `c-` and the first eight digits of the operation key."""
     return f"c-{key[:8]}"
 
 
@@ -71,10 +71,10 @@ _LEAVES = frozenset({str, bool, type(None)})
 
 
 def _is_plain(value: Json) -> bool:
-    """Tell whether the quick encoder's form is the canonical one. Raises TypeError on a float, however deep."""
+    """Tell whether orjson's output is the canonical form. Raises TypeError on a float at any depth."""
     plain = True
     todo: list[Any] = [value]
-    for item in todo:  # it grows meanwhile: a loop, for every commit waits for it
+    for item in todo:  # the list grows during iteration; a loop, because every commit waits for it
         if type(item) in _LEAVES or isinstance(item, str):
             continue
         if isinstance(item, int):
@@ -95,5 +95,5 @@ def _is_plain(value: Json) -> bool:
 def _are_ascii(names: Iterable[Any]) -> bool:
     try:
         return "".join(names).isascii()
-    except TypeError:  # not all of them are text
+    except TypeError:  # not all names are strings
         return False

@@ -1,7 +1,7 @@
-"""The ledger: one verb per arrow. Every verb is one durable transaction; every settle is fenced.
+"""The ledger: one method per state transition. Every method is one durable transaction; every settlement is fenced.
 
-A command is reserved before anything happens, claimed by one process, and completed in the transaction of its domain change
-together with the effects it owes. An effect is claimed, tried, and settled under the fence of its claim.
+A command is reserved before any work on it, claimed by one process, and completed in the transaction of its domain change, which
+also enqueues its effects. An effect is claimed, attempted, and settled under the fence of its claim.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from ledger.database import Database, Row, Tx
     from ledger.gates import Breaker
 
-ANSWERS_PER_BURIAL: Final = 1000  # they are numbered apart from what an execution owes, and apart by cycle: a replay may succeed
+# Ordinals per cycle for the answers to a failed operation. They are separate from those of an execution's effects, and separate by
+# cycle: a replay may succeed.
+ANSWERS_PER_BURIAL: Final = 1000
 
 FollowUpDecision = Callable[["Tx", Effect], FollowUps]
 
@@ -52,27 +54,30 @@ class StaleFenceError(Exception):
 
 
 def no_follow_ups(tx: Tx, effect: Effect) -> FollowUps:
-    """Decide that nothing follows."""
+    """Return no follow-ups."""
     del tx, effect
     return FollowUps()
 
 
 def no_pin(tx: Tx, aggregate_id: str) -> int | None:
-    """Know no versions."""
+    """Return no pinned version."""
     del tx, aggregate_id
     return None
 
 
 def tell_nobody(notice: DeadNotice) -> None:
-    """Tell nobody."""
+    """Ignore the notice."""
     del notice
 
 
 class Ledger:
-    """Operations and effects of one database. `epoch` names this process in every claim; None may reserve and read, not claim.
+    """Operations and effects of one database.
 
-    `pin` returns the head version of an aggregate: it is stored with a reservation, as what a command without a version is about.
-    `on_dead` is told, after its commit, of everything that is given up: once per cycle. `on_reserved` likewise of a new command.
+    `epoch` identifies this process in every claim; without one it may reserve and read, but not claim.
+
+    `pin` returns the head version of an aggregate. It is stored with a reservation, as the version that a command without a version
+    refers to. `on_dead` is called after the commit with every new dead letter, once per cycle. `on_reserved` is likewise called for
+    every new command.
     """
 
     def __init__(
@@ -105,7 +110,7 @@ class Ledger:
     # ------------------------------------------------------------------------------------------------------ operations
 
     async def reserve(self, request: Request, *, deadline: float | None = None) -> Reservation:
-        """Record a command before anything happens. A repeated delivery gets the operation decided at first sight.
+        """Record a command before any work on it. A repeated delivery gets the operation that its first delivery created.
 
         `deadline` is monotonic seconds. Raises NotRecorded or OutcomeUnknown as Database.write does.
         """
@@ -124,7 +129,7 @@ class Ledger:
         return reservation
 
     async def _note_duplicate(self, reservation: Reservation, now: int) -> None:
-        with contextlib.suppress(DatabaseError):  # a busy or full ledger counts one sighting less: nothing depends on it
+        with contextlib.suppress(DatabaseError):  # a busy or full ledger misses one count: nothing depends on it
             await self.database.write("note_duplicate", lambda tx: note_duplicate(tx, self.audit, now, reservation))
 
     async def noted(self) -> None:
@@ -132,9 +137,9 @@ class Ledger:
         await asyncio.gather(*self._noting, return_exceptions=True)
 
     async def claim_operations(self, limit: int, *, source: str | None = None) -> list[Operation]:
-        """Take due operations, at most one per lane (the oldest unfinished one of its quote); empty when nothing is due.
+        """Claim due operations, at most one per lane (the oldest unfinished one of its quote). Returns [] when nothing is due.
 
-        With `source` only operations of that source are taken. The order within a lane holds all the same.
+        With `source` only operations of that source are claimed. The order within a lane holds regardless.
         """
         now, taker = self.clock.now_ms(), self._taker()
 
@@ -147,14 +152,14 @@ class Ledger:
         return await self.database.write("claim_operations", work)
 
     async def claim_operation(self) -> Operation | None:
-        """Take the next due operation, if there is one."""
+        """Claim the next due operation, if there is one."""
         return next(iter(await self.claim_operations(1)), None)
 
     async def execute(self, operation: Operation, decide: Callable[[Tx], Outcome]) -> Outcome:
-        """Run the domain change and complete the operation, all or nothing, in one transaction; return what was decided.
+        """Run the domain change and complete the operation in one transaction; return the decided outcome.
 
-        Raises StaleFenceError when another process took the operation over: nothing is changed, the late result is audited.
-        Wakes who executes only when something is due: what stood behind it, or what it put back to work.
+        Raises StaleFenceError when another process took the operation over: nothing is changed and the late result is audited. Sets
+        `operations_changed` only when an operation is due: the next in the lane, or one that the change made due again.
         """
         now = self.clock.now_ms()
 
@@ -195,7 +200,7 @@ class Ledger:
     async def retry_operation(
         self, operation: Operation, trouble: Trouble, delay_ms: int, effects: Sequence[EffectIntent] = ()
     ) -> None:
-        """Put a failed operation back for a later attempt; `effects` tell people so, in the same transaction."""
+        """Return a failed operation to the queue for a later attempt; `effects` notify the user, in the same transaction."""
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> bool:
@@ -226,13 +231,16 @@ class Ledger:
             self.owe_for(tx, now, operation, effects, first=ANSWERS_PER_BURIAL // 2 + row["attempts"])
             return True
 
-        if await self.database.write("retry_operation", work):  # who comes late knows nothing of the row as it is now
+        if await self.database.write("retry_operation", work):  # a stale claim holds outdated values: its result clears nothing
             self.suspects.clear(operation)
         self.effects_changed.set()
         self.operations_changed.set()
 
     async def shelve_operation(self, operation: Operation, reason: str, retry_ms: int) -> None:
-        """Put back what this build cannot read: it waits, at the head of its lane, for a build that can. No attempt is burnt."""
+        """Release an operation that this build cannot read. It stays at the head of its lane for a newer build.
+
+        The claim does not count as an attempt.
+        """
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> None:
@@ -253,7 +261,7 @@ class Ledger:
     async def bury_operation(
         self, operation: Operation, trouble: Trouble, response: Mapping[str, Any], effects: tuple[EffectIntent, ...]
     ) -> None:
-        """Give up on an operation: a dead letter, and the person's answer owed in the same transaction."""
+        """Give up on an operation: record a dead letter and enqueue the user's answer in the same transaction."""
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> list[DeadNotice]:
@@ -265,13 +273,13 @@ class Ledger:
 
         dead = await self.database.write("bury_operation", work)
         self.announce(dead)
-        if dead:  # as above
+        if dead:  # not for a stale claim, as above
             self.suspects.clear(operation)
         self.effects_changed.set()
         self.operations_changed.set()
 
     def bury_in(self, tx: Tx, now: int, operation: Operation, trouble: Trouble, response: Mapping[str, Any]) -> bool:
-        """Bury inside an open transaction; false when the fence is stale."""
+        """Fail an operation inside an open transaction; false when the fence is stale."""
         row = tx.one(
             "bury_operation",
             id=operation.id,
@@ -298,9 +306,9 @@ class Ledger:
         return True
 
     def owe_for(self, tx: Tx, now: int, operation: Operation, intents: Sequence[EffectIntent], *, first: int = 0) -> None:
-        """Owe what people are told of an operation that did not come to its end, inside an open transaction.
+        """Enqueue the notifications about an operation that did not complete, inside an open transaction.
 
-        Each burial has keys of its own; `first` keeps apart what is told before it.
+        Each cycle has its own range of effect keys; `first` separates the notifications sent before the dead letter.
         """
         cause = Cause(
             operation.id,
@@ -321,10 +329,10 @@ class Ledger:
         follow: FollowUpDecision = no_follow_ups,
         expires: bool = True,
     ) -> list[Effect]:
-        """Take due effects, up to `slots` of each class named, at most one per lane, none of a class that is held.
+        """Claim due effects, up to `slots` of each named class, at most one per lane, and none of a held class.
 
-        A class that is not named is not claimed: this build may not know how to perform it. What is older than `max_age_ms` of its
-        class fails as expired instead; `follow` says what that entails. With `expires` false nothing is too old.
+        A class that is not named is not claimed: this build may not know how to perform it. Effects older than the `max_age_ms` of
+        their class fail as expired instead; `follow` decides their follow-ups. With `expires` false nothing expires.
         """
         now, taker = self.clock.now_ms(), replace(self._taker(), max_age_ms=max_age_ms or {}, expires=expires)
 
@@ -339,7 +347,7 @@ class Ledger:
 
         claimed, ended, dead = await self.database.write("claim_effects", work)
         self.announce(dead)
-        if ended:  # what stood behind them is due now, and a command may have followed
+        if ended:  # the next in their lanes are due now, and follow-ups may include a command
             self.effects_changed.set()
             self.operations_changed.set()
         return claimed
@@ -358,7 +366,10 @@ class Ledger:
         return await self.database.write("record_step", work)
 
     async def forget_steps(self, effect: Effect) -> Effect:
-        """Start a multi-call effect over: what its steps had made is gone on the other side."""
+        """Restart a multi-call effect: the objects that its steps created no longer exist in the external service.
+
+        Raises StaleFenceError when the claim was lost.
+        """
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> Effect:
@@ -370,13 +381,14 @@ class Ledger:
         return await self.database.write("forget_steps", work)
 
     async def settle(self, effect: Effect, settlement: Settlement, decide: FollowUpDecision = no_follow_ups) -> Effect | None:
-        """Record how an attempt ended, with what follows from it, in one transaction.
+        """Record the end of an attempt and its follow-ups in one transaction.
 
-        Returns the effect as it is now, or None when the fence is stale: the result is audited and changes nothing. Wakes who
-        delivers unless it is known that nothing became due by it; that its slot is free is known to whoever counts slots.
+        Returns the effect as it is now, or None when the fence is stale: the result is audited and changes nothing. Sets
+        `effects_changed` unless the settlement cannot have made anything due; the caller that counts slots knows that this slot is
+        free.
         """
         now = self.clock.now_ms()
-        alone = bool(self.suspects.operations or self.suspects.effects)  # others wait for the end of whatever is under way
+        alone = bool(self.suspects.operations or self.suspects.effects)  # suspects wait for the end of every row in flight
 
         def work(tx: Tx) -> tuple[Effect, list[DeadNotice], bool, bool] | None:
             weighed = settlements.weigh(tx, now, effect, settlement)
@@ -393,7 +405,8 @@ class Ledger:
             return settled, dead, bool(follow_ups.commands), stirred
 
         ended = await self.database.write("settle", work)
-        if ended is not None and ended[0].claims < SUSPECT_CLAIMS:  # a look-up that ended leaves a suspect one; a late result, too
+        # A lookup that ended does not clear a suspect, nor does a late result.
+        if ended is not None and ended[0].claims < SUSPECT_CLAIMS:
             self.suspects.clear(effect)
         if ended is None:
             self.effects_changed.set()
@@ -407,12 +420,12 @@ class Ledger:
         return settled
 
     def announce(self, dead: Iterable[DeadNotice]) -> None:
-        """Tell of what was given up, now that it is recorded."""
+        """Pass recorded dead letters to `on_dead`. Called after the commit."""
         for notice in dead:
             self._on_dead(notice)
 
     def settle_follow_ups(self, tx: Tx, now: int, settled: Effect, decide: FollowUpDecision) -> FollowUps:
-        """Write down what a settled effect entails, inside an open transaction, and return it."""
+        """Record the follow-ups of a settled effect inside an open transaction, and return them."""
         follow_ups = decide(tx, settled)
         for event in follow_ups.events:
             self.audit.of_effect(
@@ -424,17 +437,17 @@ class Ledger:
         return follow_ups
 
     def owe_children(self, tx: Tx, now: int, parent: Effect, intents: Sequence[EffectIntent]) -> None:
-        """Owe what follows from an effect, inside an open transaction."""
+        """Enqueue the follow-up effects of an effect, inside an open transaction."""
         if not intents:
             return
         counted = tx.one("count_children", operation_id=parent.operation_id, parent_id=parent.id)
-        assert counted is not None  # noqa: S101 -- an aggregate always answers
+        assert counted is not None  # noqa: S101 -- an aggregate always returns a row
         cause = Cause(parent.operation_id, parent.effect_key, parent.correlation_id, parent.id, counted["children"])
         for owed in owe(tx, self.audit, now, cause, intents):
             self.audit.of_effect(tx, now, "effect.owed", parent, after=owed)
 
     async def pause(self, name: str, actor: str, reason: str) -> bool:
-        """Hold a class of effects, or a family of classes, until somebody resumes it; false when somebody had paused it already."""
+        """Hold a class of effects, or a family of classes, until an operator resumes it; false when it was already paused."""
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> bool:
@@ -448,7 +461,7 @@ class Ledger:
         return await self.database.write("pause", work)
 
     async def resume(self, name: str, actor: str) -> bool:
-        """Let a held class, with its family, or a family, with its classes, work again: one effect first. False: none was held."""
+        """Resume a held class with its family, or a family with its classes, with one trial effect first. False: none was held."""
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> bool:
@@ -462,9 +475,10 @@ class Ledger:
         return resumed
 
     async def next_effect_due_at(self, classes: Sequence[str], after: int | None = None) -> int | None:
-        """Return when (ms) the first effect that sleeps is due or a gate opens; None: only a change can wake us.
+        """Return when (ms) the first waiting effect is due or a gate opens; None: only a change can make one due.
 
-        What was due at `after` (ms; without it: now) and is still not claimed waits for another row: its change is the wake-up.
+        An effect that was due at `after` (ms; default: now) and is still not claimed waits for another row, whose change is the
+        wake-up.
         """
         now = self.clock.now_ms() if after is None else after
 
@@ -476,7 +490,7 @@ class Ledger:
         return await self.database.read(work)
 
     async def next_operation_due_at(self, after: int | None = None) -> int | None:
-        """Return when (ms) the first operation is due that was not due at `after` (ms; without it: now)."""
+        """Return when (ms) the first operation is due that was not due at `after` (ms; default: now)."""
         now = self.clock.now_ms() if after is None else after
         return await self.database.read(lambda tx: _earliest(tx.one("next_operation_due_at", now=now)))
 
@@ -490,7 +504,7 @@ class Ledger:
     def record_operation_attempt(
         self, tx: Tx, now: int, operation: Operation, outcome: str, trouble: Trouble | None = None, delay_ms: int | None = None
     ) -> None:
-        """Write the row of an execution that did not complete; what completed says so itself."""
+        """Insert the attempt row of an execution that did not complete; a completed one needs no attempt row."""
         tx.one(
             "insert_attempt",
             operation_id=operation.id,

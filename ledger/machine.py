@@ -1,9 +1,9 @@
-"""The two state machines, as data. The SQL guards and the triggers are checked against these tables by a test.
+"""State machines of operations and effects, as data. A test checks the SQL guards and the triggers against these tables.
 
 Operation::
 
     reserved ──claim──► in_progress | discarded
-    in_progress ──────► completed (applied, refused) | failed_retryable | failed_terminal | reserved (its owner died)
+    in_progress ──────► completed (applied, refused) | failed_retryable | failed_terminal | reserved (its owner crashed)
     failed_retryable ─► in_progress | failed_terminal | discarded
     failed_terminal ──► reserved (replay) | discarded
 
@@ -11,10 +11,10 @@ Effect::
 
     pending ──claim──► in_flight | superseded | failed (expired) | discarded
     in_flight ───────► delivered | pending (retry) | uncertain | failed | superseded
-    uncertain ───────► in_flight (to look first) | delivered | failed | superseded
+    uncertain ───────► in_flight (lookup first) | delivered | failed | superseded
     failed ──────────► pending (replay) | uncertain (replay) | delivered (resolve) | superseded | discarded
 
-What no line starts with is an end.
+A state that starts no line is terminal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from enum import StrEnum
 
 
 class OperationState(StrEnum):
-    """Where a command is."""
+    """State of a command."""
 
     RESERVED = "reserved"
     IN_PROGRESS = "in_progress"
@@ -34,7 +34,7 @@ class OperationState(StrEnum):
 
 
 class EffectState(StrEnum):
-    """Where an owed deed is."""
+    """State of an effect."""
 
     PENDING = "pending"
     IN_FLIGHT = "in_flight"

@@ -1,8 +1,8 @@
-"""Numbers about the ledger, from the ledger: what was counted ever, and how things stand now.
+"""Metrics of the ledger: total counts and the current state.
 
-A count over the whole audit would take seconds on a file with a million commands. So what happened is counted once: `fold` adds the
-events and attempts since the last fold to totals kept in one row (`meta`), and a reading is those totals plus what came after them.
-Totals outlive what they counted: retention folds before it deletes.
+A count over the whole audit would take seconds on a file with a million commands. Therefore `fold` counts each row once: it adds
+the events and attempts since the last fold to totals in one row (`meta`), and `measure` returns those totals plus the newer rows.
+Totals outlive the rows they count: retention folds before it deletes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 META: Final = "measures"
-FOLD_ROWS: Final = 5_000  # of each table in one transaction: some milliseconds of the write lock
-PURGED: Final = "purged"  # instead of what is not known any more
+FOLD_ROWS: Final = 5_000  # per table and transaction: a few milliseconds of the write lock
+PURGED: Final = "purged"  # label of rows whose source or class was purged
 
 Counts = Counter[tuple[str, ...]]  # (measure, label values...)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What was counted up to the rows `events_upto` and `attempts_upto`, both included."""
+    """Counts up to the rows `events_upto` and `attempts_upto`, both included."""
 
     events_upto: int = 0
     attempts_upto: int = 0
@@ -39,7 +39,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """How many rows of one kind are in one state. `oldest_at` (ms): since when the first of them is due or under way, if one is."""
+    """Number of rows of one kind in one state. `oldest_at` (ms): since when the first of them is due or in flight, if one is."""
 
     kind: str
     state: str
@@ -49,7 +49,7 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class OpenLetters:
-    """Dead letters of one category that wait for somebody, and when (ms) the oldest of them failed first."""
+    """Open dead letters of one category, and when (ms) the oldest of them first failed."""
 
     category: str
     count: int
@@ -58,7 +58,7 @@ class OpenLetters:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """One reading, of one snapshot. `now` is Unix milliseconds; `schedule_due_at` the due time of the latest scheduled command."""
+    """Metrics of one snapshot. `now` is Unix milliseconds; `schedule_due_at` the due time of the latest scheduled command."""
 
     now: int
     counts: Mapping[tuple[str, ...], int]
@@ -70,13 +70,13 @@ class Measures:
 
 
 async def measure(ledger: Ledger) -> Measures:
-    """Read all numbers."""
+    """Read all metrics."""
     now = ledger.clock.now_ms()
     return await ledger.database.read(lambda tx: read_measures(tx, now))
 
 
 def read_measures(tx: Tx, now: int) -> Measures:
-    """Read all numbers inside an open transaction."""
+    """Read all metrics inside an open transaction."""
     totals = _totals(tx)
     last_event, last_attempt = _last_ids(tx)
     counts = Counter(totals.counts)
@@ -94,9 +94,9 @@ def read_measures(tx: Tx, now: int) -> Measures:
 
 
 async def fold(ledger: Ledger, *, at_once: int = FOLD_ROWS) -> int:
-    """Add what happened since the last fold to the totals; returns how many rows that were. A job of the housekeeping.
+    """Add the rows since the last fold to the totals; returns how many rows those were. A housekeeping job.
 
-    Each transaction counts `at_once` rows of each table at most.
+    Each transaction counts at most `at_once` rows of each table.
     """
     folded = 0
     while True:
@@ -157,7 +157,7 @@ _EVENTS: Final = {
 
 
 def _meanings_of_event(row: Row) -> list[tuple[str, ...]]:
-    """Say what one kind of event counts for."""
+    """Return the counter keys of one kind of event."""
     if row["event_type"] == "system.error":
         return [("dead_letters", row["category"] or "unknown")]
     if row["event_type"] == "delivery.duplicate":
@@ -170,7 +170,7 @@ _RESOLVED: Final = {"delivered": "found", "retry": "absent", "bury": "given_up",
 
 
 def _meanings_of_attempts(row: Row) -> list[tuple[str, ...]]:
-    """Say what attempts of one kind with one end count for."""
+    """Return the counter keys of attempts of one kind and outcome."""
     name = "operation" if row["kind"] == "execute" else row["class"] or PURGED
     meanings: list[tuple[str, ...]] = [("attempts", name, row["outcome"])]
     if row["again"]:

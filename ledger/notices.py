@@ -1,4 +1,4 @@
-"""What is told, once and after its commit, of everything that is given up."""
+"""Dead-letter notices, sent once and after the commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def of_effect(tx: Tx, effect: Effect) -> DeadNotice:
-    """Return what is to be told of an effect, as it is now."""
+    """Return the notice of a failed effect, as it is now."""
     row = tx.one("operation_by_id", id=effect.operation_id)
     assert row is not None  # noqa: S101 -- foreign key
     return DeadNotice(
@@ -31,7 +31,7 @@ def of_effect(tx: Tx, effect: Effect) -> DeadNotice:
 
 
 def of_operation(operation: Operation, trouble: Trouble) -> DeadNotice:
-    """Return what is to be told of a command, as it was claimed."""
+    """Return the notice of a failed command, as it was claimed."""
     return DeadNotice(
         kind="operation",
         id=operation.id,

@@ -1,6 +1,6 @@
-"""Owing effects: written in the transaction of their cause, under keys that stay the same over attempts and replays.
+"""Transactional outbox: effects are enqueued in the transaction of their cause, under keys stable over attempts and replays.
 
-An effect that needs another's result has no due time until that one is delivered; whoever settles the parent wakes or drops it.
+An effect that needs another's result has no due time until that one is delivered. Settling the parent wakes or drops it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.records import EffectIntent
 
-NEEDLESS: Final = frozenset({EffectState.SUPERSEDED, EffectState.DISCARDED})  # what waits for these is never due
+NEEDLESS: Final = frozenset({EffectState.SUPERSEDED, EffectState.DISCARDED})  # an effect that waits for one of these is never due
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What owes: an operation, or an effect of it (`parent_id`). `first_ordinal` keeps the keys of later causes apart."""
+    """The cause of enqueued effects: an operation or an effect of it (`parent_id`).
+
+    `first_ordinal` separates the keys of later causes.
+    """
 
     operation_id: int
     key: str
@@ -35,20 +38,21 @@ class Cause:
 
 
 def owe(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Sequence[EffectIntent]) -> list[dict[str, Any]]:
-    """Write down what is owed, inside an open transaction; an older pending effect with the same supersede key becomes needless.
+    """Enqueue effects inside an open transaction; they supersede older pending effects with the same supersede key.
 
-    Returns, for the audit of the cause, what was owed. Raises LookupError when an intent waits for an effect that was never owed.
+    Returns what was enqueued, for the audit of the cause. Raises LookupError when an intent waits for an effect that does not
+    exist.
     """
     if not intents:
         return []
-    rows: list[dict[str, Any]] = []  # not written yet
+    rows: list[dict[str, Any]] = []  # not inserted yet
     owed: list[dict[str, Any]] = []
     needless = []
     doubted = []
     for ordinal, intent in enumerate(intents, start=cause.first_ordinal):
         key = keys.effect_key(cause.key, intent.effect_class, ordinal)
         if intent.supersede_key is not None:
-            # What is not written yet is neither superseded nor found waiting for what is.
+            # Rows that are not inserted yet can neither be superseded nor be found waiting for a superseded row.
             if any(row["supersede_key"] == intent.supersede_key or row["after_id"] is not None for row in rows):
                 tx.many("insert_effect", rows)
                 rows.clear()
@@ -97,18 +101,18 @@ def owe(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Sequence[EffectIn
 
 
 def wake_waiting(tx: Tx, now: int, parent: Effect) -> bool:
-    """Make what waited for a delivered effect due; true when anything did."""
+    """Make the effects that waited for a delivered effect due; true when there were any."""
     return tx.one("wake_children", id=parent.id, now=now) is not None
 
 
 def drop_waiting(tx: Tx, audit: Audit, now: int, parent_id: int, reason: str) -> None:
-    """Supersede what waits for an effect that will never be delivered, and what waits for those."""
+    """Supersede the effects that wait for one that will never be delivered, and the effects that wait for those."""
     for row in tx.all("supersede_children", id=parent_id, reason=reason, now=now):
         superseded(tx, audit, now, Effect.of(row), {"by": parent_id, "why": reason})
 
 
 def superseded(tx: Tx, audit: Audit, now: int, effect: Effect, after: dict[str, Any]) -> None:
-    """Audit that an effect became needless, and drop what waited for it."""
+    """Audit that an effect became needless, and drop the effects that waited for it."""
     audit.of_effect(tx, now, "effect.superseded", effect, after=after)
     drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")
 

@@ -1,4 +1,4 @@
-"""Frozen rows: what the ledger hands out and what it is handed."""
+"""Frozen records: rows that the ledger returns and requests that it receives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Semantics = Literal["convergent", "append", "keyed", "pure", "repeat_once"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A command about to be reserved. `payload` is canonical and JSON-ready; `transport` is stored, never hashed."""
+    """A command to be reserved. `payload` is canonical and JSON-ready; `transport` is stored, never hashed."""
 
     source: str
     source_request_id: str
@@ -40,7 +40,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One remembered command."""
+    """One stored command."""
 
     id: int
     operation_key: str
@@ -49,7 +49,7 @@ class Operation:
     action_kind: str
     aggregate_id: str
     aggregate_version: int | None
-    pinned_version: int | None  # the head when it was reserved: what a typed command, which names no version, was about
+    pinned_version: int | None  # head version at reservation: the version of a typed command that names none
     payload: dict[str, Any]
     correlation_id: str
     actor: str
@@ -72,7 +72,7 @@ class Operation:
     @classmethod
     def of(cls, row: Row) -> Operation:
         """Read one row of `operations`."""
-        values = dict(zip(row.keys(), row, strict=True))  # a row finds each name by walking its columns: once is enough
+        values = dict(zip(row.keys(), row, strict=True))  # a row scans its columns for each name, so read it once
         values["payload"] = loads(values["payload"])
         values["response"] = None if values["response"] is None else loads(values["response"])
         values["state"] = OperationState(values["state"])
@@ -80,7 +80,7 @@ class Operation:
 
     @classmethod
     def reserved(cls, row_id: int, key: str, request: Request, pinned_version: int | None, now: int) -> Operation:
-        """Return what was just reserved."""
+        """Return the operation that was just reserved."""
         return cls(
             row_id,
             key,
@@ -112,33 +112,33 @@ class Operation:
 
     @classmethod
     def remembered(cls, key: str, request: Request, outcome: str | None) -> Operation:
-        """Return what a tombstone still tells of an operation; it has no row any more, so its id is 0."""
+        """Return the operation that a tombstone stands for. It has no row any more, so its id is 0."""
         long_ago = cls.reserved(0, key, request, None, request.received_at)
         return replace(long_ago, state=OperationState.COMPLETED, outcome=outcome, next_attempt_at=None)
 
 
 class Sighting(StrEnum):
-    """What a delivery turned out to be."""
+    """Result of the deduplication of a delivery."""
 
     NEW = "new"
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"  # the same request id with another meaning: refused
-    TOMBSTONE = "tombstone"  # done so long ago that only its key and outcome are kept
+    TOMBSTONE = "tombstone"  # completed and purged: only its key and outcome are kept
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The answer to a reserve: the operation this delivery belongs to, and whether it is the first of its kind."""
+    """Result of a reserve: the operation this delivery belongs to, and whether it is the first delivery of it."""
 
     sighting: Sighting
     operation: Operation
     finished_at: int | None = None  # of a tombstone, Unix milliseconds
-    delivery_id: int | None = None  # of a duplicate whose sighting is noted after its answer
+    delivery_id: int | None = None  # of a duplicate that is counted after its answer
 
 
 @dataclass(frozen=True, slots=True)
 class EffectIntent:
-    """A deed to be owed. `after` is the effect key of the one whose result it needs."""
+    """An effect to enqueue. `after` is the effect key of the effect whose result it needs."""
 
     effect_class: str
     semantics: Semantics
@@ -148,7 +148,7 @@ class EffectIntent:
     after: str | None = None
     supersede_key: str | None = None
     expires_at: int | None = None
-    not_before: int | None = None  # ms; owed for later
+    not_before: int | None = None  # ms; not due before
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +163,18 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one execution decided: its answer, what is owed and what the audit must say."""
+    """Result of one execution: its answer, the effects to enqueue and the audit events to write."""
 
     kind: Literal["applied", "refused"]
     response: Mapping[str, Any]
     effects: tuple[EffectIntent, ...] = ()
     events: tuple[AuditEvent, ...] = ()
-    retain_until: int | None = None  # ms; None: kept until somebody knows better (its quote is closed)
+    retain_until: int | None = None  # ms; None: kept until the domain sets a date (its quote is closed)
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One owed deed. `reconciling` says that this claim must look before it sends."""
+    """One effect. `reconciling` means that this claim must check for an earlier delivery before it sends."""
 
     id: int
     effect_key: str
@@ -208,7 +208,7 @@ class Effect:
     last_attempt_at: int | None
     created_at: int
     reconciling: bool = False
-    lost_from: int | None = None  # since when (ms) it may have been done in a part of the ledger that was lost
+    lost_from: int | None = None  # since when (ms) a lost part of the ledger may have performed it
 
     @classmethod
     def of(cls, row: Row, *, reconciling: bool = False) -> Effect:
@@ -230,7 +230,7 @@ _EFFECT_FIELDS = tuple(item.name for item in fields(Effect))
 
 @dataclass(frozen=True, slots=True)
 class DeadNotice:
-    """What is told once, after the commit, when something is given up. `name` is an effect's class or a command's kind."""
+    """Notice of a dead letter, sent once after the commit. `name` is an effect's class or a command's kind."""
 
     kind: Literal["effect", "operation"]
     id: int
@@ -247,30 +247,30 @@ class DeadNotice:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why an attempt did not deliver. `error` is redacted and written for people."""
+    """Failure of an attempt. `error` is redacted and written for people."""
 
     category: str
     error: str
     http_status: int | None = None
     retry_after_ms: int | None = None
     maybe_sent: bool = False
-    unavailable: bool = False  # the other side did not work at all: counts for its breaker
+    unavailable: bool = False  # the external service did not work at all: counts for its breaker
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The deed is done; `external_ref` is the other side's id of it."""
+    """The effect is performed; `external_ref` is its id in the external service."""
 
     external_ref: str | None
     result: Mapping[str, Any]
-    already_there: bool = False  # it had been done before this attempt
+    already_there: bool = False  # an earlier attempt had performed it
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
     """Try again after the drawn delay. `spent` is false when the attempt does not count (absent after a lookup).
 
-    `hold_until` (ms) keeps the whole class still until then: the other side asked for it (Retry-After).
+    `hold_until` (ms) holds the whole class until then: the external service asked for it (Retry-After).
     """
 
     trouble: Trouble
@@ -281,7 +281,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """It may have been done: look again after the delay, before any repetition. `hold_until` as in Retry."""
+    """The call may have succeeded: reconcile after the delay, before any repetition. `hold_until` as in Retry."""
 
     trouble: Trouble
     delay_ms: int
@@ -291,14 +291,14 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """Give up: a dead letter."""
+    """Give up: record a dead letter."""
 
     trouble: Trouble
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """No longer worth doing: superseded by something else or by nothing. `hold_until` as in Retry."""
+    """The effect is no longer needed, with or without a replacement. `hold_until` as in Retry."""
 
     trouble: Trouble
     hold_until: int | None = None
@@ -306,7 +306,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Back to where it was claimed from without burning an attempt, and pause the whole class until somebody resumes it."""
+    """Return the effect to its previous state without counting an attempt, and pause its family until an operator resumes it."""
 
     trouble: Trouble
 
@@ -316,7 +316,7 @@ Settlement = Delivered | Retry | Doubt | Bury | Drop | Hold
 
 @dataclass(frozen=True, slots=True)
 class FollowUps:
-    """What a settled effect entails, decided in the settling transaction: `commands` are reserved in it."""
+    """Follow-ups of a settled effect, decided in the settling transaction, which also reserves the `commands`."""
 
     effects: tuple[EffectIntent, ...] = ()
     events: tuple[AuditEvent, ...] = ()

@@ -1,8 +1,8 @@
-"""What happens at start, before any socket opens: what dead processes held becomes claimable again, under a new epoch.
+"""Recovery at start, before any socket opens: claims of crashed processes become claimable again, under a new epoch.
 
-Re-entrant: a crash in the middle changes nothing or leaves less to do. The caller holds the instance lock, so every other epoch is
-dead by proof, not by time-out. Where several bots share a ledger there is no such lock: a lease that ran out is the proof there,
-and the fence keeps a worker that was only slow from doing harm.
+Re-entrant: after a crash in the middle, the next run has the same or less to do. The caller holds the instance lock, so every other
+epoch is provably dead, without a time-out. Bots that share a ledger have no such lock: there an expired lease is the proof, and the
+fence prevents a worker that was only slow from changing anything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LAPSED: Final = Trouble("transient", "Its worker gave no sign of life for longe
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """How many rows were taken back from dead processes."""
+    """Numbers of rows taken back from crashed processes."""
 
     operations: int
     effects: int
@@ -59,7 +59,7 @@ async def begin_epoch(database: Database, now_ms: int, *, role: str, build: str,
 
 
 async def deaths_in_a_row(database: Database, now_ms: int, *, within_ms: int, limit: int = 20) -> int:
-    """Count the processes before this one that died young and lately: a boot loop, when there are several."""
+    """Count the previous consecutive processes that crashed soon after their start and recently: several are a boot loop."""
 
     def work(tx: Tx) -> int:
         count = 0
@@ -74,17 +74,17 @@ async def deaths_in_a_row(database: Database, now_ms: int, *, within_ms: int, li
 
 
 def no_answer(tx: Tx, operation: Operation) -> Sequence[EffectIntent]:
-    """Tell nobody."""
+    """Return no answer."""
     del tx, operation
     return ()
 
 
 async def take_back(ledger: Ledger, *, answer: AnswerDecision = no_answer, follow: FollowUpDecision = no_follow_ups) -> Recovered:
-    """Release what closed epochs held: operations to reserved; effects by their semantics, appends into doubt.
+    """Release the claims of closed epochs: operations become reserved; effects follow their semantics, appends become uncertain.
 
-    A row claimed POISON_CLAIMS times without a settle is buried as poison instead, so that its lane moves on; `answer` says what
-    the person of a buried operation is told, `follow` what a buried effect entails. A refused login is tried again with one effect:
-    the secret may have been changed meanwhile.
+    A row claimed POISON_CLAIMS times without a settlement becomes a dead letter (poison) instead, so that its lane continues.
+    `answer` returns the effects that notify the user of a failed operation, `follow` the follow-ups of a failed effect. A refused
+    login is tried again with one effect: the secret may have been changed in the meantime.
     """
     now = ledger.clock.now_ms()
     _epoch(ledger)
@@ -103,7 +103,7 @@ async def take_back(ledger: Ledger, *, answer: AnswerDecision = no_answer, follo
 async def take_back_lapsed(
     ledger: Ledger, *, answer: AnswerDecision = no_answer, follow: FollowUpDecision = no_follow_ups
 ) -> Recovered:
-    """Release what other processes claimed and neither settled nor renewed in time. Their late results will meet a newer fence."""
+    """Release claims of other processes whose lease expired. Their late results are rejected by the newer fence."""
     now, own = ledger.clock.now_ms(), _epoch(ledger)
 
     def lapsed(row: Any) -> bool:
@@ -118,7 +118,7 @@ async def take_back_lapsed(
 
 
 async def renew_leases(ledger: Ledger) -> bool:
-    """Say that this process lives and still works on what it claimed; false when its epoch was closed by another."""
+    """Extend the leases of this process's claims; false when another process closed its epoch."""
     now, own = ledger.clock.now_ms(), _epoch(ledger)
 
     def work(tx: Tx) -> bool:
@@ -130,7 +130,10 @@ async def renew_leases(ledger: Ledger) -> bool:
 
 
 async def give_back(ledger: Ledger) -> None:
-    """Release, at a shutdown's end, what this process still holds: by the same rule, without counting the claim as a death."""
+    """Release the remaining claims of this process at shutdown.
+
+    The rules of `take_back` apply, except that the claim does not count as a crash.
+    """
     now, own = ledger.clock.now_ms(), _epoch(ledger)
 
     def work(tx: Tx) -> None:
@@ -148,7 +151,7 @@ async def give_back(ledger: Ledger) -> None:
 
 
 def _claimed(row: Row) -> Effect:
-    """Read an effect in flight. A doubt that a claim has not ended yet says that it was claimed for a look."""
+    """Read an effect in flight. If it is still uncertain, it was claimed to be reconciled."""
     return Effect.of(row, reconciling=row["uncertain_since"] is not None)
 
 
@@ -159,7 +162,7 @@ def _epoch(ledger: Ledger) -> int:
 
 
 async def _recover(ledger: Ledger, name: str, work: Taking, answer: AnswerDecision, follow: FollowUpDecision) -> Recovered:
-    """Take back; when what follows from it cannot be decided, without that: no row may keep every start from succeeding."""
+    """Run the recovery `work`; if deciding answers or follow-ups raises, repeat without them: no row may block every start."""
     try:
         recovered, dead = await ledger.database.write(name, lambda tx: work(tx, answer, follow))
     except DatabaseError:
@@ -205,7 +208,7 @@ def _take(
 
 
 def _wake_what_a_clock_left_in_the_future(tx: Tx, now: int) -> None:
-    """Count waits from now where they were written down by a clock that was put back since: it may have been a year ahead."""
+    """Recompute waits written by a clock that was later set back (it may have been a year ahead), so that they count from now."""
     names = ("wake_operations_of_the_future", "wake_effects_of_the_future", "shorten_holds_of_the_future")
     rows = sum(len(tx.all(name, now=now)) for name in names)
     if rows:
@@ -227,7 +230,7 @@ def _bury_poison_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> Eff
         return None
     error = f"The process died {effect.claims} times while delivering this."
     row = tx.one("bury_effect", id=effect.id, fence=effect.fence, now=now, maybe_sent=1, category="poison", last_error=error)
-    assert row is not None  # noqa: S101 -- read in this very transaction
+    assert row is not None  # noqa: S101 -- read in the same transaction
     buried = Effect.of(row)
     details = {"class": effect.effect_class, "error": error}
     ledger.audit.of_effect(tx, now, "system.error", buried, failure_category="poison", recovery_action="replay", after=details)
@@ -262,10 +265,10 @@ def _release_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect, why: Troub
 
 
 def _drop_repeated(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
-    """Let go of what cannot be read back and was cut off while it was repeated: a person may have it twice, not three times."""
+    """Drop an effect that cannot be reconciled and was interrupted while being repeated: it may arrive twice, not three times."""
     error = "It was cut off twice and may have arrived each time, so it is not repeated once more."
     row = tx.one("drop_effect", id=effect.id, fence=effect.fence, category="uncertain", last_error=error, now=now)
-    assert row is not None  # noqa: S101 -- read in this very transaction
+    assert row is not None  # noqa: S101 -- read in the same transaction
     superseded(tx, ledger.audit, now, Effect.of(row), {"why": error})
 
 

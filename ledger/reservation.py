@@ -1,4 +1,4 @@
-"""Reserving: the first thing that happens to a command, before anything else may. Runs whole inside one transaction."""
+"""Reservation of a command, the first step of its processing. Runs inside one transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sighted:
-    """A request with what is computed from it before the transaction: its canonical payload, its hash, its key."""
+    """A request with the values computed before the transaction: its canonical payload, its hash, its key."""
 
     request: Request
     payload: str
@@ -27,7 +27,7 @@ class Sighted:
 
     @classmethod
     def of(cls, request: Request) -> Sighted:
-        """Compute the identity of a request. Raises TypeError for a payload with a float in it."""
+        """Compute the identity of a request. Raises TypeError for a payload that contains a float."""
         payload = keys.canonical_json(request.payload)
         payload_hash = keys.sha256(payload)
         key = keys.operation_key(
@@ -42,7 +42,7 @@ class Sighted:
 
 
 def reserve(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: Sighted) -> Reservation:
-    """Bind the delivery to its operation: a new one at first sight, for ever the same one after that."""
+    """Bind the delivery to its operation: a new one at the first delivery, the same one for every later delivery."""
     request = sighted.request
     known = tx.one(
         "find_delivery",
@@ -64,7 +64,7 @@ def reserve(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int
 
 
 def note_duplicate(tx: Tx, audit: Audit, now: int, reservation: Reservation) -> None:
-    """Count and audit one more sighting of a known delivery. Its answer did not wait: what it tells was recorded before."""
+    """Count and audit one more delivery of a known request. Runs after the answer, which was recorded at the first delivery."""
     tx.one("see_delivery_again", id=reservation.delivery_id, now=now)
     audit.of_operation(tx, now, "delivery.duplicate", reservation.operation)
 
@@ -100,7 +100,7 @@ def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], 
         operation, sighting = Operation.reserved(row["id"], sighted.key, request, pinned, now), Sighting.NEW
     else:
         known = tx.one("operation_by_key", operation_key=sighted.key)
-        assert known is not None  # noqa: S101 -- it is why nothing was inserted
+        assert known is not None  # noqa: S101 -- a conflict on this key prevented the insert
         operation, sighting = Operation.of(known), Sighting.DUPLICATE
     tx.one(
         "insert_delivery",
@@ -117,7 +117,7 @@ def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], 
 
 
 def _remembered(tx: Tx, audit: Audit, now: int, sighted: Sighted, tombstone: Row | None) -> Reservation:
-    """Answer for a command that was done, and purged, long ago."""
+    """Return the reservation of a command that was completed and purged."""
     operation = Operation.remembered(sighted.key, sighted.request, None if tombstone is None else tombstone["outcome"])
     audit.of_operation(tx, now, "delivery.duplicate", operation, after={"tombstone": True})
     return Reservation(Sighting.TOMBSTONE, operation, None if tombstone is None else tombstone["finished_at"])

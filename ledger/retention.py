@@ -1,9 +1,9 @@
-"""Retention: what is done is deleted when nobody needs it any more; what is not done never is, and the audit stays whole.
+"""Retention: finished rows are deleted after their retention period, unfinished rows never; the audit stays complete.
 
-A purge works in small transactions, each a batch that writers of the same moment share or wait some milliseconds for. Its counts
-are kept beside the batches, so a purge that was killed is continued by the next one and audited with it.
+A purge works in small transactions; concurrent writers share a batch or wait a few milliseconds. Its counts are stored with the
+batches, so the next purge continues an interrupted one and audits both together.
 
-Of a purged operation a tombstone stays: a late redelivery is still answered, and does nothing.
+A tombstone replaces each purged operation: a late redelivery still gets an answer and changes nothing.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ if TYPE_CHECKING:
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
-DELIVERIES_MS_MIN: Final = 2 * HOUR_MS  # longer than any source repeats itself
+DELIVERIES_MS_MIN: Final = 2 * HOUR_MS  # longer than any source repeats a delivery
 BATCH: Final = 100  # rows in one transaction
-BATCH_SECONDS: Final = 0.010  # a batch that took longer was too large
-REST_SECONDS: Final = 0.035  # between batches: long enough for the writer to be idle, so that the WAL is copied in small pieces
-ROWS_PER_OPERATION: Final = 5  # itself, what it owed and its tombstone, as a rule
+BATCH_SECONDS: Final = 0.010  # a slower batch was too large
+# Pause between batches: long enough for the writer to be idle, so that the WAL is checkpointed in small pieces.
+REST_SECONDS: Final = 0.035
+ROWS_PER_OPERATION: Final = 5  # itself, its effects and its tombstone, as a rule
 FORESEEN_AT_ONCE: Final = 1_000
-META: Final = "retention"  # what a purge that is under way, or was killed, has deleted and not audited yet
+META: Final = "retention"  # what a running or interrupted purge has deleted but not yet audited
 _DONE_STATES: Final = frozenset({"completed", "discarded"})
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How long what is kept. Raises ValueError for deliveries that could be forgotten while they are still repeated."""
+    """Retention periods. Raises ValueError for deliveries that could be purged while their source still repeats them."""
 
     deliveries_ms: int = 7 * DAY_MS
     tombstones_ms: int = 400 * DAY_MS
-    holds_ms: int = 90 * DAY_MS  # as old as an effect of any class may grow
+    holds_ms: int = 90 * DAY_MS  # upper bound of the age of an effect of any class
 
     def __post_init__(self) -> None:
         if self.deliveries_ms < DELIVERIES_MS_MIN:
@@ -53,7 +54,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """How many rows were deleted, or would be."""
+    """Numbers of rows that were deleted, or would be."""
 
     deliveries: int = 0
     operations: int = 0
@@ -63,12 +64,12 @@ class Purged:
     holds: int = 0
 
     def __bool__(self) -> bool:
-        """Tell whether anything was."""
+        """Tell whether any row was deleted."""
         return any(asdict(self).values())
 
 
 class Place(NamedTuple):
-    """Where the next batch of operations begins."""
+    """Start of the next batch of operations."""
 
     retain_until: int = 0
     id: int = 0
@@ -81,12 +82,12 @@ Counts = Counter[str]
 
 
 async def rest() -> None:
-    """Leave the file to others for a moment."""
+    """Pause between two batches, so that other writers proceed."""
     await asyncio.sleep(REST_SECONDS)
 
 
 def quiet(so_far: Purged) -> None:
-    """Show no progress."""
+    """Report no progress."""
     del so_far
 
 
@@ -101,14 +102,14 @@ async def purge(
     between: Rest = rest,
     actor: str = QUOTEBOT,
 ) -> Purged:
-    """Delete what may go, batch by batch; `dry_run` only counts.
+    """Delete rows past their retention period, batch by batch; `dry_run` only counts.
 
-    `now` is Unix milliseconds, `progress` gets the counts so far, `between` is awaited between two batches.
-    Raises NotRecorded as Database.write does: what earlier batches deleted is deleted, and the next purge goes on from there.
+    `now` is Unix milliseconds, `progress` receives the counts so far, `between` is awaited between two batches. Raises NotRecorded
+    as Database.write does: earlier batches stay deleted, and the next purge continues from there.
     """
     if dry_run:
         return await ledger.database.read(lambda tx: _foresee(tx, now, keep))
-    await measures.fold(ledger)  # counted before it is gone
+    await measures.fold(ledger)  # counted before the rows are deleted
     purger = _Purger(ledger, now, batch, keep, progress, between)
     await purger.deliveries()
     await purger.operations()
@@ -117,16 +118,16 @@ async def purge(
 
 
 def close_aggregate(tx: Tx, aggregate_id: str, until: int | None) -> int:
-    """Let everything about an aggregate be purged after `until` (ms); None keeps it, as before. Returns how many commands that are.
+    """Allow purging everything about an aggregate after `until` (ms); None keeps it. Returns how many commands are affected.
 
-    For the domain, inside the transaction in which a quote closes, or opens again.
+    For the domain, inside the transaction that closes or reopens a quote.
     """
     return len(tx.all("retain_aggregate", aggregate_id=aggregate_id, until=until))
 
 
 @dataclass(slots=True)
 class _Pace:
-    """How many operations one batch takes: fewer while batches are slow, whatever slows them."""
+    """Adaptive number of operations per batch: halved while batches are slow, for whatever reason."""
 
     most: int
     now: int
@@ -136,7 +137,7 @@ class _Pace:
 
 
 class _Purger:
-    """One run. Each batch is a transaction of its own and leaves the counts of the run in the file."""
+    """One purge run. Each batch is its own transaction and stores the counts of the run in the file."""
 
     def __init__(self, ledger: Ledger, now: int, batch: int, keep: Keep, progress: Progress, rest: Rest) -> None:
         self._database = ledger.database
@@ -183,7 +184,7 @@ class _Purger:
         return (Place(rows[-1]["retain_until"], rows[-1]["id"]) if more else None), _add(tx, counts)
 
     def _bury(self, tx: Tx, row: Row) -> Counts:
-        """Put a tombstone in the place of one operation and all that belongs to it."""
+        """Replace one operation and its rows by a tombstone."""
         tx.one(
             "insert_tombstone",
             operation_key=row["operation_key"],
@@ -232,7 +233,7 @@ def _old_deliveries(tx: Tx, now: int, keep: Keep, after: int, limit: int) -> tup
 
 
 def _may_go(delivery: Row) -> bool:
-    """Tell whether a delivery may go: its command is done. What is unfinished or dead keeps how it came."""
+    """Tell whether a delivery may be deleted: its command is done. Unfinished and failed commands keep their delivery."""
     return delivery["state"] is None or delivery["state"] in _DONE_STATES
 
 
@@ -241,7 +242,7 @@ def _expired(tx: Tx, now: int, after: Place, limit: int) -> list[Row]:
 
 
 def _not_needed(tx: Tx, rows: Iterable[Row]) -> Iterator[Row]:
-    """Leave out what is kept, and whatever is about a quote of which anything is unfinished or dead: that may need the rest."""
+    """Yield rows that are not kept and whose quotes have no unfinished or failed rows, which may need the others."""
     busy: dict[str, bool] = {}
     for row in rows:
         if row["kept"]:
@@ -255,7 +256,7 @@ def _not_needed(tx: Tx, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _foresee(tx: Tx, now: int, keep: Keep) -> Purged:
-    """Count what a purge would delete."""
+    """Count the rows a purge would delete."""
     counts: Counts = Counter()
     after, more = 0, True
     while more:
@@ -269,14 +270,14 @@ def _foresee(tx: Tx, now: int, keep: Keep) -> Purged:
         place = Place(rows[-1]["retain_until"], rows[-1]["id"])
     tombstones = tx.one("count_tombstones_expired", now=now)
     holds = tx.one("count_holds_ended", before=now - keep.holds_ms)
-    assert tombstones is not None  # noqa: S101 -- an aggregate always answers
+    assert tombstones is not None  # noqa: S101 -- an aggregate always returns a row
     assert holds is not None  # noqa: S101 -- as above
     counts += Counter(tombstones=tombstones["found"], holds=holds["found"])
     return Purged(**counts)
 
 
 def _belongings(tx: Tx, row: Row, old_before: int) -> Counts:
-    """Count one operation with what goes with it; a delivery that is old was counted among those."""
+    """Count one operation with its rows; an old delivery was already counted with the deliveries."""
     effects = tx.all("effects_of_operation", operation_id=row["id"])
     attempts = sum(len(tx.all("attempts_of_effect", effect_id=effect["id"])) for effect in effects)
     attempts += len(tx.all("attempts_of_operation", operation_id=row["id"]))
@@ -288,7 +289,7 @@ def _belongings(tx: Tx, row: Row, old_before: int) -> Counts:
 
 
 def _so_far(tx: Tx) -> Counts:
-    """Return what was deleted and not audited yet, by this run or by one that was killed."""
+    """Return what was deleted and not audited yet, by this run or by an interrupted one."""
     row = tx.one("meta", name=META)
     return Counter() if row is None else Counter(json.loads(row["value"]))
 
@@ -301,7 +302,7 @@ def _add(tx: Tx, counts: Counts) -> Purged:
 
 
 def _audit(ledger: Ledger, tx: Tx, now: int, actor: str) -> Purged:
-    """Write the run's one event; none when nothing was deleted."""
+    """Write the single audit event of the run; none when nothing was deleted."""
     purged = Purged(**_so_far(tx))
     if purged:
         actor_type = "system" if actor == QUOTEBOT else "operator"

@@ -1,4 +1,4 @@
-"""How an attempt's end is written down: the guarded move, the attempt's row, the audit event, and what it says about its class."""
+"""Recording of an attempt's end: the guarded move, the attempt row, the audit event, and the gates of its class."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _AUDITED_AS: Final[Mapping[type, tuple[str, str | None]]] = {  # event type, rec
 
 
 def weigh(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> Settlement:
-    """Return what really has to be recorded, given what the ledger knows and the worker could not.
+    """Return the settlement to record, given rows that the worker did not know.
 
-    A login that was refused before the last resume says nothing about the new one; an update that failed is not repeated when a
-    newer one with the same target waits.
+    A login that was refused before the last resume proves nothing about the new one. A failed update is not repeated when a newer
+    one with the same target is pending.
     """
     if isinstance(settlement, Hold) and _before_last_resume(tx, now, effect):
         again = Doubt if effect.reconciling else Retry
@@ -58,21 +58,21 @@ def move(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> Row | None
     if isinstance(settlement, Delivered):
         result = dumps({**settlement.result, "already_there": settlement.already_there})
         return tx.one("deliver_effect", **guard, external_ref=settlement.external_ref, result=result)
-    if isinstance(settlement, Hold):  # a doubt outlives the pause: it must still look before it sends
+    if isinstance(settlement, Hold):  # uncertainty outlasts the pause: it must still be reconciled first
         kind = Doubt if effect.reconciling else Retry
         settlement = kind(settlement.trouble, delay_ms=0, spent=False)
     trouble = settlement.trouble
     guard |= {"category": trouble.category, "last_error": trouble.error, "maybe_sent": int(trouble.maybe_sent)}
     if isinstance(settlement, Retry | Doubt):
-        deaths = effect.claims - 1 if effect.reconciling else 0  # a look that ended says nothing about a send that kills
+        deaths = effect.claims - 1 if effect.reconciling else 0  # a finished lookup says nothing about a send that crashes
         guard |= {"spent": int(settlement.spent), "next_attempt_at": now + settlement.delay_ms, "claims": deaths}
     return tx.one(_MOVE[type(settlement)], **guard)
 
 
 def record(tx: Tx, audit: Audit, gates: GateKeeper, now: int, claimed: Effect, effect: Effect, settlement: Settlement) -> bool:
-    """Close the attempt and audit the move. `claimed` is the effect as it was tried, `effect` as it is now.
+    """Close the attempt and audit the move. `claimed` is the effect as it was attempted, `effect` as it is now.
 
-    Returns whether other effects may be due, or due at another time, by that; what holds for its lane is not looked at.
+    Returns whether other effects may have become due, or due at another time. The lane of the effect is not checked.
     """
     trouble = None if isinstance(settlement, Delivered) else settlement.trouble
     record_attempt(
@@ -135,10 +135,10 @@ def _tell_waiting(tx: Tx, audit: Audit, now: int, effect: Effect, settlement: Se
 
 
 def _tell_gates(tx: Tx, audit: Audit, gates: GateKeeper, now: int, effect: Effect, settlement: Settlement) -> bool:
-    """Let the class and its family know what this attempt says about the other side; false when they flowed and flow on."""
+    """Update the gates of the class and its family after this attempt; false when they flowed before and still flow."""
     if isinstance(settlement, Hold):
         before, _ = gates.hold(tx, now, family(effect.effect_class), "auth", settlement.trouble.error, QUOTEBOT)
-        if before.state == "flowing":  # one alert per outage: a trial that fails again is no news
+        if before.state == "flowing":  # one alert per outage: a repeated failed trial is not reported
             _audit_gate(tx, audit, now, effect, "class.paused", family(effect.effect_class), settlement.trouble.error)
         return True
     restrained = True

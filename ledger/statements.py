@@ -1,4 +1,4 @@
-"""Named SQL: `-- name: reserve` above a statement makes it callable by that name. Statements live in queries.sql files."""
+"""Named SQL statements: `-- name: reserve` above a statement in a queries.sql file makes it callable by that name."""
 
 from __future__ import annotations
 

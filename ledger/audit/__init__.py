@@ -1,1 +1,1 @@
-"""The audit: events, the hash chain, its keys, anchors and verification."""
+"""Audit of the ledger: events, the hash chain, its keys, anchors and verification."""

@@ -1,8 +1,9 @@
-"""Anchors: every hour the ends of all chains under one seal, in the ledger and outside of it.
+"""Anchors: an hourly seal over the ends of all chains, stored in the ledger and outside of it.
 
-The chains show every change to the file but one: the whole file put back to an earlier day. Only something kept elsewhere shows
-that. So each anchor also becomes a line of `audit-anchors.log` beside the ledger and of the log stream; copy either to where nobody
-who can write to the ledger can. Writers are not held up: the heads are read in one snapshot on the reader, the anchor is one row.
+The chains reveal every change to the file except one: replacing the whole file by an older copy. Only data kept elsewhere reveals
+that. Each anchor is therefore also written as a line of `audit-anchors.log` beside the ledger and of the log stream. Copy either to
+a place that nobody with write access to the ledger can change. Anchors do not block writers: the heads are read in one snapshot on
+the reader, and an anchor is one row.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Anchor:
     """The ends of all chains when `last_event_id` was the newest event. `at` is Unix milliseconds; hashes and the seal are hex.
 
     `heads_sha256` is over the JSON list of [aggregate id, event id, seq, MAC in hex], sorted by aggregate id. `last_mac` is the MAC
-    of the event `last_event_id`; only lines kept elsewhere carry it, so that each of them can be held against the ledger by itself.
+    of the event `last_event_id`. Only lines kept elsewhere carry it, so that each line can be compared with the ledger by itself.
     """
 
     id: int
@@ -73,7 +74,7 @@ class Anchor:
 
 
 class Standing(NamedTuple):
-    """The ends of all chains at one moment."""
+    """Snapshot of the ends of all chains."""
 
     last_event_id: int
     chains: int
@@ -81,14 +82,14 @@ class Standing(NamedTuple):
 
 
 def anchor_due(newest: Anchor | None, last_event_id: int, now: int) -> bool:
-    """Tell whether it is time: something happened since the newest anchor, and an hour passed (or the clock went back)."""
+    """Tell whether an anchor is due: there are newer events, and an hour passed (or the clock went back)."""
     if newest is None:
         return last_event_id > 0
     return last_event_id > newest.last_event_id and not newest.at <= now < newest.at + ANCHOR_EVERY_MS
 
 
 async def keep_anchors(ledger: Ledger, folder: Path) -> Anchor | None:
-    """Write an anchor when one is due. One step of the bot's housekeeping; call it as often as you like, every minute say."""
+    """Write an anchor when one is due. A step of the bot's housekeeping; it may be called at any interval, such as every minute."""
     now = ledger.clock.now_ms()
 
     def newest(tx: Tx) -> tuple[Anchor | None, int]:
@@ -102,7 +103,7 @@ async def keep_anchors(ledger: Ledger, folder: Path) -> Anchor | None:
 
 
 async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
-    """Seal the ends of all chains and copy the anchor out; None when the newest anchor seals all there is."""
+    """Seal the ends of all chains and copy the anchor out; None when the newest anchor already covers every event."""
     standing = await ledger.database.read(_standing)
     key_id, key = ledger.audit.keyring.current
     seal = chain.anchor_seal(key, now, *standing)
@@ -116,7 +117,7 @@ async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
         return None
     path = folder / LOG_NAME
     logged = await asyncio.to_thread(_last_logged, path)
-    owed = await ledger.database.read(lambda tx: list(_with_macs(tx, logged)))  # with those a crash kept out of the log
+    owed = await ledger.database.read(lambda tx: list(_with_macs(tx, logged)))  # including anchors that a crash kept out of the log
     await asyncio.to_thread(_append, path, [missing.line() for missing in owed])
     for copied in owed:
         fields = asdict(copied)
@@ -125,7 +126,7 @@ async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
 
 
 def read_lines(text: str) -> list[Anchor]:
-    """Read the anchors of a log or of what was copied from one. Raises ValueError naming the line that is none."""
+    """Read the anchors of a log or of a copy of it. Raises ValueError naming the first line that is not an anchor."""
     anchors = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -142,7 +143,10 @@ def read_lines(text: str) -> list[Anchor]:
 
 
 def heads_at(tx: Tx, upto: int) -> Standing:
-    """Return where all chains ended when `upto` was the newest event, in memory of one page of heads. The events must be sound."""
+    """Return the ends of all chains when `upto` was the newest event. The events must already be verified.
+
+    Uses the memory of one page of heads.
+    """
     digest = _HeadsDigest()
     for page in _head_pages(tx):
         rows = tx.all("audit_heads_at", after=page.after, last=page.last, upto=upto)
@@ -159,7 +163,7 @@ def _standing(tx: Tx) -> Standing:
 
 
 class _HeadPage(NamedTuple):
-    after: str  # the aggregate id before the first
+    after: str  # the aggregate id before the first of the page
     last: str  # the last one of the page
     rows: list[Row]
 
@@ -173,7 +177,7 @@ def _head_pages(tx: Tx) -> Iterator[_HeadPage]:
 
 
 class _HeadsDigest:
-    """The SHA-256 of a JSON list that is never held whole."""
+    """Incremental SHA-256 of a JSON list that is never held in memory as a whole."""
 
     def __init__(self) -> None:
         self._sha256 = hashlib.sha256(b"[")
@@ -204,7 +208,7 @@ def _with_macs(tx: Tx, after: int) -> Iterator[Anchor]:
 
 
 def _last_logged(path: Path) -> int:
-    """Return the id of the last whole line; 0 when there is none, or it is no anchor: then all are written again."""
+    """Return the id of the last complete line; 0 if there is none or it is not an anchor: then all anchors are written again."""
     lines = _tail(path)
     try:
         return read_lines(lines[-1].decode())[-1].id
@@ -216,13 +220,13 @@ def _tail(path: Path) -> list[bytes]:
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            return file.read().split(b"\n")[:-1]  # what has no line end yet is torn
+            return file.read().split(b"\n")[:-1]  # a last part without line end is a torn line
     except FileNotFoundError:
         return []
 
 
 def _append(path: Path, lines: list[str]) -> None:
-    """Add whole lines, durably; a line that a crash left torn is taken off first."""
+    """Append complete lines durably; a line torn by a crash is removed first."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         size = os.lseek(descriptor, 0, os.SEEK_END)

@@ -1,7 +1,7 @@
-"""The arithmetic of the audit chain: what is signed, and with which key. Pure; the rows are audit.py's business.
+"""MACs and seals of the audit chain: the signed content and the signing keys. Pure; events.py accesses the rows.
 
-An event's MAC covers every column and the MAC before it in its aggregate's chain, so an edit, a deletion in the middle or a swap
-breaks the chain from there on. The seal of a chain's head covers where the chain ends: a chain cut short no longer fits.
+An event's MAC covers every column and the previous MAC in its aggregate's chain, so an edit, a deletion in the middle or a swap
+breaks the chain from there on. The seal of a chain's head covers the end of the chain: a truncated chain no longer matches it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ EVENT_COLUMNS: Final = (  # the order in which they are signed
 
 
 class Head(NamedTuple):
-    """Where a chain ends."""
+    """The end of a chain."""
 
     event_id: int | None
     seq: int
@@ -56,19 +56,19 @@ EMPTY: Final = Head(None, 0, bytes(32))
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """The keys that signed this ledger, by id; new events are signed with the current one. Old keys verify old events."""
+    """Keys that signed this ledger, by id. The current key signs new events; old keys verify old events."""
 
     current_id: str
     keys: Mapping[str, bytes]
 
     @property
     def current(self) -> tuple[str, bytes]:
-        """The id and the key that sign now."""
+        """The id of the current signing key, and the key."""
         return self.current_id, self.keys[self.current_id]
 
     @classmethod
     def of(cls, current: bytes, *older: bytes) -> Keyring:
-        """Build a ring from raw keys. Raises ValueError for a key shorter than 32 bytes."""
+        """Build a keyring from raw keys. Raises ValueError for a key shorter than 32 bytes."""
         for key in (current, *older):
             if len(key) < KEY_BYTES:
                 raise ValueError(f"an audit key has {len(key)} bytes; it needs {KEY_BYTES}")
@@ -81,7 +81,7 @@ def key_id(key: bytes) -> str:
 
 
 def event_mac(key: bytes, previous_mac: bytes, event: Mapping[str, Any]) -> bytes:
-    """Sign one event after the one whose MAC is given (32 zero bytes at a chain's start)."""
+    """Sign one event, given the MAC of the previous one (32 zero bytes at a chain's start)."""
     return values_mac(key, previous_mac, [event[name] for name in EVENT_COLUMNS])
 
 
@@ -91,10 +91,10 @@ def values_mac(key: bytes, previous_mac: bytes, values: Sequence[str | int | Non
 
 
 def head_seal(key: bytes, aggregate_id: str, head: Head) -> bytes:
-    """Seal where a chain ends."""
+    """Seal the end of a chain."""
     return hmac.digest(key, orjson.dumps([HEAD_TAG, aggregate_id, head.event_id, head.seq, head.mac.hex()]), "sha256")
 
 
 def anchor_seal(key: bytes, at: int, last_event_id: int, chains: int, heads_sha256: str) -> bytes:
-    """Seal the heads of all chains at one moment (Unix milliseconds)."""
+    """Seal the heads of all chains at a time (Unix milliseconds)."""
     return hmac.digest(key, orjson.dumps([ANCHOR_TAG, at, last_event_id, chains, heads_sha256]), "sha256")

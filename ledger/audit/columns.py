@@ -1,10 +1,12 @@
-"""Classification of the columns of every table: bound by the audit, rebuilt and compared, or covered by a backup's manifest alone.
+"""Classification of the columns of every table: bound by the audit, rebuilt and compared, or covered only by a backup's manifest.
 
 `chained`: the transaction that writes the row puts a digest of these columns into an audit event (ledger/audit/history.py).
-`derived`: the verification rebuilds the value from what is chained, from the audit or from the build, and compares.
-`operational`: the manifest of a backup authenticates the value; in a live ledger nothing of the business depends on it.
 
-A chained column that a later migration adds must be NULL in the rows that are there already: a digest leaves NULL out.
+`derived`: the verification rebuilds the value from chained columns, from the audit or from the build, and compares.
+
+`operational`: the manifest of a backup authenticates the value; in a live ledger no business data depends on it.
+
+A chained column that a later migration adds must be NULL in existing rows: a digest leaves NULL out.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The statements for each bound table, with the names of the classification in them.
+# SQL templates for each bound table; the placeholders are names of the classification.
 _STATEMENTS: Final = {
     "bound_row": "SELECT {bound} FROM {table} WHERE ({keys}) = ({values})",
     "bound_first": "SELECT * FROM {table} ORDER BY {keys} LIMIT :limit",
@@ -29,12 +31,12 @@ _STATEMENTS: Final = {
 
 @dataclass(frozen=True)
 class Table:
-    """One table's columns by class, names separated by blanks.
+    """Columns of one table by class, as names separated by spaces.
 
     `chain` is the SQL expression of the aggregate in whose audit chain a row is bound; `{row}` stands for the row. `of_chain` is
-    the SQL condition that finds the rows of one aggregate, for tables whose rows leave the ledger in proof bundles. `hashes`
-    names pairs of a chained column and the derived text column whose SHA-256 it holds. `page` is how many rows a verification reads
-    at once. `told` names columns that stand in the event in words as well, beside the digest.
+    the SQL condition that finds the rows of one aggregate, for tables whose rows are exported in proof bundles. `hashes` names
+    pairs of a chained column and the derived text column whose SHA-256 it holds. `page` is the number of rows a verification reads
+    at once. `told` names columns whose values the event contains in addition to the digest.
     """
 
     key: str
@@ -54,7 +56,7 @@ class Table:
 
     @cached_property
     def bound(self) -> tuple[str, ...]:
-        """The columns that a digest covers."""
+        """The columns covered by a digest."""
         return tuple(self.chained.split())
 
     @property

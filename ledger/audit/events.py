@@ -1,7 +1,7 @@
-"""The append-only audit: one event per change, in the transaction of the change, chained by HMAC per aggregate.
+"""Append-only audit: one event per change, in the transaction of the change, chained by HMAC per aggregate.
 
-Event types are a registry; others are refused. Events are handed to the database while the transaction runs and chained right
-before its COMMIT, all events of a batch at once (`Audit.chain`), so a chain costs one look at its head per commit.
+Event types are a registry; others are refused. Events are passed to the database while the transaction runs and are chained right
+before its COMMIT, all events of a batch at once (`Audit.chain`), so a chain costs one read of its head per commit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.records import Effect, Operation
 
-SYSTEM_CHAIN: Final = "system"  # of everything that belongs to no aggregate yet
+SYSTEM_CHAIN: Final = "system"  # events without an aggregate
 SCHEMA_VERSION: Final = 1
 
 LEDGER_EVENTS = frozenset(
@@ -36,7 +36,7 @@ LEDGER_EVENTS = frozenset(
         "operation.discarded",
         "delivery.duplicate",
         "delivery.conflict",
-        "delivery.dropped",  # larger than anything Slack sends
+        "delivery.dropped",  # larger than any request Slack sends
         "effect.owed",
         "effect.claimed",
         "effect.delivered",
@@ -46,7 +46,7 @@ LEDGER_EVENTS = frozenset(
         "effect.late_result",
         "effect.released",
         "effect.replayed",
-        "effect.hastened",  # a person did not want to wait for its next try
+        "effect.hastened",  # an operator retried it before its next attempt was due
         "effect.resolved",
         "effect.cancelled",
         "effect.discarded",
@@ -60,14 +60,14 @@ LEDGER_EVENTS = frozenset(
         "ledger.restored",
         "ledger.migrated",
         "system.error",  # a dead letter
-        "history.bound",  # a commit changed bound rows without an event of their chain
-        "history.bound_from",  # the rows of an older build were bound as they were found
+        "history.bound",  # a commit changed bound rows without an event in their chain
+        "history.bound_from",  # the rows of an older build were bound as found
     }
 )
 
 
 class Entry(NamedTuple):
-    """One event on its way into its chain, in the order of its columns. `before` and `after` are JSON text."""
+    """An event before it is chained, in the order of its columns. `before` and `after` are JSON text."""
 
     at: int
     event_type: str
@@ -89,9 +89,9 @@ _SIGNED_COLUMNS: Final = (*chain.EVENT_COLUMNS, "mac")
 
 
 class Audit:
-    """Writes events. `domain_events` are the types the product adds to the ledger's own; `keyring` signs the chains.
+    """Writer of audit events. `domain_events` are the product's additional event types; `keyring` signs the chains.
 
-    `terminal_user` is the system user of a process that a person started: each event of an operator names it.
+    `terminal_user` is the system user of a process started in a terminal: each event of an operator names that user.
     """
 
     def __init__(self, domain_events: frozenset[str], keyring: Keyring, *, terminal_user: str | None = None) -> None:
@@ -171,7 +171,7 @@ class Audit:
         )
 
     def chain(self, tx: Tx, entries: Sequence[Entry]) -> None:
-        """Write the entries of one commit at the ends of their chains. The database calls this right before COMMIT."""
+        """Append the entries of one commit to their chains. The database calls this right before COMMIT."""
         if not entries:
             return
         key_id, key = self.keyring.current

@@ -7,18 +7,18 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """What is wrong with a row."""
+    """Kind of fault of a row."""
 
-    CHANGED = "changed"  # or moved, or written by somebody without the key
+    CHANGED = "changed"  # or moved, or written without the key
     MISSING = "missing"
     UNKNOWN_KEY = "unknown key"
     UNREADABLE = "unreadable"
-    ROLLED_BACK = "rolled back"  # the ledger is not the one that the anchor was written in
+    ROLLED_BACK = "rolled back"  # the ledger is not the one the anchor was written in
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The first bad row: `row` is an event's or anchor's id, a head's aggregate id, or a line's anchor id."""
+    """The first faulty row: `row` is the id of an event or anchor, the aggregate id of a head, or the anchor id of a line."""
 
     fault: Fault
     table: str

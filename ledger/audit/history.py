@@ -1,9 +1,9 @@
-"""The link between the tables and the audit: every commit puts a digest of the rows it wrote into the chain of their aggregate.
+"""Link between the tables and the audit: every commit puts digests of the rows it wrote into the chain of their aggregate.
 
-Temporary triggers on the writer's connection name each row of a bound table (ledger/audit/columns.py) that a statement inserts,
+Temporary triggers on the writer's connection report each row of a bound table (ledger/audit/columns.py) that a statement inserts,
 updates or deletes. Right before COMMIT `Binding` reads these rows once more and adds `bound` to the `after` of an event of the same
 commit and chain: {table: {key: digest}}, None for a deleted row. A program without the keys cannot write such an event, so a row
-that was edited in the file no longer fits its chain. `Replay` compares: the last digest of every row with the row itself.
+that was edited in the file no longer matches its chain. `Replay` compares the last digest of every row with the row.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
 
 BOUND: Final = "bound"  # the name in an event's `after`
-BOUND_EVENT: Final = "history.bound"  # a commit that changed rows and had nothing to say about them
-BOUND_FROM: Final = "history.bound_from"  # the ledger of an older build was bound as it was found
-UNBOUND: Final = "history_unbound"  # in `meta`: an upgrade that has not bound every row yet
+BOUND_EVENT: Final = "history.bound"  # event of a commit that changed rows without another event in their chain
+BOUND_FROM: Final = "history.bound_from"  # event that bound the ledger of an older build as found
+UNBOUND: Final = "history_unbound"  # key in `meta`: an upgrade that has not bound every row yet
 _BOUND_MARK: Final = f'"{BOUND}":{{'
 _SCRATCH: Final = """
 PRAGMA journal_mode = OFF;
@@ -45,19 +45,19 @@ _TRIGGERS: Final = {
 
 
 def row_digest(table: str, row: Mapping[str, Any] | Row, columns: Sequence[str]) -> str:
-    """Return the SHA-256 of a row's bound columns: canonical JSON of [table, {column: value}], without what is NULL."""
+    """Return the SHA-256 of a row's bound columns: canonical JSON of [table, {column: value}], without NULL columns."""
     there = row.keys()
     values = {name: row[name] for name in columns if name in there and row[name] is not None}
     return hashlib.sha256(orjson.dumps([table, values], option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def key_text(values: Sequence[object]) -> str:
-    """Return a row's primary key as one text: the value itself, or a JSON array of several."""
+    """Return a row's primary key as one text: the value itself, or a JSON array of several values."""
     return str(values[0]) if len(values) == 1 else orjson.dumps(values).decode()
 
 
 class Binding:
-    """The rows that the open transaction of one writer changed. `tables` is the classification."""
+    """Rows that the open transaction of one writer changed. `tables` is the classification."""
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
         self._tables = {name: table for name, table in tables.items() if table.bound}
@@ -68,19 +68,19 @@ class Binding:
         return bool(self._touched)
 
     def prepare(self, connection: sqlite3.Connection) -> None:
-        """Make a writer's connection report the rows it changes. Nothing of it is in the file."""
+        """Make a writer's connection report the rows it changes. The triggers are temporary, so the file does not contain them."""
         connection.create_function("bind_row", -1, self._touch)
         connection.executescript("".join(self._triggers()))
 
     def bind(self, table: str, chain: str, key: Sequence[object]) -> None:
-        """Bind a row with the next commit as it is."""
+        """Bind the current state of a row with the next commit."""
         self._touched[(table, tuple(key))] = (chain, False)
 
     def entries(self, tx: Tx, entries: Sequence[Entry], now: int) -> list[Entry]:
-        """Return the entries of a commit with the digests of the rows it changed in them.
+        """Return the entries of a commit with the digests of its changed rows added.
 
-        A statement that was rolled back may have reported a row that is as it was, or that never came to be: the first is bound
-        once more, the second is left out.
+        A rolled-back statement may have reported a row that is unchanged, or one that does not exist: the first is bound again, the
+        second is left out.
         """
         touched, self._touched = self._touched, {}
         chains: dict[str, dict[str, dict[str, str | None]]] = {}
@@ -113,7 +113,7 @@ class Binding:
 
 
 def _attach(entries: list[Entry], chain: str, bound: Mapping[str, object], told: Mapping[str, object], now: int) -> None:
-    """Put digests into the last event about the aggregate's business, else the last of its chain, else one of their own."""
+    """Put digests into the last domain event of the chain, else into the last event of the chain, else into a new event."""
     last = None
     for place in range(len(entries) - 1, -1, -1):
         if entries[place].aggregate_id == chain:
@@ -131,10 +131,10 @@ def _attach(entries: list[Entry], chain: str, bound: Mapping[str, object], told:
 
 
 class Facts(Protocol):
-    """What the events of one ledger say in words, by chain: read from events by the domain, kept by the replay."""
+    """Facts that the events of one ledger state, by chain. The domain reads them from events, the replay stores them."""
 
     def of(self, chain: str) -> dict[str, Any] | None:
-        """Return the facts of a chain as its last events leave them, or None."""
+        """Return the facts of a chain after its last event, or None."""
         ...
 
     def chains(self) -> Iterator[str]:
@@ -144,7 +144,7 @@ class Facts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a domain reads out of its events, to compare it with its tables beside the digests.
+    """Domain callbacks that read facts from events and compare them with the domain's tables, in addition to the digests.
 
     `read` returns the facts that an event adds to those of its chain, or None. `compare` returns the first row that differs.
     """
@@ -154,9 +154,9 @@ class Words:
 
 
 class Replay:
-    """The state of the bound tables by the audit alone, compared with the tables. One walk over one snapshot; close it after.
+    """State of the bound tables according to the audit alone, compared with the tables. One pass over one snapshot; then close it.
 
-    The digests are kept in a private scratch database, which SQLite moves to the disk when it grows: memory stays flat.
+    The digests are kept in a private scratch database, which SQLite spills to disk when it grows: memory use stays flat.
     """
 
     def __init__(self, tables: Mapping[str, Table], words: Words | None = None) -> None:
@@ -166,14 +166,14 @@ class Replay:
         self._scratch.executescript(_SCRATCH)
         self._queue = QueueReplay(self._scratch)
         self._scratch.execute("BEGIN")
-        self._binds = False  # this ledger's commits bind their rows: an upgrade is over, or there was none
+        self._binds = False  # this ledger's commits bind their rows: no upgrade is pending
 
     def close(self) -> None:
-        """Let the scratch database go."""
+        """Close the scratch database."""
         self._scratch.close()
 
     def see(self, event: Row | Mapping[str, Any]) -> None:
-        """Take one event that was proven, in the order of ids."""
+        """Process one verified event. Call it in the order of ids."""
         self._queue.see(event)
         event_type, text = event["event_type"], event["after"]
         bound = text is not None and _BOUND_MARK in text
@@ -189,7 +189,7 @@ class Replay:
             self._scratch.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (event["aggregate_id"], dumps({**known, **added})))
 
     def of(self, chain: str) -> dict[str, Any] | None:
-        """Return the facts of a chain as its last events leave them, or None."""
+        """Return the facts of a chain after its last event, or None."""
         row = self._scratch.execute("SELECT facts FROM facts WHERE chain = ?", (chain,)).fetchone()
         found: dict[str, Any] | None = None if row is None else loads(row[0])
         return found
@@ -200,7 +200,7 @@ class Replay:
             yield chain
 
     def finding(self, tx: Tx) -> Finding | None:
-        """Return the first row that is not what the audit says of it, or None."""
+        """Return the first row that differs from the audit, or None."""
         found = (None if self._words is None else self._words.compare(tx, self)) or _arrows(tx)
         if found is not None:
             return found
@@ -211,7 +211,7 @@ class Replay:
         lenient = not self._binds and tx.one("history_not_bound") is not None
         there = {row["name"] for row in tx.all("tables_there")}
         for name, table in self._tables.items():
-            if name not in there and lenient:  # a later build has it
+            if name not in there and lenient:  # a later migration adds the table
                 continue
             found = self._compare(tx, name, table, lenient=lenient)
             if found is not None:
@@ -219,7 +219,7 @@ class Replay:
         return None
 
     def differs(self, name: str, rows: Sequence[Row | Mapping[str, Any]]) -> Finding | None:
-        """Compare all rows that a table has of the replayed events with the digests. `rows` may be of one aggregate."""
+        """Compare all rows of a table that the replayed events wrote with the digests. `rows` may be those of one aggregate."""
         table = self._tables[name]
         for row in rows:
             found = self._compare_row(name, table, row, lenient=False)
@@ -272,7 +272,7 @@ def pages(tx: Tx, name: str, table: Table) -> Iterator[Row | Finding]:
     while True:
         try:
             rows = tx.all(statement, limit=table.page, **key)
-        except Exception as error:  # noqa: BLE001 -- whatever the driver says of a page it cannot read
+        except Exception as error:  # noqa: BLE001 -- any error of the driver for an unreadable page
             after = key_text(list(key.values())) if key else "the first one"
             yield Finding(Fault.UNREADABLE, name, f"after {after}", f"the row cannot be read ({error})")
             return
@@ -283,7 +283,7 @@ def pages(tx: Tx, name: str, table: Table) -> Iterator[Row | Finding]:
 
 
 def _arrows(tx: Tx) -> Finding | None:
-    """Compare the arrows that the guards of the file allow with the machines."""
+    """Compare the transitions that the file's guards allow with the state machines."""
     for name, arrows in (("operation_arrows", OPERATION_ARROWS), ("effect_arrows", EFFECT_ARROWS)):
         wanted = {(str(source), str(target)) for source, targets in arrows.items() for target in targets}
         there = {(row["source"], row["target"]) for row in tx.all(name)}

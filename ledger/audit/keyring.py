@@ -1,8 +1,8 @@
-"""The audit's signing keys on disk: one file each, `audit-0001.key`, the highest number signs. Never in the ledger's own file.
+"""Signing keys of the audit on disk: one file each, `audit-0001.key`; the highest number signs. Never stored in the ledger's file.
 
-Rotation adds a file; no key is ever taken away, because the events it signed stay. A process signs with the key that was the newest
-when it started: a running bot goes on with the older one until its next start, and everything that starts meanwhile uses the new
-one. So events of both may alternate, in one chain too: each event is signed after the MAC of the one before it, whoever made that.
+Rotation adds a file; keys are never removed, because the events they signed stay. A process signs with the newest key at its start:
+a running bot continues with the older one until its restart, and processes started in the meantime use the new one. Events of both
+keys may therefore alternate, in one chain too: each event is signed after the MAC of the previous one, regardless of its key.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _PATTERN: Final = "audit-[0-9][0-9][0-9][0-9].key"
 _LAST_NUMBER: Final = 9999
 
 
-class KeyMissing(DatabaseError):  # noqa: N818 -- the fact
-    """A key that must be there is not."""
+class KeyMissing(DatabaseError):  # noqa: N818 -- named after the fact
+    """A required key is missing."""
 
 
 def load_keyring(folder: Path, *, may_create: bool = True) -> Keyring:
     """Return the keys in `folder`, the newest first; a folder without one gets its first.
 
-    Raises DatabaseError for a file that holds no key, and KeyMissing where no first key may be made.
+    Raises DatabaseError for a file that holds no key, and KeyMissing if `may_create` is false and there is none.
     """
     files = key_files(folder)
     if not files and may_create:
@@ -41,7 +41,7 @@ def load_keyring(folder: Path, *, may_create: bool = True) -> Keyring:
 
 
 def require_keys(folder: Path) -> None:
-    """Raise KeyMissing unless every key up to the newest is there: verifying needs them all, signing only the newest."""
+    """Raise KeyMissing unless every key up to the newest exists: verifying needs them all, signing only the newest."""
     names = {file.name for file in key_files(folder)}
     missing = [name for name in map(_name, range(1, max(1, len(names)) + 1)) if name not in names]
     if missing:
@@ -57,10 +57,10 @@ def key_files(folder: Path) -> list[Path]:
 
 
 def rotate(folder: Path) -> Keyring:
-    """Add a new key, which signs from now on, and return the ring with it.
+    """Add a new key, which signs from now on, and return the keyring with it.
 
-    Whoever rotates then writes `audit.key_rotated`, the first event of the new key. A crash in between leaves a key that signs
-    without having been announced: nothing is wrong with that, for the files are what says which keys there are.
+    The caller then writes `audit.key_rotated`, the first event of the new key. A crash in between leaves a key that signs without
+    an announcement. That is harmless: the files define which keys exist.
     """
     files = key_files(folder)
     newest = int(files[-1].stem.removeprefix("audit-")) if files else 0
@@ -71,18 +71,18 @@ def rotate(folder: Path) -> Keyring:
 
 
 def add_key(folder: Path, number: int) -> Path:
-    """Write a new random key under this number, readable by its owner only; when another process was first, its key stands."""
+    """Write a new random key under this number, readable by its owner only; a key that another process wrote first is kept."""
     path = folder / _name(number)
     write_secret(path, secrets.token_bytes(KEY_BYTES).hex().encode() + b"\n")
     return path
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, durably and whole; one that is there already stands."""
+    """Write a file that only its owner can read, durably and atomically; an existing file is kept."""
     folder = path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = folder / f"{path.name}.{os.getpid()}.new"
-    descriptor = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)  # what a crash left under our number is ours
+    descriptor = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)  # overwrites a file left by a crash
     try:
         os.fchmod(descriptor, 0o600)
         os.write(descriptor, content)
@@ -91,7 +91,7 @@ def write_secret(path: Path, content: bytes) -> None:
         os.close(descriptor)
     try:
         with contextlib.suppress(FileExistsError):
-            os.link(fresh, path)  # whole or not at all
+            os.link(fresh, path)  # atomic
     finally:
         fresh.unlink()
     directory = os.open(folder, os.O_RDONLY)

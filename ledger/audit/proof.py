@@ -1,6 +1,6 @@
-"""Signing what leaves the ledger as proof: an Ed25519 key beside the audit's keys, whose public half verifies it anywhere.
+"""Signatures of proof bundles: an Ed25519 key beside the audit's keys, whose public half verifies them anywhere.
 
-The audit's own keys are symmetric: who can verify with them can forge. So a proof bundle carries a signature of this key instead.
+The audit's keys are symmetric: a verifier could forge with them. A proof bundle therefore carries a signature of this key instead.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ KEY_NAME: Final = "proof-signing.key"
 MANIFEST: Final = "manifest.json"
 SIGNATURE: Final = "signature.ed25519"
 PUBLIC_KEY: Final = "public_key.pem"
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the oldest time a zip can hold: equal content gives equal bytes
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the oldest time a zip can hold; equal content gives equal bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """The installation's signing key."""
+    """Signing key of the installation."""
 
     _key: Ed25519PrivateKey
 
     def sign(self, content: bytes) -> bytes:
-        """Return the signature, 64 bytes; the same for the same content."""
+        """Return the signature, 64 bytes; equal content gives equal signatures."""
         return self._key.sign(content)
 
     @property
@@ -46,7 +46,7 @@ class Signer:
 
 
 def load_signer(folder: Path) -> Signer:
-    """Return the signing key of the data folder; the first use makes one. Raises DatabaseError for a file that holds none."""
+    """Return the signing key of the data folder; the first use creates it. Raises DatabaseError for an unusable file."""
     path = folder / KEY_NAME
     if not path.exists():
         fresh = Ed25519PrivateKey.generate()

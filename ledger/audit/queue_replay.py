@@ -1,8 +1,8 @@
-"""The state of operations and effects by their events alone, compared with their tables.
+"""State of operations and effects according to their events alone, compared with their tables.
 
-An operation's key is the hash of its identity and of its payload, and the event of its reservation exists, so what was asked cannot
-be edited or put in, not even if its row is removed after its execution. An effect is named, with the hash of its payload, in the
-event of its cause, and by its key when it is claimed. Both stand where their last event left them.
+An operation's key is the hash of its identity and its payload, and the event of its reservation contains the key. Editing or
+inserting a request is therefore detected, even if its row is removed after its execution. The event of its cause names an effect
+with the hash of its payload, and the event of its claim names it by its key. The state of both is that of their last event.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ EFFECT_STATES: Final = {
     "effect.discarded": EffectState.DISCARDED,
     "system.error": EffectState.FAILED,
 }
-RELEASED: Final = "pending uncertain"  # as it was before the claim
+RELEASED: Final = "pending uncertain"  # the state before the claim
 REPLAYED: Final = {"reconcile": EffectState.UNCERTAIN, "retry": EffectState.PENDING}
 PAGE_ROWS: Final = 500
 
@@ -57,15 +57,15 @@ Wrong = tuple[str, str, str, bool]  # table, row, what is wrong, whether the row
 
 
 class QueueReplay:
-    """What the events say of every operation and effect. `scratch` is the replay's private database."""
+    """State of every operation and effect according to the events. `scratch` is the replay's private database."""
 
     def __init__(self, scratch: sqlite3.Connection) -> None:
         self._scratch = scratch
-        self._put_in: Wrong | None = None  # the first row that was worked on and that no event made
+        self._put_in: Wrong | None = None  # the first row with events but without one that created it
         scratch.executescript(SCRATCH)
 
     def see(self, event: Row | Mapping[str, Any]) -> None:
-        """Take one event, in the order of ids."""
+        """Process one event. Call it in the order of ids."""
         event_type = event["event_type"]
         if event["effect_id"] is not None:
             self._effect(event, event_type)
@@ -80,7 +80,7 @@ class QueueReplay:
             )
 
     def wrong(self, tx: Tx) -> Wrong | None:
-        """Return the first row that is not what the events say, or that is not there."""
+        """Return the first row that differs from the events or is missing."""
         return self._operations(tx) or self._effects(tx) or self._put_in or self._gone()
 
     def _operation(self, event: Row | Mapping[str, Any], event_type: str) -> None:
@@ -111,7 +111,7 @@ class QueueReplay:
         self._scratch.execute("INSERT OR REPLACE INTO effect VALUES (?, ?, 0)", (event["effect_id"], state))
 
     def _claimed(self, event: Row | Mapping[str, Any]) -> None:
-        """Note an effect that is worked on and was not caused by anything. Events of 0.1.0 do not name its key."""
+        """Record an effect that was claimed without a cause. Events of 0.1.0 do not contain its key."""
         key = None if event["after"] is None else loads(event["after"]).get("key")
         if key is None or self._scratch.execute("SELECT 1 FROM owed WHERE key = ?", (key,)).fetchone() is not None:
             return
@@ -158,7 +158,7 @@ class QueueReplay:
         return None
 
     def _gone(self) -> Wrong | None:
-        """Return a row that is not there and was not done: only what is done is ever deleted."""
+        """Return a missing row that was not finished: only finished rows are ever deleted."""
         done = (OperationState.COMPLETED.value, OperationState.DISCARDED.value)
         row = self._scratch.execute(
             "SELECT key, state FROM operation WHERE seen = 0 AND state NOT IN (?, ?) LIMIT 1", done
@@ -178,7 +178,7 @@ class QueueReplay:
 
 
 def _differing(row: Row, said: tuple[Any, ...]) -> str | None:
-    """Return the first column of an operation that is not what its key and its events say."""
+    """Return the first column of an operation that differs from its key or its events, as a sentence."""
     if keys.sha256(str(row["payload"]).encode()) != row["payload_hash"]:
         return "column payload does not have the hash in column payload_hash: one of them was edited"
     named = ("source", "source_request_id", "action_kind", "aggregate_id", "aggregate_version", "payload_hash")

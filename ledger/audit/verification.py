@@ -1,13 +1,15 @@
-"""Proves that the audit is whole, or names the first row that is not.
+"""Verification of the audit: proves that it is complete and unchanged, or names the first faulty row.
 
 Everything is read in one snapshot, page by page, so memory does not grow with the ledger. The order makes "first" exact: the seals
 of the heads, then every event by its id (ids have no gaps, so a missing row is known by its number; its MAC follows from rows that
-were proven before it), then whether the heads reach what is there, then the anchors, last those kept elsewhere.
+were proven before it), then whether the heads match the existing events, then the anchors, last those kept elsewhere.
 
-Keys: an event may be signed with any key of the ring, but keys come into use in the order of their files. An older one may go on
-beside a newer one, because a bot signs with the key it started with; how often and until when is reported (`KeyUse`), for a person
-to hold against the time of the bot's restart. What nobody can tell from inside: a file put back as a whole, or cut at its end
-together with its heads. That is what the anchors kept elsewhere are for.
+Keys: an event may be signed with any key of the keyring, but keys must come into use in the order of their files. An older key may
+continue beside a newer one, because a bot signs with the key it started with. `KeyUse` reports how often and until when, so that an
+operator can compare it with the time of the bot's restart.
+
+The file alone cannot reveal that it was replaced as a whole, or truncated together with its heads. The anchors kept elsewhere
+reveal that.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from ledger.sqlite.connections import ReadOnlyFile
 
 PAGE_ROWS: Final = 1_000
-RECOMPUTED_ANCHORS: Final = 24  # the newest; each costs a walk over all heads
+RECOMPUTED_ANCHORS: Final = 24  # the newest ones; each costs a pass over all heads
 
 EVENTS: Final = "audit_events"
 HEADS: Final = "audit_heads"
@@ -40,7 +42,7 @@ KEPT_ELSEWHERE: Final = "anchors kept elsewhere"
 
 @dataclass(slots=True)
 class KeyUse:
-    """Which events a key signed. `late`: how many of them after a newer key had come in (a bot that was not restarted yet)."""
+    """Use of one signing key. `late` counts the events signed after a newer key came into use (by a bot not yet restarted)."""
 
     key_id: str
     first_event_id: int
@@ -52,7 +54,7 @@ class KeyUse:
 
 @dataclass(slots=True)
 class VerificationReport:
-    """What was looked at, up to the first bad row if there is one (`finding`)."""
+    """Verified rows, up to the first faulty row if there is one (`finding`)."""
 
     events: int = 0
     chains: int = 0
@@ -64,7 +66,7 @@ class VerificationReport:
 
     @property
     def sound(self) -> bool:
-        """Nothing is wrong with any row."""
+        """True if no row is faulty."""
         return self.finding is None
 
 
@@ -78,7 +80,7 @@ async def verify(
 ) -> VerificationReport:
     """Verify all chains, heads and anchors, and the tables by `replay` (ledger/audit/history.py).
 
-    `every_anchor` recomputes the old anchors as well, a walk over all heads for each.
+    `every_anchor` also recomputes the old anchors, which takes a pass over all heads for each.
     """
 
     def walk(tx: Tx) -> VerificationReport:
@@ -90,7 +92,7 @@ async def verify(
 def verify_within(
     tx: Tx, keyring: Keyring, *, events_max: int, replay: Callable[[], Replay] | None = None
 ) -> VerificationReport | None:
-    """Verify inside an open transaction, as `verify` does, or return None when there are more events than that."""
+    """Verify inside an open transaction, as `verify` does, or return None when there are more than `events_max` events."""
     last = tx.one("last_audit_id")
     if last is not None and (last["id"] or 0) > events_max:
         return None
@@ -98,11 +100,11 @@ def verify_within(
 
 
 def event_is_sound(keyring: Keyring, previous_mac: bytes, event: Any) -> bool:
-    """Tell whether an event (a row, or its columns by name) carries the MAC that its columns and the MAC before it ask for."""
+    """Tell whether an event (a row, or its columns by name) carries the MAC of its columns and of the previous MAC."""
     key = keyring.keys.get(event["key_id"])
     try:
         return key is not None and chain.event_mac(key, previous_mac, event) == event["mac"]
-    except TypeError:  # a value of a type that no column of ours has
+    except TypeError:  # a value of a type that no column has
         return False
 
 
@@ -113,7 +115,7 @@ class _TamperedError(Exception):
 
 
 class _Verification:
-    """One walk over one snapshot."""
+    """One verification pass over one snapshot."""
 
     def __init__(
         self,
@@ -135,7 +137,7 @@ class _Verification:
         self._replay = None if replay is None else replay()
         self._marks: dict[int, tuple[int, bytes]] = {}  # at the last event of each anchor: chains so far, its MAC
         self._heads_seen = 0
-        self._empty_head: str | None = None  # the head of a chain that another chain's event is named as the end of
+        self._empty_head: str | None = None  # aggregate id of a head that names an event of another chain
         self.report = VerificationReport()
 
     def run(self) -> VerificationReport:
@@ -158,7 +160,7 @@ class _Verification:
         return self.report
 
     def _tables(self) -> None:
-        """Compare the tables with the events, all of which are proven by now."""
+        """Compare the tables with the events, which are all proven at this point."""
         found = None if self._replay is None else self._replay.finding(self._tx)
         if found is not None:
             raise _TamperedError(found.fault, found.table, found.row, found.meaning)
@@ -168,11 +170,11 @@ class _Verification:
         while True:
             try:
                 rows = self._tx.all(statement, after=after, limit=limit)
-            except Exception as error:  # whatever the driver says of a page it cannot read
+            except Exception as error:  # any error of the driver for an unreadable page
                 if limit == 1:
                     where = after + 1 if isinstance(after, int) else f"after {after!r}"
                     raise _TamperedError(Fault.UNREADABLE, table, where, f"the row cannot be read ({error})") from error
-                limit = 1  # row by row to the one it is about
+                limit = 1  # row by row up to the unreadable one
                 continue
             if not rows:
                 return
@@ -180,7 +182,7 @@ class _Verification:
             after = rows[-1][column]
 
     def _heads(self) -> int:
-        """Prove the seal of every head; return the highest event id that one names."""
+        """Verify the seal of every head; return the highest event id that a head names."""
         reach = 0
         for row in self._rows(HEADS, "audit_heads_after", "aggregate_id", ""):
             aggregate_id = row["aggregate_id"]
@@ -189,7 +191,7 @@ class _Verification:
                 raise _TamperedError(Fault.UNKNOWN_KEY, HEADS, aggregate_id, self._unknown(row["key_id"]))
             try:
                 sealed = chain.head_seal(key, aggregate_id, chain.Head(row["event_id"], row["seq"], row["mac"])) == row["seal"]
-            except (TypeError, AttributeError):  # a value of a type that no column of ours has
+            except (TypeError, AttributeError):  # a value of a type that no column has
                 sealed = False
             if not sealed:
                 raise _TamperedError(
@@ -255,13 +257,13 @@ class _Verification:
         use.late += age < self._newest_key
 
     def _ends(self, reach: int) -> None:
-        """After the last event: nothing more may be named by a head, and nothing else may be in the tables."""
+        """Check, after the last event, that no head names a later event and that the tables contain no other rows."""
         report = self.report
         if reach > report.events:
             words = f"the end of the audit was cut off; the heads go on to event {reach}"
             raise _TamperedError(Fault.MISSING, EVENTS, report.events + 1, words)
         totals = self._tx.one("audit_totals")
-        assert totals is not None  # noqa: S101 -- a count always answers
+        assert totals is not None  # noqa: S101 -- a count always returns a row
         if totals["events"] != report.events:
             words = "no event of the ledger has such an id: it was put in from outside"
             raise _TamperedError(Fault.CHANGED, EVENTS, totals["first_event_id"], words)
@@ -277,7 +279,7 @@ class _Verification:
                 raise _TamperedError(Fault.MISSING, ANCHORS, number, f"the anchor was deleted; the next one there is {row['id']}")
             try:
                 anchor = Anchor.of(row)
-            except AttributeError as error:  # its seal is no blob
+            except AttributeError as error:  # its seal is not a blob
                 raise _TamperedError(Fault.CHANGED, ANCHORS, number, "the anchor was changed") from error
             self._sealed(anchor, ANCHORS)
             if anchor.last_event_id <= sealed_before:
@@ -316,7 +318,7 @@ class _Verification:
             raise _TamperedError(Fault.UNKNOWN_KEY, table, anchor.id, self._unknown(anchor.key_id))
         try:
             seal = chain.anchor_seal(key, anchor.at, anchor.last_event_id, anchor.chains, anchor.heads_sha256)
-        except TypeError:  # a value that no anchor of ours has
+        except TypeError:  # a value that no anchor has
             seal = b""
         if seal.hex() != anchor.seal:
             raise _TamperedError(Fault.CHANGED, table, anchor.id, "the anchor was changed by somebody without the key")

@@ -1,6 +1,7 @@
-"""What a person decides about a dead letter instead of replaying it: discard it, or say what happened where nobody else can know.
+"""Operator decisions about a row other than replay: discard, resolve, cancel and retry now.
 
-Each function runs inside an open transaction. Nothing is deleted, and every move is audited with who and why.
+Each function runs inside an open transaction. Nothing is deleted, and every change is audited with its actor, and its reason where
+one is given.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DISCARDED_KEPT_MS: Final = 30 * 24 * 3_600_000
 
 
 class Verdict(StrEnum):
-    """Whether a person's word was carried out."""
+    """Result of an operator action."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -38,7 +39,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """The answer to one word. `detail` is a sentence for people: what it is now, or why nothing was changed."""
+    """The answer to one operator action. `detail` is a sentence for people: the new state, or why nothing was changed."""
 
     reference: str
     verdict: Verdict
@@ -48,7 +49,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a person said about one row. `now` is Unix milliseconds."""
+    """One operator action on one row. `now` is Unix milliseconds."""
 
     reference: str
     row_id: int
@@ -61,13 +62,13 @@ class Word:
 
 
 def any_reference(effect: Effect, external_ref: str | None) -> str | None:
-    """Take any reference of the other side, or none."""
+    """Accept any external reference, or none."""
     del effect, external_ref
     return None
 
 
 def in_doubt(effect: Effect) -> bool:
-    """Tell whether the ledger cannot know if this was done: then, and only then, a person may say so."""
+    """Tell whether the ledger cannot know if this effect was performed. Only such an effect may be resolved by an operator."""
     if effect.state is EffectState.UNCERTAIN:
         return True
     unknown = effect.category == "uncertain" or (effect.maybe_sent and effect.semantics == "append")
@@ -75,7 +76,7 @@ def in_doubt(effect: Effect) -> bool:
 
 
 def discard_effect(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
-    """Close a failed effect; what waited for it will not happen either."""
+    """Close a failed effect; the effects that wait for it are superseded."""
     row = tx.one("effect_by_id", id=word.row_id)
     if row is None:
         return _not_found(word)
@@ -84,7 +85,7 @@ def discard_effect(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
     if refused is not None:
         return refused
     closed = tx.one("discard_effect", id=effect.id, cycle=effect.cycle, now=word.now)
-    assert closed is not None  # noqa: S101 -- read in this very transaction
+    assert closed is not None  # noqa: S101 -- read in the same transaction
     discarded = Effect.of(closed)
     ledger.audit.of_effect(tx, word.now, "effect.discarded", discarded, actor=word.actor, after={"reason": word.reason})
     drop_waiting(tx, ledger.audit, word.now, effect.id, f"effect {effect.id}, which it waited for, was discarded")
@@ -93,7 +94,7 @@ def discard_effect(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
 
 
 def discard_operation(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
-    """Close a given-up command; its key still answers repeated deliveries for 30 days."""
+    """Close a failed command; its key still answers repeated deliveries for 30 days."""
     row = tx.one("operation_by_id", id=word.row_id)
     if row is None:
         return _not_found(word)
@@ -116,7 +117,7 @@ def discard_operation(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
 def mark_delivered(
     ledger: Ledger, tx: Tx, word: Word, external_ref: str | None, objection: Callable[[Effect, str | None], str | None]
 ) -> Ruling:
-    """Take a person's word that it arrived: what waited for it goes on, as after any delivery."""
+    """Mark an uncertain effect as delivered on an operator's statement; the effects that wait for it continue."""
     row = tx.one("effect_by_id", id=word.row_id)
     if row is None:
         return _not_found(word)
@@ -134,7 +135,7 @@ def mark_delivered(
         result=json.dumps({"already_there": True, "resolved_by": word.actor}, sort_keys=True),
         now=word.now,
     )
-    assert moved is not None  # noqa: S101 -- read in this very transaction
+    assert moved is not None  # noqa: S101 -- read in the same transaction
     delivered = Effect.of(moved)
     _audit_resolved(ledger, tx, word, effect, delivered)
     wake_waiting(tx, word.now, delivered)
@@ -143,7 +144,10 @@ def mark_delivered(
 
 
 def send_again(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
-    """Take a person's word that it never arrived: a new cycle that does not look first and starts from its first step."""
+    """Send an uncertain effect again on an operator's statement that it never arrived.
+
+    Starts a new cycle without a lookup, at the first step.
+    """
     row = tx.one("effect_by_id", id=word.row_id)
     if row is None:
         return _not_found(word)
@@ -161,7 +165,7 @@ def send_again(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
         replayed_by=word.actor,
         now=word.now,
     )
-    assert moved is not None  # noqa: S101 -- read in this very transaction
+    assert moved is not None  # noqa: S101 -- read in the same transaction
     waiting = Effect.of(moved)
     _audit_resolved(ledger, tx, word, effect, waiting)
     ledger.settle_follow_ups(tx, word.now, waiting, word.follow)
@@ -169,7 +173,7 @@ def send_again(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
 
 
 def refuse_operation(tx: Tx, word: Word) -> Ruling:
-    """Say that a command is never in doubt: it either completed in the ledger or it did not."""
+    """Refuse to resolve a command: it is never uncertain, it either completed in the ledger or it did not."""
     row = tx.one("operation_by_id", id=word.row_id)
     if row is None:
         return _not_found(word)
@@ -182,7 +186,7 @@ def refuse_operation(tx: Tx, word: Word) -> Ruling:
 def _give_up(ledger: Ledger, tx: Tx, word: Word, effect: Effect) -> Row:
     error = "A person ended the doubt."
     row = tx.one("fail_uncertain", id=effect.id, fence=effect.fence, last_error=effect.last_error or error, now=word.now)
-    assert row is not None  # noqa: S101 -- read in this very transaction
+    assert row is not None  # noqa: S101 -- read in the same transaction
     details = {"class": effect.effect_class, "error": error}
     ledger.audit.of_effect(
         tx,
@@ -211,7 +215,7 @@ def _audit_resolved(ledger: Ledger, tx: Tx, word: Word, before: Effect, after: E
 
 
 def _refused(word: Word, row: Row, what: str, *, dead: bool) -> Ruling | None:
-    """Say why a row cannot be discarded; None when it can."""
+    """Return why a row cannot be discarded; None when it can."""
     if word.cycle_seen is not None and row["cycle"] != word.cycle_seen:
         return Ruling(word.reference, Verdict.LOST, f"{_what_it_is(row)}. Nothing was changed.", what)
     if dead:
@@ -261,9 +265,9 @@ Answer = Callable[["Tx", Operation, str], tuple[Mapping[str, Any], Sequence["Eff
 
 
 def cancel_operation(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, reason: str, now: int, answer: Answer) -> Ruling:
-    """Close a command that was not executed yet, inside an open transaction. `answer` says what its person is told.
+    """Close a command that was not executed yet, inside an open transaction.
 
-    It returns the response that repeated deliveries get, and the effects that are owed.
+    `answer` returns the response for repeated deliveries, and the effects to enqueue, which notify the user.
     """
     reference = f"op{row_id}"
     row = next(iter(operation_rows(tx, row_id)), None)
@@ -289,7 +293,7 @@ def cancel_operation(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, reason:
 
 
 def cancel_effect(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, reason: str, now: int, follow: FollowUpDecision) -> Ruling:
-    """Close an effect that waits, inside an open transaction; what waits for it will not happen either."""
+    """Close a pending effect, inside an open transaction; the effects that wait for it are superseded."""
     reference = str(row_id)
     row = effect_row(tx, row_id)
     if row is None:
@@ -299,7 +303,7 @@ def cancel_effect(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, reason: st
         words = _UNCANCELLED[effect.state].format(id=reference)
         return Ruling(reference, Verdict.REFUSED, f"{words} Nothing was changed.", effect.effect_class)
     closed = tx.one("cancel_effect", id=effect.id, fence=effect.fence, reason=reason, now=now)
-    assert closed is not None  # noqa: S101 -- read in this very transaction
+    assert closed is not None  # noqa: S101 -- read in the same transaction
     cancelled = Effect.of(closed)
     ledger.audit.of_effect(tx, now, "effect.cancelled", cancelled, actor=actor, after={"reason": reason})
     drop_waiting(tx, ledger.audit, now, effect.id, f"effect {effect.id}, which it waited for, was cancelled")
@@ -320,16 +324,16 @@ _UNCANCELLED: Final[Mapping[OperationState | EffectState, str]] = {
     EffectState.SUPERSEDED: "It became needless before.",
 }
 
-THROTTLED: Final = "throttled"  # the other side named a time: that wait is not ours to shorten
-_FOR_TIME: Final = frozenset({"time", "uncertain"})  # what only a due time stands in the way of
+THROTTLED: Final = "throttled"  # the external service named a time: that wait must not be shortened
+_FOR_TIME: Final = frozenset({"time", "uncertain"})  # causes where only the due time is missing
 _OVER_SOON: Final = frozenset({"breaker", "throttled"})  # holds that end by themselves
 
 
 def hasten_effect(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, now: int, cycle_seen: int) -> Ruling:
-    """Make an effect due that waits between two tries, or look at once for one in doubt, inside an open transaction.
+    """Make an effect due that waits between two attempts, or reconcile an uncertain one now, inside an open transaction.
 
-    Whatever else it waits for (a paused class, the effect before it, a wait the other side asked for) stays as it is: then it is
-    refused with what it waits for. While a hold lasts that ends by itself, it becomes the next that is tried.
+    Other waits (a paused class, the previous effect in the lane, a wait the external service requested) stay: then the action is
+    refused with the cause of the wait. During a hold that ends by itself, the effect is tried as soon as the hold ends.
     """
     reference = str(row_id)
     row = effect_row(tx, row_id)

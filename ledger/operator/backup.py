@@ -1,13 +1,13 @@
-"""Backups: a copy of the ledger taken while the bot works, proven whole before it gets its name, with a manifest beside it.
+"""Backups: a copy of the ledger made while the bot works, verified before it gets its final name, with a manifest beside it.
 
-SQLite's own backup copies the pages in small steps, all inside one read transaction: every page is of the same moment, whatever is
-committed meanwhile, and no writer waits. (Without that transaction each commit of the bot would make it begin again; VACUUM INTO
-would also read one moment, but it can neither pause nor say how far it is.) The WAL grows by what is written meanwhile.
-
+SQLite's backup copies the pages in small steps inside one read transaction: every page belongs to the same snapshot regardless of
+later commits, and no writer waits. (Without that transaction each commit of the bot would restart it; VACUUM INTO would also read
+one snapshot, but it can neither pause nor report its progress.) The WAL grows by the writes in the meantime.
     ledger-20261121T215000Z.db      the copy: one file, no WAL
-    ledger-20261121T215000Z.json    the manifest (manifests.py), written last: what has none is no backup
+    ledger-20261121T215000Z.json    the manifest (manifests.py), written last: a copy without one is not a backup
 
-The audit's keys are not in it: who holds both can write a ledger anew. Nor are the PDFs: a lost one is rendered again.
+A backup does not contain the audit's keys: with both, a ledger could be forged. Nor does it contain the PDFs: a lost one is
+rendered again.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
     from ledger.database import Row
     from ledger.sqlite.migrations import Migration
 
-FOLDER: Final = "backups"  # beside the ledger, where no other is named
+FOLDER: Final = "backups"  # beside the ledger, unless another folder is named
 PAGES_PER_STEP: Final = 256  # 1 MiB
 PAUSE_SECONDS: Final = 0.002  # between two steps, and between two pages of the audit: the bot's commits go first
-ROOM_BYTES: Final = 64 << 20  # left over for the bot, which may share the disk
+ROOM_BYTES: Final = 64 << 20  # reserve for the bot, which may share the disk
 PARTIAL: Final = ".partial"
 _LOCK: Final = ".backup.lock"
 _READ_BYTES: Final = 1 << 20
 _EVENTS_MAX: Final = 1 << 62
-_PROBLEMS: Final = 3  # that are told
+_PROBLEMS: Final = 3  # reported per file
 
-Progress = Callable[[str, int, int], None]  # what is done, how much of it is done, of how much
+Progress = Callable[[str, int, int], None]  # the activity, the amount done, the total
 
 
 class NotWholeError(BackupError):
-    """A copy of a ledger, or a ledger, is not whole: `why` says what was found."""
+    """A ledger or a copy of one is damaged: `why` is the finding."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} is not a whole backup: {why}. The ledger is as it was. Use another backup, and check the disk.")
@@ -72,9 +72,9 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Everything a ledger is proven by."""
+    """Everything needed to verify a ledger."""
 
-    keyring: Keyring | None  # None: its audit is not verified
+    keyring: Keyring | None  # None: the audit is not verified
     statements: Mapping[str, str]
     migrations: Sequence[Migration]
     replay: Callable[[], Replay] | None = None  # compares the tables with the audit
@@ -82,7 +82,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The ledger to copy, what it is proven by, and the keys that sign its manifest."""
+    """The ledger to copy, the means to verify it, and the keys that sign its manifest."""
 
     path: Path
     proof: Proof
@@ -92,9 +92,9 @@ class Source:
 
 
 def back_up(source: Source, folder: Path, now_ms: int, *, disk: Disk | None = None, progress: Progress | None = None) -> Backup:
-    """Copy the ledger into `folder`, prove the copy, name it; blocks for as long as that takes.
+    """Copy the ledger into `folder`, verify the copy and name it. Blocks until done.
 
-    Raises BackupError when it cannot be made or is not whole: then no file is left under a backup's name.
+    Raises BackupError when the backup cannot be made or is damaged: then no file with a backup's name is left.
     """
     disk, tell = disk or Disk(), progress or _tell_nobody
     try:
@@ -121,9 +121,10 @@ def back_up(source: Source, folder: Path, now_ms: int, *, disk: Disk | None = No
 def verify(
     backup: Backup, proof: Proof, keyring: Keyring, *, unauthenticated: bool = False, progress: Progress | None = None
 ) -> None:
-    """Prove that a backup is what its manifest says, that the manifest is ours, and that the copy is whole. Raises BackupError.
+    """Verify a backup: its content matches its manifest, this installation signed the manifest, and the copy is undamaged.
 
-    `unauthenticated` takes a manifest of 0.1.0, which nobody could sign; one that is signed wrongly is refused all the same.
+    Raises BackupError. `unauthenticated` accepts a manifest of 0.1.0, which has no signature; a wrongly signed one is still
+    refused.
     """
     tell = progress or _tell_nobody
     if not (unauthenticated and backup.manifest.schema == UNAUTHENTICATED):
@@ -139,7 +140,7 @@ def verify(
 
 
 def backup_at(path: Path) -> Backup:
-    """Return the backup whose copy is at `path`; nobody has proven it yet. Raises BackupError when it has no readable manifest."""
+    """Return the unverified backup whose copy is at `path`. Raises BackupError when it has no readable manifest."""
     beside = path.with_name(f"{path.stem}.json") if path.name else path
     try:
         return Backup(path, read_manifest(beside))
@@ -151,7 +152,7 @@ def backup_at(path: Path) -> Backup:
 
 
 def backups_in(folder: Path) -> list[Backup]:
-    """Return the backups in a folder, anybody's, the newest first; what is none is passed over."""
+    """Return the backups of any ledger in a folder, newest first; other files are skipped."""
     found = []
     for beside in folder.glob("ledger-*.json"):
         path = beside.with_suffix(".db")
@@ -162,7 +163,7 @@ def backups_in(folder: Path) -> list[Backup]:
 
 
 def own_backups(folder: Path, ledger_id: str, keyring: Keyring) -> list[Backup]:
-    """Return the backups of this ledger that its keys have signed, the newest first. Others are nobody's business here."""
+    """Return the backups of this ledger that its keys have signed, newest first. Other backups are ignored."""
     return [
         backup
         for backup in backups_in(folder)
@@ -183,7 +184,10 @@ def ledger_id_of(path: Path) -> str:
 
 
 def keep_newest(own: Sequence[Backup], keep: int, *, disk: Disk | None = None) -> list[Path]:
-    """Remove all but the first `keep` of these backups and return what was removed. The manifest goes first: a half one is none."""
+    """Remove all but the first `keep` of these backups and return the removed paths.
+
+    The manifest is removed first: a copy without a manifest is not a backup.
+    """
     disk = disk or Disk()
     removed = []
     for backup in own[max(1, keep) :]:
@@ -194,7 +198,7 @@ def keep_newest(own: Sequence[Backup], keep: int, *, disk: Disk | None = None) -
 
 
 def prove(path: Path, proof: Proof, progress: Progress | None) -> dict[str, int]:
-    """Prove that the file is a whole ledger: pages, schema, audit, references. Returns its numbers of rows. Raises BackupError."""
+    """Verify that the file is an undamaged ledger: pages, schema, audit, references. Returns its row counts. Raises BackupError."""
     tell = progress or _tell_nobody
     with contextlib.closing(open_read_only(path)) as connection:
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
@@ -205,7 +209,7 @@ def prove(path: Path, proof: Proof, progress: Progress | None) -> dict[str, int]
         if found != ["ok"]:
             raise NotWholeError(path, "; ".join(found))
         _prove_schema(path, connection, proof)
-        # First the audit: it names the row that was changed, where a reference only names the table.
+        # The audit comes first: it names the changed row, while a broken reference names only the table.
         if proof.keyring is not None:
             tell("Checking the audit", 0, 0)
             _prove_audit(path, connection, proof.keyring, proof)
@@ -233,7 +237,7 @@ def _prove_audit(path: Path, connection: sqlite3.Connection, keyring: Keyring, p
 
 
 class _PacedTx(SqliteTx):
-    """Lets whoever else works in this process go first, page after page."""
+    """Transaction that pauses before each page, so that other work in this process goes first."""
 
     __slots__ = ()
 
@@ -262,7 +266,7 @@ def _made(source: Source, partial: Path, final: Path, now_ms: int, disk: Disk, t
 
 
 def _copied(origin: Source, partial: Path, tell: Progress) -> tuple[dict[str, Any], dict[str, int]]:
-    """Copy the pages of one moment; return what is known of that moment, and its numbers of rows."""
+    """Copy the pages of one snapshot; return the facts about that snapshot, and its row counts."""
 
     def paced(status: int, remaining: int, total: int) -> None:
         del status
@@ -272,10 +276,10 @@ def _copied(origin: Source, partial: Path, tell: Progress) -> tuple[dict[str, An
     with contextlib.closing(open_read_only(origin.path)) as source, contextlib.closing(sqlite3.connect(partial)) as target:
         harden(target)
         source.execute("BEGIN")
-        facts = _facts(source)  # the first read: from here on it is this moment
+        facts = _facts(source)  # the first read: it fixes the snapshot
         source.backup(target, pages=origin.pages_per_step, progress=paced)
         tables = _tables(source)
-        target.execute("PRAGMA journal_mode = DELETE")  # one file, whole by itself
+        target.execute("PRAGMA journal_mode = DELETE")  # one self-contained file
     return facts, tables
 
 
@@ -292,7 +296,7 @@ def _facts(connection: sqlite3.Connection) -> dict[str, Any]:
 
 
 def generation_of(connection: sqlite3.Connection) -> int:
-    """Return the generation of an open ledger: 1 before it was ever restored; a schema that knows none is of the first, too."""
+    """Return the generation of an open ledger: 1 before its first restore, and for a schema without generations."""
     knows = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'generations'").fetchone()
     if knows is None:
         return 1
@@ -309,7 +313,7 @@ def _tables(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def _name(backup: Backup, partial: Path, disk: Disk) -> None:
-    """Give the copy its name, then write its manifest: only with that it is a backup."""
+    """Give the copy its name, then write its manifest: only the manifest makes it a backup."""
     folder, beside = backup.path.parent, backup.path.with_suffix(".json")
     disk.rename(partial, backup.path)
     fresh = beside.with_name(beside.name + PARTIAL)
@@ -321,7 +325,7 @@ def _name(backup: Backup, partial: Path, disk: Disk) -> None:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep two backups from sweeping each other's files. The kernel lets go of the lock when the process dies."""
+    """Prevent two backups from removing each other's files. The kernel releases the lock when the process ends."""
     lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -334,7 +338,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _sweep(folder: Path, disk: Disk) -> None:
-    """Remove what a backup that was cut off has left: unfinished files, and a copy without its manifest."""
+    """Remove the remains of an interrupted backup: unfinished files, and a copy without its manifest."""
     unnamed = [path for path in folder.glob("ledger-*.db") if not path.with_suffix(".json").exists()]
     for path in [*folder.glob(f"ledger-*{PARTIAL}*"), *unnamed]:
         disk.remove(path)

@@ -1,4 +1,4 @@
-"""Dead letters: what was given up, found again. Nothing here changes a row but by replay.py and resolution.py."""
+"""Dead letters: reading, replaying and resolving them. Only replay.py and actions.py change rows."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = [
 
 Kind = Literal["effect", "operation"]
 Status = Literal["pending", "replaying", "replayed", "discarded", "uncertain"]
-NO_LIMIT: Final = 2**62  # more rows than a file can hold
+NO_LIMIT: Final = 2**62  # more than the rows a file can hold
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One row that failed at least once for good, or that is in doubt. Times are Unix milliseconds."""
+    """One row that failed for good at least once, or that is uncertain. Times are Unix milliseconds."""
 
     kind: Kind
     id: int
@@ -61,7 +61,7 @@ class DeadLetter:
     updated_at: int
     cycle: int
     prior_replay_count: int
-    handler_version: str | None  # the build its last replay runs with
+    handler_version: str | None  # the build of its last replay
     replayed_by: str | None
     state: str
     status: str  # pending | replaying | replayed | discarded | uncertain
@@ -82,15 +82,15 @@ class DeadLetter:
 
     @property
     def reference(self) -> str:
-        """Return the id people type: `118` for an effect, `op12` for an operation."""
+        """Return the id that people type: `118` for an effect, `op12` for an operation."""
         return str(self.id) if self.kind == "effect" else f"op{self.id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which letters; what is None does not narrow. `since` is Unix milliseconds.
+    """Filters of a dead letter list; None does not filter. `since` is Unix milliseconds.
 
-    `operation_key` may also be the short ref that people were told; `request_id` is the source's own id of the request.
+    `operation_key` may also be the short reference shown to people; `request_id` is the source's own id of the request.
     """
 
     status: Status | None = "pending"
@@ -117,7 +117,7 @@ class Filters:
 
 
 def parse_reference(text: str) -> tuple[Kind, int]:
-    """Read `118` or `op12`. Raises ValueError for anything else."""
+    """Parse `118` or `op12`. Raises ValueError for any other text."""
     kind: Kind = "operation" if text.startswith("op") else "effect"
     digits = text.removeprefix("op")
     if not digits.isascii() or not digits.isdigit():
@@ -126,14 +126,14 @@ def parse_reference(text: str) -> tuple[Kind, int]:
 
 
 class DeadLetters:
-    """Reads, replays and rules on the dead letters of one ledger. `build` is stamped on what is replayed."""
+    """Access to the dead letters of one ledger: list, replay, discard and resolve. Replayed rows record `build`."""
 
     def __init__(self, ledger: Ledger, *, build: str) -> None:
         self._ledger = ledger
         self._build = build
 
     async def list(self, filters: Filters | None = None, *, limit: int | None = 100, newest: bool = False) -> list[DeadLetter]:
-        """Return letters, those that wait longest first, or the `newest` first."""
+        """Return dead letters, those that wait longest first, or the `newest` first."""
         chosen = filters or Filters()
         statement = "newest_dead_letters" if newest else "list_dead_letters"
         if chosen.status == "uncertain":
@@ -166,11 +166,11 @@ class DeadLetters:
         due_at: int | None = None,
         look_now: bool = False,
     ) -> ReplayResult:
-        """Put one dead letter back to work, in one transaction; nothing outside the ledger is touched.
+        """Return one dead letter to the queue, in one transaction; nothing outside the ledger is changed.
 
-        `follow` decides what else is owed (the quote's card). `cycle_seen` is the cycle the operator looked at: when another replay
-        came first, nothing is done. `due_at` (ms) is when it may be claimed. `look_now` also takes what is in doubt: it is looked
-        for at once.
+        `follow` decides further effects to enqueue (the quote's card). `cycle_seen` is the cycle the operator looked at: after
+        another replay nothing is done. `due_at` (ms) is the earliest time of its claim. `look_now` also accepts an uncertain effect
+        and reconciles it now.
         """
         kind, row_id = parse_reference(reference)
         now = self._ledger.clock.now_ms()
@@ -181,7 +181,7 @@ class DeadLetters:
         return result
 
     async def standings(self, results: Sequence[ReplayResult]) -> Sequence[ReplayResult | None]:
-        """Return how each queued replay ended, or None while it is under way; all of one moment."""
+        """Return how each queued replay ended, or None while it is under way; all from one snapshot."""
         parsed = [(result, *parse_reference(result.reference)) for result in results]
         return await self._ledger.database.read(lambda tx: [replays.standing(tx, *each) for each in parsed])
 
@@ -192,7 +192,7 @@ class DeadLetters:
     async def foresee(
         self, references: Sequence[str], ask: Callable[[Effect], Awaitable[Foresight]] | None = None
     ) -> Sequence[Foresight]:
-        """Say what a replay of each would come to. `ask` may ask the other side about what would have to be looked for."""
+        """Return the expected result of replaying each. `ask` may query the external service about effects that need a lookup."""
         parsed = [parse_reference(reference) for reference in references]
         expected = await self._ledger.database.read(lambda tx: [replays.foresee(tx, *each) for each in parsed])
         if ask is None:
@@ -205,7 +205,7 @@ class DeadLetters:
     async def discard(
         self, reference: str, *, actor: str, reason: str, follow: FollowUpDecision, cycle_seen: int | None = None
     ) -> Ruling:
-        """Close one dead letter for good. Nothing is deleted; what waited for a discarded effect is superseded."""
+        """Close one dead letter for good. Nothing is deleted; effects that wait for a discarded effect are superseded."""
         kind, row_id = parse_reference(reference)
         word = Word(reference, row_id, actor, reason, follow, self._ledger.clock.now_ms(), self._build, cycle_seen)
         move = actions.discard_effect if kind == "effect" else actions.discard_operation
@@ -224,9 +224,9 @@ class DeadLetters:
         external_ref: str | None = None,
         objection: Callable[[Effect, str | None], str | None] = any_reference,
     ) -> Ruling:
-        """Decide, on a person's word, what cannot be known: it was delivered, or it is to be sent again.
+        """Resolve an uncertain effect on an operator's statement: it was delivered, or it is to be sent again.
 
-        `objection` says in words why this effect cannot be taken for delivered with this `external_ref`, or returns None.
+        `objection` returns why this effect cannot be marked as delivered with this `external_ref`, or None.
         """
         kind, row_id = parse_reference(reference)
         word = Word(reference, row_id, actor, reason, follow, self._ledger.clock.now_ms(), self._build)
@@ -243,7 +243,7 @@ class DeadLetters:
         return ruling
 
     async def record_payload_shown(self, letter: DeadLetter, actor: str) -> None:
-        """Note in the audit that a person looked at a payload."""
+        """Record in the audit that an operator viewed a payload."""
         now = self._ledger.clock.now_ms()
         await self._ledger.database.write(
             "payload_shown",

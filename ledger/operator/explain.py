@@ -1,4 +1,4 @@
-"""What a row waits for, in one sentence, and what to do about it. The sentence is a pure function of what was read."""
+"""Explanation of a row's wait: one sentence for its cause, and a remedy. The sentence is a pure function of the rows read."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NEEDS_NEWER_BUILD: Final = "needs_newer_build"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What bears on one row: all that `waiting` looks at. `now` is Unix milliseconds.
+    """Input of `waiting`: everything that affects one row. `now` is Unix milliseconds.
 
-    `budget` is how many attempts its class allows; `gate` is the one that restrains its class, `trial` the effect that tries it;
-    `suspect` is a row that is tried alone before anything else is taken.
+    `budget` is the number of attempts its class allows; `gate` is the gate that restrains its class, `trial` the effect that tests
+    it; `suspect` is a row that is tried alone before any other row is claimed.
     """
 
     row: Row
@@ -42,9 +42,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What one row waits for. `cause` is for programs, `sentence` and `remedy` (what to do, if anything) for people.
+    """The wait of one row. `cause` is for programs, `sentence` and `remedy` (the action to take, if any) are for people.
 
-    `until` is Unix milliseconds, where a time ends it; `behind` is the row that has to move first.
+    `until` is Unix milliseconds, if a time ends the wait; `behind` is the row that must move first.
     """
 
     reference: str
@@ -56,7 +56,7 @@ class Waiting:
 
 
 def waiting(facts: Facts) -> Waiting:
-    """Say what a row waits for. Pure."""
+    """Return the cause of a row's wait. Pure."""
     state, reference = facts.row["state"], _reference(facts)
     if state in _FINISHED:
         return Waiting(reference, "finished", _finished(facts.row))
@@ -75,11 +75,9 @@ def waiting(facts: Facts) -> Waiting:
 
 
 def why(tx: Tx, reference: str, now: int, *, budget: Callable[[str], int], bot_runs: bool) -> Waiting | None:
-    """Say what `118` or `op12` waits for; None when there is no such row.
+    """Return the cause of the wait of `118` or `op12`; None when there is no such row.
 
-    `budget(name)` returns how many attempts a class of effects has, or an `operation`.
-
-    Raises ValueError for what is no such reference.
+    `budget(name)` returns how many attempts a class of effects, or an `operation`, has. Raises ValueError for any other reference.
     """
     read = REFERENCE.fullmatch(reference)
     if read is None or reference.startswith("c-") or not (read["operation"] or (read["effect"] or read["key"]).isdigit()):
@@ -92,7 +90,7 @@ def why(tx: Tx, reference: str, now: int, *, budget: Callable[[str], int], bot_r
 
 
 def operation_facts(tx: Tx, row: Row, now: int, budget: int | None = None, *, bot_runs: bool = True) -> Facts:
-    """Collect what bears on an operation."""
+    """Collect the facts about an operation."""
     ahead = None if row["aggregate_id"] == "new" else tx.one("ahead_of_operation", lane=row["lane"], id=row["id"])
     return Facts(
         row,
@@ -107,7 +105,7 @@ def operation_facts(tx: Tx, row: Row, now: int, budget: int | None = None, *, bo
 
 
 def effect_facts(tx: Tx, row: Row, now: int, budget: int | None = None, *, bot_runs: bool = True) -> Facts:
-    """Collect what bears on an effect."""
+    """Collect the facts about an effect."""
     ahead = tx.one("ahead_of_effect", **{"class": row["class"]}, target=row["target"], id=row["id"], now=now)
     gate = _gate(tx, row["class"], now)
     trial = None if gate is None else tx.one("trial_of_family", family=gate.name)
@@ -131,14 +129,14 @@ def _owner(tx: Tx, row: Row) -> Row | None:
 
 
 def _gate(tx: Tx, effect_class: str, now: int) -> Gate | None:
-    """Return the gate that restrains a class most: held before half open."""
+    """Return the gate that restrains a class most: a held gate before a half-open one."""
     rows = (tx.one("gate", name=name) for name in (family(effect_class), effect_class))
     gates = [Gate.of(row) for row in rows if row is not None and row["state"] != "flowing"]
     return min(gates, key=lambda gate: (gate.state != "held", -(gate.until_at or now + ROW_ID_MAX)), default=None)
 
 
 def _suspect(tx: Tx, own: str) -> str | None:
-    """Return a row, other than this one, that died so often with its process that it is tried alone."""
+    """Return another row that is tried alone because the process crashed with it repeatedly."""
     operations = tx.all("suspect_operations", suspect_claims=SUSPECT_CLAIMS)
     effects = tx.all("suspect_effects", suspect_claims=SUSPECT_CLAIMS)
     names = (*(f"op{row['id']}" for row in operations), *(f"#{row['id']}" for row in effects))
@@ -249,7 +247,7 @@ def _alone(facts: Facts, reference: str) -> Waiting | None:
 
 def _for_trial(facts: Facts, reference: str) -> Waiting | None:
     gate = facts.gate
-    if gate is None or gate.cause == "throttled":  # a wait that is over leaves nothing to try
+    if gate is None or gate.cause == "throttled":  # an expired wait leaves nothing to try
         return None
     if facts.trial is None:
         return Waiting(reference, "half_open", f"{gate.name} is tried with one effect at a time after a hold; its turn comes next.")
@@ -288,7 +286,7 @@ def _when(at: int, now: int) -> str:
 
 
 def _span(milliseconds: int) -> str:
-    """Return "12 s", "5 min", "3 h" or "9 d": whole ones, a beginning second counted as one."""
+    """Return "12 s", "5 min", "3 h" or "9 d": whole units, a started second counts as one."""
     seconds = max(0, -(-milliseconds // 1000))
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:

@@ -1,9 +1,10 @@
-"""A ledger that is put back to a backup begins a new generation, in which nothing owed is taken for undone.
+"""Generations: restoring a backup begins a new one, in which every unfinished effect is uncertain.
 
-Between the backup and the restore the bot may have done whatever was owed, and Slack and Salesforce keep it. So every effect
-that is not settled is in doubt: its next claim looks first where the other side can be asked, and repeats it under its own key
-where a repetition is harmless. The same holds for what a command of the backup comes to owe when it is executed, and for a time
-for everything: a command that arrives again, or a slot that is due again, may have been done in the lost part.
+Between the backup and the restore the bot may have performed any pending effect, and Slack and Salesforce keep the results. So
+every unsettled effect becomes uncertain: its next claim reconciles first where the external service can be queried, and repeats it
+under its own key where a repetition is harmless. The same applies to the effects that a command of the backup enqueues later, and
+for `DOUBT_MS` to the effects of every command: one that arrives again, or a schedule slot that is due again, may have been executed
+in the lost part.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
 
-DOUBT_MS: Final = 3 * 86_400_000  # what is delivered again, or fired again, is so within hours
+DOUBT_MS: Final = 3 * 86_400_000  # redeliveries and repeated schedule slots come within hours
 LOST: Final = Trouble(
     "uncertain", "The ledger was put back to a backup: this may have been done in the part that was lost.", maybe_sent=True
 )
@@ -27,7 +28,7 @@ LOST: Final = Trouble(
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """How a generation begins: from which backup, by whom. `number` is above that of every generation known of."""
+    """Start of a generation: its backup and its initiator. `number` is higher than that of every known generation."""
 
     number: int
     backup_made_at: int
@@ -36,9 +37,9 @@ class Beginning:
 
 
 def begin_generation(ledger: Ledger, tx: Tx, now: int, beginning: Beginning) -> int:
-    """Begin a generation in an open transaction; return how many effects are in doubt by that.
+    """Begin a generation in an open transaction; return how many effects became uncertain.
 
-    The ledger has an epoch, and every other epoch is closed and its claims taken back.
+    The ledger must have an epoch; every other epoch is closed and its claims are released.
     """
     for row in tx.all("unsettled_effects"):
         _doubt(ledger, tx, now, Effect.of(row))
@@ -64,10 +65,10 @@ def begin_generation(ledger: Ledger, tx: Tx, now: int, beginning: Beginning) -> 
 
 
 def _doubt(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
-    """Take what waits for tried by a process that is gone: claimed, and its end not known."""
+    """Make a pending effect uncertain, as if a crashed process had attempted it: claimed, with unknown outcome."""
     due = effect.next_attempt_at
     row = tx.one("claim_effect", id=effect.id, fence=effect.fence, epoch=ledger.epoch, lease_until=now + ledger.lease_ms, now=now)
-    assert row is not None  # noqa: S101 -- read in this very transaction
+    assert row is not None  # noqa: S101 -- read in the same transaction
     claimed = Effect.of(row)
     after = {"key": claimed.effect_key}
     ledger.audit.of_effect(tx, now, "effect.claimed", claimed, actor=QUOTEBOT, retry_count=claimed.attempts, after=after)

@@ -1,8 +1,8 @@
 """Backup manifests, authenticated with the audit's keys.
 
-A checksum alone shows an accident: whoever changes a backup on purpose writes the checksum anew. So the manifest carries an HMAC
-over all its fields, the checksum among them, under a key derived from the audit key that was current. Whoever holds the backups
-without the keys can change nothing in either that a restore would not notice.
+A checksum alone reveals accidental changes: an attacker who changes a backup also rewrites the checksum. The manifest therefore
+carries an HMAC over all its fields, including the checksum, under a key derived from the audit key that was current. Without the
+keys no change to a backup or its manifest passes a restore unnoticed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NUMBERS: Final = ("schema", "bytes", "made_at", "generation", "last_event_id", 
 
 
 class BackupError(DatabaseError):
-    """A backup could not be made, or is not what it should be. The ledger is as it was."""
+    """A backup could not be made, or is not valid. The ledger is unchanged."""
 
 
 class NotAuthenticError(BackupError):
@@ -40,7 +40,7 @@ class NotAuthenticError(BackupError):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The facts of a backup. `made_at` is the moment it shows, in Unix milliseconds; `tables` counts rows."""
+    """The facts of a backup. `made_at` is the time of its snapshot, in Unix milliseconds; `tables` counts rows."""
 
     schema: int
     file: str
@@ -58,17 +58,17 @@ class Manifest:
 
     @property
     def made(self) -> str:
-        """When, for people."""
+        """The time of the snapshot, for people."""
         return f"{datetime.fromtimestamp(self.made_at / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
 
     def signed(self, keyring: Keyring) -> Manifest:
-        """Return it with the HMAC of the current key."""
+        """Return the manifest with the HMAC of the current key."""
         key_id, key = keyring.current
         named = replace(self, key_id=key_id, mac="")
         return replace(named, mac=_mac(key, named))
 
     def is_authentic(self, keyring: Keyring) -> bool:
-        """Tell whether one of the keys signed it as it is."""
+        """Tell whether one of the keys signed the manifest as it is."""
         key = keyring.keys.get(self.key_id)
         return self.schema == SCHEMA and key is not None and hmac.compare_digest(_mac(key, self), self.mac)
 
@@ -100,11 +100,11 @@ def require_authentic(path: Path, manifest: Manifest, keyring: Keyring) -> None:
 
 
 def read_manifest(beside: Path) -> Manifest:
-    """Read a manifest; nothing in it is believed yet. Raises FileNotFoundError, or BackupError for a file that is none."""
+    """Read a manifest without authenticating it. Raises FileNotFoundError, or BackupError for an invalid file."""
     try:
         with beside.open("rb") as file:
             text = file.read(BYTES_MAX + 1)
-        values = loads(text if len(text) <= BYTES_MAX else b"")  # too large a file is no JSON of ours
+        values = loads(text if len(text) <= BYTES_MAX else b"")  # too large to be a manifest
         manifest = _manifest_of(values) if values["schema"] in (UNAUTHENTICATED, SCHEMA) else None
     except FileNotFoundError:
         raise
@@ -116,7 +116,7 @@ def read_manifest(beside: Path) -> Manifest:
 
 
 def text_of(manifest: Manifest) -> str:
-    """Return the manifest as it is written to its file."""
+    """Return the text of the manifest's file."""
     return json.dumps(asdict(manifest), indent=2) + "\n"
 
 

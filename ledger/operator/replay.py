@@ -1,7 +1,7 @@
-"""Replay: the same row, the same key, a new cycle. It touches nothing outside the ledger and changes no decision.
+"""Replay of dead letters: the same row, the same key, a new cycle. It changes nothing outside the ledger and no decision.
 
-Each function runs inside an open transaction and is guarded by the row's state and by the cycle the operator saw, so that of two
-operators one replays and the other is told who was first.
+Each function runs inside an open transaction and is guarded by the row's state and by the cycle the operator saw: of two operators
+one replays, and the other learns who did and when.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ HISTORY_INLINE: Final = 20  # older cycles stay in `attempts`
 
 
 class Replay(StrEnum):
-    """What a replay request came to."""
+    """Result of a replay request."""
 
     QUEUED = "queued"
     ALREADY_THERE = "already there"  # done before this replay
     REDONE = "redone"  # done by this replay
-    CANNOT_KNOW = "cannot know"  # it may have been done: a person must look
+    CANNOT_KNOW = "cannot know"  # it may have been performed: an operator must check
     FAILED_AGAIN = "failed again"
     UNDER_WAY = "under way"
-    SUPERSEDED = "superseded"  # a newer one does what it was for
+    SUPERSEDED = "superseded"  # a newer effect replaces it
     DISCARDED = "discarded"
     LOST = "lost to another operator"
     NOT_FOUND = "not found"
@@ -41,8 +41,8 @@ class Replay(StrEnum):
 class ReplayResult:
     """The answer to one replay request. Times are Unix milliseconds.
 
-    `external_ref` is where it is, when it is there; `detail` is why it failed or what replaced it; `replayed_by` and `replayed_at`
-    tell of the last replay before this one, when that one stands in the way.
+    `external_ref` is the external object, if it exists; `detail` is why the replay failed or what replaced the effect;
+    `replayed_by` and `replayed_at` describe the last earlier replay, when that one prevents this one.
     """
 
     reference: str
@@ -55,7 +55,7 @@ class ReplayResult:
 
 
 class Expectation(StrEnum):
-    """What a replay would come to, as far as it can be told beforehand."""
+    """Expected result of a replay, as far as it is known in advance."""
 
     ALREADY_THERE = "already there"
     WOULD_BE_REDONE = "would be redone"
@@ -75,7 +75,7 @@ class Expectation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """What is expected of one replay. `detail` is where it is, or why it cannot be known."""
+    """The expected result of one replay. `detail` is the external reference, or why the result cannot be known."""
 
     expectation: Expectation
     detail: str | None = None
@@ -97,12 +97,12 @@ class Order:
     look_now: bool = False
 
     def came_late(self, row: Row) -> bool:
-        """Tell whether the row has moved on since the operator looked."""
+        """Tell whether the row was replayed since the operator viewed it."""
         return self.cycle_seen is not None and row["cycle"] != self.cycle_seen
 
 
 def replay_effect(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
-    """Put a failed effect back to work; what may have been sent without a key on the other side is looked for first."""
+    """Return a failed effect to the queue; an append that may have been sent is reconciled first."""
     row = tx.one("effect_by_id", id=order.row_id)
     if row is None:
         return ReplayResult(order.reference, Replay.NOT_FOUND)
@@ -125,7 +125,7 @@ def replay_effect(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
         next_attempt_at=order.due_at,
         now=order.now,
     )
-    assert replayed is not None  # noqa: S101 -- read in this very transaction
+    assert replayed is not None  # noqa: S101 -- read in the same transaction
     waiting = Effect.of(replayed)
     ledger.audit.of_effect(
         tx,
@@ -141,7 +141,7 @@ def replay_effect(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
 
 
 def replay_operation(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
-    """Put a given-up command back to work: it is decided anew, against the state of that moment."""
+    """Return a failed command to the queue: it is decided again, against the state at that time."""
     row = tx.one("operation_by_id", id=order.row_id)
     if row is None:
         return ReplayResult(order.reference, Replay.NOT_FOUND)
@@ -173,7 +173,7 @@ def replay_operation(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
 def standing(tx: Tx, result: ReplayResult, kind: Literal["effect", "operation"], row_id: int) -> ReplayResult | None:
     """Return how a queued replay ended, or None while it is under way."""
     row = tx.one("effect_by_id" if kind == "effect" else "operation_by_id", id=row_id)
-    assert row is not None  # noqa: S101 -- it was replayed, and what may still be needed is not deleted
+    assert row is not None  # noqa: S101 -- it was replayed, and rows that may still be needed are not deleted
     outcome = _ENDED.get(row["state"])
     if outcome is None:
         return None
@@ -187,7 +187,7 @@ def standing(tx: Tx, result: ReplayResult, kind: Literal["effect", "operation"],
 
 
 def foresee(tx: Tx, kind: Literal["effect", "operation"], row_id: int) -> tuple[Foresight, Effect | None]:
-    """Say, from the ledger alone, what a replay would come to. The effect comes along for whoever can ask the other side."""
+    """Return the expected result of a replay from the ledger alone, with the effect for callers that can query the service."""
     row = tx.one("effect_by_id" if kind == "effect" else "operation_by_id", id=row_id)
     if row is None:
         return Foresight(Expectation.NOT_FOUND), None
@@ -254,7 +254,7 @@ def _supersede(ledger: Ledger, tx: Tx, order: Order, effect: Effect, newer: Effe
     if effect.maybe_sent and newer.state is not EffectState.DELIVERED:
         tx.one("doubt_owed", effect_key=newer.effect_key)  # the older one may still arrive
     row = tx.one("supersede_dead", id=effect.id, fence=effect.fence, now=order.now)
-    assert row is not None  # noqa: S101 -- read in this very transaction
+    assert row is not None  # noqa: S101 -- read in the same transaction
     needless = Effect.of(row)
     superseded(tx, ledger.audit, order.now, needless, {"by": newer.id, "actor": order.actor, "reason": order.reason})
     ledger.settle_follow_ups(tx, order.now, needless, order.follow)
@@ -262,7 +262,7 @@ def _supersede(ledger: Ledger, tx: Tx, order: Order, effect: Effect, newer: Effe
 
 
 def _newer(tx: Tx, effect: Effect) -> Effect | None:
-    """Return a later effect with the same target that was done, is under way or will be."""
+    """Return a later effect with the same target that was performed, is under way or is pending."""
     if effect.supersede_key is None:
         return None
     found = tx.one("newer_target", aggregate_id=effect.aggregate_id, id=effect.id, supersede_key=effect.supersede_key)
@@ -271,7 +271,7 @@ def _newer(tx: Tx, effect: Effect) -> Effect | None:
 
 
 def _in_the_way(order: Order, row: Row, what: str, external_ref: str | None) -> ReplayResult:
-    """Say why a row is not replayed: another operator was first, or it is no dead letter (any more)."""
+    """Return why a row is not replayed: another operator was first, or it is not a dead letter (any more)."""
     outcome = Replay.LOST if order.came_late(row) else _STANDING[row["state"]]
     who, when = last_replay(row)
     return ReplayResult(order.reference, outcome, what, external_ref, replayed_by=who, replayed_at=when)

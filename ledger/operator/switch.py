@@ -1,11 +1,11 @@
-"""Puts a prepared ledger in the place of the present one, so that a death at any step leaves one of the two, whole.
+"""Replacement of the ledger by a prepared one; a crash at any step leaves one of the two, complete.
 
-    ledger.db.restoring     the next ledger while it is prepared: nothing to anybody, the present one is in force
-    ledger.db.restored      the same, whole and durable: from this rename on it is the ledger, and who opens finishes the switch
+    ledger.db.restoring     the next ledger while it is prepared: ignored, the present one is in force
+    ledger.db.restored      the same, complete and durable: the ledger from this rename on; the next open finishes the switch
 
-Finishing puts the present file, its WAL and its log of anchors aside, then renames. It begins anew wherever it was cut off: the old
-file keeps its name until the new one takes it, so there is always a ledger, and its WAL goes first, so that no frame of it is ever
-taken for the new one's. All of it happens inside the write gate.
+Finishing saves the present file, its WAL and its log of anchors in a separate folder, then renames. After an interruption it starts
+again: the old file keeps its name until the new one replaces it, so there is always a ledger, and its WAL is moved first, so that
+its frames are never applied to the new file. All of it happens inside the write gate.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
     from ledger.sqlite.disk import Disk
 
-_BESIDE: Final = ("-wal", "-shm", ".gate", ".ballast")  # what an open database has beside its file
+_BESIDE: Final = ("-wal", "-shm", ".gate", ".ballast")  # suffixes of the files beside an open database
 
 
 def staged(path: Path) -> Path:
-    """Where the next ledger is prepared."""
+    """Return the path where the next ledger is prepared."""
     return path.with_name(path.name + ".restoring")
 
 
 def ready(path: Path) -> Path:
-    """Where the next ledger is once it is in force."""
+    """Return the path of the next ledger once it is in force."""
     return path.with_name(path.name + ".restored")
 
 
 def clear(path: Path, disk: Disk) -> None:
-    """Remove what a preparation that was cut off has left."""
+    """Remove the remains of an interrupted preparation."""
     disk.remove(staged(path))
     _clear_beside(staged(path), disk)
 
 
 def decide(path: Path, disk: Disk) -> None:
-    """Put the prepared ledger in force: one rename. It must be closed and whole by itself (no WAL)."""
+    """Put the prepared ledger in force by one rename. It must be closed and self-contained (no WAL)."""
     _clear_beside(staged(path), disk)
     disk.sync(staged(path))
     disk.rename(staged(path), ready(path))
@@ -51,7 +51,7 @@ def decide(path: Path, disk: Disk) -> None:
 
 
 def finish(path: Path, disk: Disk) -> Path | None:
-    """Finish a switch that was decided; return the folder of what was replaced, None when there was nothing to finish."""
+    """Finish a decided switch; return the folder of the replaced files, None when there was nothing to finish."""
     if not ready(path).exists():
         return None
     gate = WriteGate(path, "restore")
@@ -64,7 +64,7 @@ def finish(path: Path, disk: Disk) -> Path | None:
 
 def _finish(path: Path, disk: Disk) -> Path | None:
     next_one = ready(path)
-    if not next_one.exists():  # somebody else was faster
+    if not next_one.exists():  # another process was faster
         return None
     aside = _aside(path, next_one)
     disk.make_folder(aside)
@@ -87,7 +87,7 @@ def _clear_beside(path: Path, disk: Disk) -> None:
 
 
 def _aside(path: Path, next_one: Path) -> Path:
-    """Return the folder for what is replaced, the same at every try: it is named after the moment its successor began."""
+    """Return the folder for the replaced files, the same at every try: its name is the start time of the new generation."""
     with contextlib.closing(open_read_only(next_one, immutable=True)) as connection:
         (started_at,) = connection.execute("SELECT max(started_at) FROM generations").fetchone()
     return path.with_name(f"replaced-{datetime.fromtimestamp(started_at / 1000, tz=UTC):%Y%m%dT%H%M%S.%fZ}")

@@ -1,4 +1,4 @@
-"""One action everywhere, and lists of commands: how it came, what was decided, what is owed, what was tried. Reads only."""
+"""Trace of one action, and lists of commands: delivery, decision, effects and attempts. Reads only."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from ledger.database import Row, Tx
 
-PREFIX_MIN: Final = 8  # characters of a key: as many as the short reference has
-SLACK_MS: Final = 2_000  # the commits of one moment may be written in another order than they were asked for
+PREFIX_MIN: Final = 8  # characters of a key, as in the short reference
+SLACK_MS: Final = 2_000  # concurrent commits may be written in a different order than requested
 WINDOW_ROWS: Final = 5_000
 
 
@@ -22,7 +22,7 @@ WINDOW_ROWS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class TracedEffect:
-    """An owed effect with the attempts at it."""
+    """An effect with its attempts."""
 
     row: Row
     attempts: tuple[Row, ...]
@@ -30,9 +30,9 @@ class TracedEffect:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One user action: how it came, what was remembered, what the audit says, what is owed and what was tried.
+    """One user action: its delivery, its operation, its audit events, its effects and their attempts.
 
-    The rows are the tables'; whoever prints them leaves payloads and texts out.
+    The rows contain payloads and texts; callers that print them must omit those.
     """
 
     operation: Row
@@ -45,8 +45,8 @@ class Trace:
 def find_operations(tx: Tx, reference: str, limit: int = 100) -> list[Row]:
     """Return the operations that a reference means, newest first.
 
-    A reference is c-xxxxxxxx, an operation key or its first eight digits or more, op12, an effect's id, or an aggregate's id.
-    Eight digits that are an effect's id as well as the beginning of a key mean the key where there is one.
+    A reference is c-xxxxxxxx, an operation key or at least its first eight digits, op12, an effect's id, or an aggregate's id.
+    Eight digits that match both an effect's id and the beginning of a key mean the key.
     """
     read = REFERENCE.fullmatch(reference)
     if read is None:
@@ -63,7 +63,7 @@ def find_operations(tx: Tx, reference: str, limit: int = 100) -> list[Row]:
 
 
 def trace(tx: Tx, operation: Row) -> Trace:
-    """Collect all that belongs to one operation."""
+    """Collect the rows of one operation."""
     attempts = tuple(tx.all("attempts_of_operation", operation_id=operation["id"]))
     effects = tuple(
         TracedEffect(row, tuple(tx.all("attempts_of_effect", effect_id=row["id"])))
@@ -79,7 +79,7 @@ def trace(tx: Tx, operation: Row) -> Trace:
 
 
 def _events(tx: Tx, operation: Row, delivery: Row | None, attempts: Sequence[Row], effects: Sequence[TracedEffect]) -> list[Row]:
-    """Find an action's audit events: in the chain of its quote, and, where there was no quote yet, by the times its rows tell."""
+    """Find an action's audit events: in the chain of its quote or, before it had a quote, by the times in its rows."""
     found: dict[int, Row] = {}
     chains = {operation["aggregate_id"], *(effect.row["aggregate_id"] for effect in effects)}
     for chain in chains - {"new"}:
@@ -94,7 +94,7 @@ def _events(tx: Tx, operation: Row, delivery: Row | None, attempts: Sequence[Row
 
 
 def _moments(operation: Row, delivery: Row | None, attempts: Sequence[Row], effects: Sequence[TracedEffect]) -> list[int]:
-    """Return every time (ms) at which something is known to have happened to an action, in order."""
+    """Return every recorded time (ms) of an action, in order."""
     rows: list[tuple[Row, tuple[str, ...]]] = [
         (operation, ("created_at", "claimed_at", "last_attempt_at", "finished_at", "updated_at"))
     ]
@@ -106,7 +106,7 @@ def _moments(operation: Row, delivery: Row | None, attempts: Sequence[Row], effe
 
 
 def _around(tx: Tx, moments: Sequence[int], correlation_id: str) -> list[Row]:
-    """Return an action's events around these times: ids grow with time, so each is found by halving."""
+    """Return an action's events around these times. Ids grow with time, so each is found by binary search."""
     found: list[Row] = []
     done = 0
     for moment in moments:
@@ -137,7 +137,7 @@ def _first_event_at(tx: Tx, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which operations; what is None does not narrow. `since` is Unix milliseconds, counted from when it was recorded."""
+    """Filter of operations; None does not filter. `since` is Unix milliseconds, compared with the time of recording."""
 
     state: str | None = None
     aggregate_id: str | None = None
@@ -146,13 +146,13 @@ class Choice:
     since: int | None = None
 
     def fits(self, row: Row) -> bool:
-        """Tell whether an operation is one of them."""
+        """Tell whether an operation passes the filter, apart from its aggregate."""
         wanted = {"state": self.state, "actor": self.actor, "action_kind": self.action_kind}
         return row["created_at"] >= (self.since or 0) and all(value is None or row[name] == value for name, value in wanted.items())
 
 
 def list_operations(tx: Tx, choice: Choice, limit: int) -> list[Row]:
-    """Return operations: the unfinished first, then dead letters, then what is done; the newest of each first."""
+    """Return operations: unfinished ones first, then dead letters, then finished ones; the newest of each first."""
     if choice.aggregate_id is not None:
         found = tx.all("operations_of_aggregate", aggregate_id=choice.aggregate_id, limit=WINDOW_ROWS)
         return sorted((row for row in found if choice.fits(row)), key=lambda row: (_RANK[row["state"]], -row["id"]))[:limit]

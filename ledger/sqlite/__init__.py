@@ -1,1 +1,1 @@
-"""The embedded engine: SQLite with group commit, locks and migrations."""
+"""Embedded database engine: SQLite with group commit, locks and migrations."""

@@ -1,4 +1,4 @@
-"""Room kept for the day the disk is full: a file of real blocks beside the ledger, given up so that the failure can be recorded."""
+"""Ballast file: reserved disk blocks beside the ledger, freed when the disk is full so that the failure can be recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REMAKE_SECONDS: Final = 60.0
 
 
 class Ballast:
-    """The file `ledger.db.ballast` of `size` bytes; 0 means none is kept. Freed by the writer, made again by housekeeping."""
+    """The file `ledger.db.ballast` of `size` bytes; 0 disables it. The writer frees it, housekeeping recreates it."""
 
     __slots__ = ("_freed_at", "_lock", "_path", "_size")
 
@@ -26,17 +26,17 @@ class Ballast:
 
     @property
     def wanted(self) -> bool:
-        """Whether a ballast is kept at all."""
+        """True if a ballast is configured."""
         return self._size > 0
 
     def is_there(self) -> bool:
-        """Whether it can be given up."""
+        """Return True if the ballast exists and can be freed."""
         return self.wanted and self._path.exists()
 
     def make(self, monotonic: float) -> bool:
-        """Take the room; true when it is there. `monotonic` (seconds) is now.
+        """Allocate the ballast; true when it exists. `monotonic` (seconds) is now.
 
-        Not within a minute of giving it up, and not when the disk has less than twice as much: the rest is needed for work.
+        Does nothing within a minute of freeing it, or when the disk has less than twice its size free: the rest is needed for work.
         """
         with self._lock:
             if not self.wanted:
@@ -51,7 +51,7 @@ class Ballast:
             return self._take()
 
     def free(self, monotonic: float) -> bool:
-        """Give the room up; false when there is none to give. `monotonic` (seconds) is now."""
+        """Delete the ballast; false when there is none. `monotonic` (seconds) is now."""
         with self._lock:
             if not self.is_there():
                 return False
@@ -63,11 +63,11 @@ class Ballast:
         try:
             file = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
             try:
-                os.posix_fallocate(file, 0, self._size)  # real blocks: a file of holes would keep no room
+                os.posix_fallocate(file, 0, self._size)  # real blocks: a sparse file would reserve nothing
                 os.ftruncate(file, self._size)
             finally:
                 os.close(file)
-        except OSError:  # somebody else was faster
+        except OSError:  # another program took the space first
             self._path.unlink(missing_ok=True)
             return False
         self._freed_at = None

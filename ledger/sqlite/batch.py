@@ -1,7 +1,7 @@
-"""One batch of writes on one connection: a savepoint each, one COMMIT for all, and what each is told when the disk fails.
+"""Batches of writes on one connection: a savepoint per member, one COMMIT for all, and the result of each on a disk failure.
 
-Everything here runs on one thread at a time: the writer's, or the loop's while the writer's has nothing to do. Only the counters
-are read, and `remake_ballast` and `flush` are called, at any time.
+All of it runs on one thread at a time: the writer's, or the loop's while the writer's thread is idle. Reading the
+counters and calling `remake_ballast` or `flush` is allowed at any time.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from ledger.sqlite.locks import WriteGate
     from ledger.sqlite.wal import Wal
 
-COPY_AFTER: Final = 256  # rows changed by us. Who writes first after the WAL was copied flushes twice: SQLite starts the WAL over
-COPY_EVERY: Final = 50  # times what the last checkpoint took: a fiftieth of the time at most is spent on them while others wait
-BATCH_SECONDS: Final = 0.020  # then it commits: nobody who is in it waits longer for those behind them
-SHARED_SECONDS: Final = 0.002  # the same where somebody urgent is in it, or waits for it to end
+# Rows changed by this process. The first write after a complete checkpoint flushes twice, because SQLite restarts the WAL.
+COPY_AFTER: Final = 256
+# Pause between checkpoints under contention, as a multiple of the last one's duration: they take at most a fiftieth of the time.
+COPY_EVERY: Final = 50
+BATCH_SECONDS: Final = 0.020  # then the batch commits: its members do not wait longer for later ones
+SHARED_SECONDS: Final = 0.002  # the same if an urgent write is in the batch or waits for its end
 
 
 class BatchRunner:
-    """The writer's side of group commit. The counters are written here and read anywhere."""
+    """Writer side of group commit. Only the writer changes the counters; any thread may read them."""
 
     def __init__(
         self,
@@ -55,12 +57,12 @@ class BatchRunner:
         self._finish = finish
         self._binding = binding
         self._copy_after = copy_after
-        self._copied_changes = connection.total_changes  # how many there were at the last checkpoint
-        self.wal: Wal | None = None  # where COMMIT does not flush: what `flush` does
+        self._copied_changes = connection.total_changes  # the value at the last checkpoint
+        self.wal: Wal | None = None  # set where COMMIT does not flush and `flush` does
         self._committing = False
         self._patient = True
-        self.pressing: Callable[[], bool] = lambda: False  # whether somebody urgent waits for this batch to end
-        self.let_by: Callable[[], object] = lambda: None  # waits a moment while somebody of another process goes first
+        self.pressing: Callable[[], bool] = lambda: False  # whether an urgent write waits for this batch to end
+        self.let_by: Callable[[], object] = lambda: None  # waits briefly while an urgent write of another process goes first
         self.broken: str | None = None
         self.full_since: int | None = None
         self.commits = 0
@@ -68,22 +70,23 @@ class BatchRunner:
         self.commit_seconds = 0.0
         self.last_commit_seconds = 0.0
         self.flush_seconds = 0.0
-        self.copy_due_at = 0.0  # monotonic seconds: before that others, who wait for it, are not made to wait again
+        # Monotonic seconds. Under contention no checkpoint starts before that, so that other writers are not blocked again.
+        self.copy_due_at = 0.0
         self.last_flush_seconds = 0.0
 
     def begin_at_once(self) -> bool:
-        """Begin the transaction of the batch that is performed next, if nobody else holds the gate or, past it, the file."""
+        """Begin the transaction of the next batch, unless another process holds the gate or a file lock."""
         if not self._gate.take_if_free():
             return False
         try:
             self._begin(patient=False)
-        except sqlite3.Error:  # who begins patiently says what it means
+        except sqlite3.Error:  # `begin` waits, and `run` reports the error
             self._gate.let_go()
             return False
         return True
 
     def begin(self) -> bool:
-        """Wait for the gate and begin, as above; false when that cannot be: who runs the batch then says why."""
+        """Wait for the gate and begin; false when that fails: `run` then reports the reason."""
         self._gate.take()
         try:
             with contextlib.suppress(sqlite3.Error):
@@ -95,12 +98,12 @@ class BatchRunner:
         return self._connection.in_transaction
 
     def run(self, batch: Sequence[Member]) -> Ran:
-        """Run the batch in one transaction, commit it and let the next one in. Nobody may be told anything before this returns.
+        """Run the batch in one transaction, commit it and release the gate. Callers get no result before this returns.
 
-        Where COMMIT does not flush, they may be told only after a `flush` that begins later than this returns.
+        Where COMMIT does not flush, callers get their results only after a `flush` that begins after this returned.
         """
         try:
-            if not self._connection.in_transaction:  # what was begun has the gate
+            if not self._connection.in_transaction:  # a begun transaction already holds the gate
                 if not batch[0].urgent:
                     self.let_by()
                 self._gate.take()
@@ -110,18 +113,18 @@ class BatchRunner:
                 return Ran(tell(batch, NotRecorded, f"{self.broken} Nothing was recorded."), [])
             done = self._perform(batch)
             return done if isinstance(done, Ran) else self._commit(done)
-        except BaseException as error:  # noqa: BLE001 -- whatever it was, every waiting caller must hear of it
+        except BaseException as error:  # noqa: BLE001 -- every waiting caller must get the error
             return self._failed(batch, error)
         finally:
             self._gate.let_go()
 
     def flush(self) -> str | None:
-        """Return when all that was committed before would survive a power cut; say what is wrong where it might not."""
-        assert self.wal is not None  # noqa: S101 -- it flushes itself
+        """Flush the WAL, so that every earlier commit survives a power cut. Returns the error, or None."""
+        assert self.wal is not None  # noqa: S101 -- without `wal`, COMMIT flushes
         started = self._clock.monotonic()
         try:
             self.wal.flush()
-        except BaseException as error:  # noqa: BLE001 -- whatever it was, every waiting caller must hear of it
+        except BaseException as error:  # noqa: BLE001 -- every waiting caller must get the error
             self.broken = f"flushing the WAL failed ({error}); whether it was recorded is not known. Restart to re-read by key."
             return self.broken
         self.last_flush_seconds = self._clock.monotonic() - started
@@ -129,16 +132,16 @@ class BatchRunner:
         return None
 
     def refusal(self, name: str) -> WritesRefused:
-        """Say why nothing is written any more."""
+        """Return the error for writes after the ledger stopped accepting them."""
         return WritesRefused(f"{name} was not recorded: the ledger takes no writes until a restart. The cause: {self.broken}")
 
     @property
     def worth_copying(self) -> bool:
-        """Whether so much was written since the last checkpoint that one is worth what it costs whoever writes after it."""
+        """True if enough rows changed since the last checkpoint to justify the cost that a checkpoint adds to the next write."""
         return self._connection.total_changes - self._copied_changes >= self._copy_after
 
     def checkpoint(self, mode: str) -> None:
-        """Copy the WAL into the file. `mode`: PASSIVE in between, TRUNCATE at the end. A full disk is no news here."""
+        """Copy the WAL into the file. `mode`: PASSIVE between batches, TRUNCATE at close. Ignores a full disk."""
         if self.broken is not None:
             return
         with self._gate:
@@ -152,24 +155,27 @@ class BatchRunner:
             self.copy_due_at = now + COPY_EVERY * (now - started)
 
     def remake_ballast(self) -> bool:
-        """Keep room for a full disk again, if there is some. Called from any thread but one at a time."""
+        """Recreate the ballast if there is space; true when it exists. Called from any thread, but one at a time."""
         there = self.ballast.make(self._clock.monotonic())
         if there:
             self.full_since = None
         return there
 
     def close(self, connection: sqlite3.Connection, *, checkpoint: bool) -> None:
-        """Close the writer's connections and the gate; the last connection of all checkpoints, so it happens inside the gate."""
+        """Close the writer's connections and the gate.
+
+        The last connection checkpoints when it closes, so it closes inside the gate.
+        """
         self.close_witness(connection)
         if checkpoint:
-            connection.execute("PRAGMA busy_timeout = 0")  # who still reads keeps the WAL; it is not waited for
+            connection.execute("PRAGMA busy_timeout = 0")  # open readers keep the WAL; do not wait for them
             self.checkpoint("TRUNCATE")
         with self._gate:
             connection.close()
         self._gate.close()
 
     def close_witness(self, connection: sqlite3.Connection) -> None:
-        """Close what was opened beside the writer's connection."""
+        """Close the witness connection and the WAL file."""
         del connection
         self._witness.close()
         if self.wal is not None:
@@ -191,7 +197,7 @@ class BatchRunner:
             return self._not_begun(batch, error)
         tx = SqliteTx(self._connection, self._statements, [])
         alone = len(batch) == 1
-        shared = batch[0].urgent  # those come first; at least one of the others is taken along, so that none starves
+        shared = batch[0].urgent  # urgent members come first; at least one of the others is included, so that none starves
         ran: list[Member] = []
         for index, member in enumerate(batch):
             if index:
@@ -213,15 +219,15 @@ class BatchRunner:
         return self._prepared(tx, version, ran, ())
 
     def _run_member(self, tx: SqliteTx, member: Member, *, alone: bool) -> None:
-        """Run one member in a savepoint of its own. One that is alone needs none: its failure ends the transaction."""
+        """Run one member in its own savepoint. A single member needs none: its failure ends the transaction."""
         events = tx.events
-        assert events is not None  # noqa: S101 -- it is None only in a read and during finish
+        assert events is not None  # noqa: S101 -- None only in a read and during finish
         emitted = len(events)
         if not alone:
             self._control.execute("SAVEPOINT member")
         try:
             member.result = member.work(tx)
-        except Exception as error:  # noqa: BLE001 -- handed to the caller who awaits this member
+        except Exception as error:  # noqa: BLE001 -- passed to the caller who awaits this member
             member.error = error
             del events[emitted:]
             if not alone and self._connection.in_transaction:
@@ -230,25 +236,25 @@ class BatchRunner:
             self._control.execute("RELEASE member")
 
     def _trouble(self, tx: SqliteTx, member: Member, ran: list[Member], rest: Sequence[Member]) -> Ran | None:
-        """Decide what a member's bad disk means for the batch; None: it goes on without what the member did."""
+        """Decide what a member's disk error means for the batch; None: the batch continues without the member's changes."""
         trouble, tx.trouble = tx.trouble, None
         alive = self._connection.in_transaction
         if primary_code(trouble) in FATAL:
-            member.error = None  # what it raised of it; it is told as the others are
+            member.error = None  # drop its own error: it gets the same one as the others
             return self._fatal([*ran, member], rest, member.name, trouble)
         if self._makes_room_after(trouble):
             return self._again([*ran, member], rest)
         if member.error is None and alive:
-            return None  # it swallowed the error of one statement: that is its own decision
+            return None  # the work handled the error of one statement itself
         if member.error is None or trouble is not None:
             cause = member.error or trouble or "its transaction was rolled back"
             member.error = NotRecorded(f"{member.name} was not recorded ({cause}).")
         if alive:
             return None
-        return Ran([member], self._again(ran, rest).again)  # SQLite rolled back everybody; the others run again without it
+        return Ran([member], self._again(ran, rest).again)  # SQLite rolled back the batch; the others run again without it
 
     def _prepared(self, tx: SqliteTx, version: int, ran: list[Member], rest: Sequence[Member]) -> Ran | Prepared:
-        """Finish a batch, if there is anything in it to commit."""
+        """Run `finish` on a batch that has something to commit; otherwise end it."""
         if all(member.error is not None for member in ran):
             self._roll_back()
             return Ran(ran, list(rest))
@@ -284,7 +290,7 @@ class BatchRunner:
         failure: Exception | None = None
         try:
             finish(tx, events)
-        except Exception as error:  # noqa: BLE001 -- told to every member: none of them is recorded without it
+        except Exception as error:  # noqa: BLE001 -- reported to every member: none is recorded without it
             failure = error
         trouble = tx.trouble
         if failure is None and trouble is None and self._connection.in_transaction:
@@ -309,15 +315,19 @@ class BatchRunner:
     def _provably_not_recorded(self, version: int) -> bool:
         """Tell whether a COMMIT that met a full disk left nothing behind, now or after a crash.
 
-        A WAL transaction exists once its last frame, which carries the commit mark and a checksum over all before it, is whole.
-        SQLite writes the frames in order, then syncs, then publishes them in the WAL index. SQLITE_FULL comes from writing a frame:
-        the one that failed is not whole, so the commit mark is not there (it is in the last frame) or its checksum is wrong. Both a
-        running reader, which goes by the index, and a recovery, which goes by marks, salts and checksums, ignore such frames, and
-        the next transaction writes over them. Only on storage without powersafe overwrite would frames of padding follow a whole
-        commit frame and could fail in its stead; and a failed sync or index is an I/O error, not a full disk. That is what the code
-        says; the witness, a second connection, makes sure of what happened. We are inside the gate and hence the only ones who can
-        commit: when its data_version is the one from before, nothing was published. The version also changes when the batch was
-        the first to write after a complete checkpoint, which starts the WAL over; then the WAL holds no committed frame at all.
+        A WAL transaction exists once its last frame is complete: that frame carries the commit mark and a checksum over all frames
+        before it. SQLite writes the frames in order, then syncs, then publishes them in the WAL index. SQLITE_FULL comes from
+        writing a frame. The failed frame is incomplete, so the commit mark is missing (it is in the last frame) or its checksum is
+        wrong. A running reader uses the index, and a recovery uses marks, salts and checksums; both ignore such frames, and the
+        next transaction overwrites them.
+
+        Only on storage without powersafe overwrite do padding frames follow a complete commit frame; one of those could fail
+        instead. A failed sync or index update is an I/O error, not a full disk.
+
+        The witness, a second connection, confirms what the error code implies. This process is inside the gate and therefore the
+        only one that can commit: an unchanged data_version proves that nothing was published. The version also changes when the
+        batch was the first to write after a complete checkpoint, which restarts the WAL; then the WAL contains no committed frame
+        at all.
         """
         try:
             if self._version() == version:
@@ -353,7 +363,7 @@ class BatchRunner:
         return Ran([], [*ran, *rest])
 
     def _makes_room_after(self, trouble: sqlite3.Error | None) -> bool:
-        """Note a full disk and give up the ballast; false when it was not that, or there is nothing left to give up."""
+        """Record a full disk and free the ballast; false for any other error, or when there is no ballast left."""
         if primary_code(trouble) != sqlite3.SQLITE_FULL:
             return False
         if self.full_since is None:

@@ -1,4 +1,4 @@
-"""Connections to a ledger's file that trust nothing the file says of itself."""
+"""Hardened connections to a ledger's file: its schema and content are not trusted."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 _DEFENSIVE: Final = "SQLITE_DBCONFIG_DEFENSIVE"  # Python 3.12 and newer
 _NOT_WRITABLE: Final = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-_JSON_CHECK: Final = "CREATE TABLE t (a CHECK (json_valid(a)))"  # as the ledger's tables have
+_JSON_CHECK: Final = "CREATE TABLE t (a CHECK (json_valid(a)))"  # the ledger's tables have such checks
 
 
 def harden(connection: sqlite3.Connection) -> None:
-    """Set what protects a connection from a hostile file; before anything is read over it."""
+    """Set the options that protect a connection from a hostile file. Call it before anything is read."""
     if _can_distrust():
-        connection.execute("PRAGMA trusted_schema = OFF")  # triggers, views and indexes may call harmless functions only
+        connection.execute("PRAGMA trusted_schema = OFF")  # triggers, views and indexes may call only harmless functions
     connection.execute("PRAGMA cell_size_check = ON")  # a page whose cells overlap is reported, not followed
     if hasattr(sqlite3, _DEFENSIVE):
         connection.setconfig(getattr(sqlite3, _DEFENSIVE), True)  # type: ignore[attr-defined] # noqa: FBT003 -- positional only
@@ -34,9 +34,9 @@ def harden(connection: sqlite3.Connection) -> None:
 
 @functools.cache
 def _can_distrust() -> bool:
-    """Tell whether this SQLite counts its JSON functions among the harmless ones. Versions before 3.41 do not.
+    """Tell whether this SQLite classifies its JSON functions as harmless. Versions before 3.41 do not.
 
-    There every trigger is still one of ours: a file whose schema differs is refused (schema_comparison.py).
+    There the triggers are still the ledger's own: a file whose schema differs is refused (schema_comparison.py).
     """
     with contextlib.closing(sqlite3.connect(":memory:")) as probe:
         probe.execute(_JSON_CHECK)
@@ -49,10 +49,10 @@ def _can_distrust() -> bool:
 
 
 def open_read_only(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
-    """Open a ledger that is only read, with rows by name. `immutable`: nothing writes to it.
+    """Open a ledger for reading, with rows by name. `immutable`: no process writes to it.
 
-    SQLite needs to write beside a file in WAL mode. In a folder that cannot be written, a ledger whose WAL is empty is taken for
-    immutable. Raises DatabaseError where the WAL still holds commits, and sqlite3.Error.
+    SQLite needs to write beside a file in WAL mode. In a read-only folder, a ledger whose WAL is empty is opened as immutable.
+    Raises DatabaseError where the WAL still holds commits, and sqlite3.Error.
     """
     address = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
     connection = sqlite3.connect(address, uri=True, isolation_level=None)
@@ -71,14 +71,14 @@ def open_read_only(path: Path, *, immutable: bool = False) -> sqlite3.Connection
                 "SQLite cannot read there. Nothing was done. Copy the whole folder to where it can be written, and use the copy."
             ) from error
         return open_read_only(path, immutable=True)
-    except sqlite3.DatabaseError:  # damaged, or no database: whoever reads it says so
+    except sqlite3.DatabaseError:  # damaged, or no database: the next read raises it
         pass
     connection.row_factory = sqlite3.Row
     return connection
 
 
 class ReadOnlyFile:
-    """A ledger's file for those who only read it, where no process works on it."""
+    """Read-only access to a ledger that no process has open."""
 
     def __init__(self, path: Path, statements: Mapping[str, str]) -> None:
         self._path = path

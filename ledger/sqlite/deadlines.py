@@ -1,6 +1,6 @@
-"""Tells callers that the deadline of their write has passed: while it had not begun, or some time after, when it had.
+"""Deadlines of writes: reports to callers that a deadline passed, at once before the write began, after a delay once it had.
 
-One timer serves all who wait. One for each would cost every command as much as a statement does.
+One timer serves all waiting writes. A timer for each would cost as much as a statement for every command.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
     from ledger.sqlite.members import Member
 
-LONG_AFTER_SECONDS: Final = 0.5  # a write that had begun at its deadline is waited for at least this much longer
+LONG_AFTER_SECONDS: Final = 0.5  # minimum further wait for a write that had begun at its deadline
 
 
 class Deadlines:
-    """Belongs to the loop, as the database does. `deliver` gives one caller its result."""
+    """Deadlines of the waiting writes. Belongs to the loop, as the database does. `deliver` returns a result to one caller."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Member], None]) -> None:
         self._loop = loop
         self._deliver = deliver
-        self._due: dict[Member, _Due] = {}  # until they are forgotten
+        self._due: dict[Member, _Due] = {}  # until `forget`
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, member: Member, remaining: float) -> None:
-        """Look at it in so many seconds, until it is forgotten."""
+        """Check the member after `remaining` seconds, unless it was forgotten."""
         self._due[member] = due = _Due(self._loop.time() + remaining, max(LONG_AFTER_SECONDS, remaining))
         self._look_at(due.at)
 
     def forget(self, member: Member) -> None:
-        """Let it be: its caller has been told, or is gone. The timer stays, for the next ones."""
+        """Stop watching the member: its caller already has its result or was cancelled. The timer stays for the others."""
         del self._due[member]
 
     def _look_at(self, at: float) -> None:
@@ -59,13 +59,13 @@ class Deadlines:
         if member.abandon():
             member.error = NotRecorded(f"{member.name} did not start before its deadline; nothing was recorded.")
             self._deliver(member)
-        else:  # it has begun: its outcome is a matter of one commit. Waiting it out beats guessing
+        else:  # it has begun, so its outcome is one commit away: wait for the fact
             due.begun, due.at = True, now + due.patience
 
     def _give_up(self, member: Member) -> None:
         if member.future.done():
             return
-        if member.abandon():  # its batch was rolled back, and it is waiting to run again
+        if member.abandon():  # its batch was rolled back, and it waits to run again
             words = f"{member.name} was rolled back and did not start again before its deadline; nothing was recorded."
             member.future.set_exception(NotRecorded(words))
         else:
@@ -74,7 +74,7 @@ class Deadlines:
 
 
 class _Due:
-    """When one is looked at next, seconds of the loop's clock, and how long it is waited for once it has begun."""
+    """Next check of a member (seconds of the loop's clock) and the further wait once it has begun."""
 
     __slots__ = ("at", "begun", "patience")
 

@@ -1,4 +1,4 @@
-"""The steps in which the ledger's files are copied and put in place: one small method each, so that each can be the last."""
+"""File operations that copy and replace the ledger's files: one small method each, so that tests can interrupt after each."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ if TYPE_CHECKING:
 
 
 class Disk:
-    """The steps, on the machine's own file system. All of them block, and raise OSError."""
+    """File operations on the local file system. All of them block and raise OSError."""
 
     def make_folder(self, folder: Path) -> None:
-        """Make a folder for its owner alone, and those above it; one that is there will do."""
+        """Create a folder and its parents for the owner alone; an existing folder is kept."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def create(self, path: Path) -> None:
-        """Make an empty file for its owner alone, in place of one that is there."""
+        """Create an empty file for the owner alone; an existing file is truncated."""
         os.close(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
 
     def copy(self, path: Path, to: Path) -> None:
-        """Copy a file's content into `to`, for its owner alone."""
+        """Copy a file's content into `to`, for the owner alone."""
         self.create(to)
         shutil.copyfile(path, to)
 
     def write(self, path: Path, content: bytes) -> None:
-        """Write a whole file, for its owner alone."""
+        """Write a whole file, for the owner alone."""
         self.create(path)
         path.write_bytes(content)
 
     def sync(self, path: Path) -> None:
-        """Return when the file's content would survive a power cut."""
+        """Flush a file, so that its content survives a power cut."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -40,18 +40,18 @@ class Disk:
             os.close(descriptor)
 
     def sync_folder(self, folder: Path) -> None:
-        """Return when the names in the folder would survive a power cut."""
+        """Flush a folder, so that its names survive a power cut."""
         self.sync(folder)
 
     def rename(self, path: Path, to: Path) -> None:
-        """Give a file another name, in place of what had that one, all at once."""
+        """Rename a file atomically, replacing an existing `to`."""
         path.replace(to)
 
     def link(self, path: Path, to: Path) -> None:
-        """Give a file a second name; one that has it already keeps it."""
+        """Give a file a second name; an existing `to` is kept."""
         if not to.exists():
             os.link(path, to)
 
     def remove(self, path: Path) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""SQLite behind the Database protocol: one writer with group commit, readers apart. The only importer of aiosqlite.
+"""SQLite engine of the Database protocol: one writer with group commit, separate readers. The only importer of aiosqlite.
 
-Writers of the same moment share one BEGIN IMMEDIATE ... COMMIT, each in a savepoint of its own, so one fsync serves them all (see
-batch.py). A file lock around every write transaction keeps the bot and the CLI fair to each other and commits and checkpoints apart
+Concurrent writers share one BEGIN IMMEDIATE ... COMMIT, each in its own savepoint, so one fsync serves them all (see batch.py). A
+file lock around every write transaction keeps the bot and the CLI fair to each other and separates commits from checkpoints
 (SQLite's busy handler starves, and versions before 3.51.3 can corrupt the WAL when two connections race there).
 """
 
@@ -49,18 +49,19 @@ __all__ = ["APPLICATION_ID", "MAX_BATCH", "MAX_WAITING", "SqliteDatabase", "hold
 T = TypeVar("T")
 
 MAX_WAITING: Final = 4096
-IDLE_SECONDS: Final = 0.030  # nobody wrote for so long: a good moment for a checkpoint
-SOON_SECONDS: Final = 0.005  # whoever writes so soon after the loop stood still for a batch is not alone...
-GATHERING_TURNS: Final = 3  # ...and lets those join who have reached a socket: it is read, heard by its task, handed to another
+IDLE_SECONDS: Final = 0.030  # idle time of the writer before a checkpoint
+SOON_SECONDS: Final = 0.005  # a write this soon after a batch blocked the loop is not alone
+# Turns of the loop that such a write waits for those that have reached a socket: to read it, to wake its task, to pass it on.
+GATHERING_TURNS: Final = 3
 
 
 class SqliteDatabase:
     """One ledger file. Open it with `await SqliteDatabase.open(...)`, close it with `close()`.
 
-    The loop queues writes and hands over one batch at a time; the writer's thread runs it and gives all results back at once. Every
-    attribute here belongs to the loop; what the thread knows is in the runner. Where batches run `at_once`, the loop runs them
-    itself, for two threads of Python wait for each other at every statement, and threads only wait in its place: for the gate, for
-    another program's lock, for a disk that takes its time. What arrives meanwhile is the next batch.
+    The loop queues writes and passes one batch at a time to the writer's thread, which runs it and returns all results together.
+    The loop owns every attribute here; the runner holds the thread's state. With `at_once` the loop runs batches itself, because
+    two Python threads wait for each other at every statement; threads then only wait for the gate, for another program's lock and
+    for slow flushes. Writes that arrive in the meantime form the next batch.
     """
 
     def __init__(
@@ -89,12 +90,12 @@ class SqliteDatabase:
         self._waiting: deque[Member] = deque()
         self._inbox: queue.SimpleQueue[list[Member] | Errand] = queue.SimpleQueue()
         self._serving: asyncio.Task[None] | None = None
-        self._under_way: list[Member] = []  # the batch that is on the thread
+        self._under_way: list[Member] = []  # the batch on the thread
         self._beginning = False  # whether the thread waits until the next batch can begin
         self._kicked = False
-        self._stood_still_at = float("-inf")  # monotonic seconds: when the last batch that was committed on the loop had ended
+        self._stood_still_at = float("-inf")  # monotonic seconds: end of the last batch committed on the loop
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
-        runner.pressing = lambda: bool(self._urgent) or pressing()  # those of the running batch have left the queue
+        runner.pressing = lambda: bool(self._urgent) or pressing()  # members of the running batch have left the queue
         runner.let_by = let_by
 
     @classmethod
@@ -119,16 +120,18 @@ class SqliteDatabase:
         """Open or create the ledger at `path` and bring its schema up to date.
 
         `checkpoints` is false for every process but the bot: a WAL has one checkpoint owner. `may_migrate` is false beside a
-        running bot: a ledger older than this build is then refused instead of changed. `ballast_bytes` of room are kept for a full
-        disk. `finish` is called once per commit, inside its transaction, with what its members emitted, if they did.
-        `before_migrating` is called once before the schema of a ledger that was used is changed; what it raises prevents that.
-        `pressing` tells, on the writer's thread, whether somebody urgent of another process waits for a batch to end; `let_by`
-        waits there, for a moment at most, until such a one has written. `at_once` is for a process that has nothing better to do
-        than to write: its loop stands still while it does, and flushes are its own (see flushing.py). It means nothing for the bot,
-        whose thread also checkpoints: in a pause, once it changed `copy_after` rows. `binding` notes the rows of the audit's tables
-        that change; then `finish` is called even if nothing was emitted.
+        running bot: a ledger older than this build is then refused instead of changed. `ballast_bytes` of disk space are reserved
+        for a full disk. `finish` is called once per commit, inside its transaction, with the items its members emitted, if there
+        are any. `before_migrating` is called once before the schema of a used ledger is changed; an exception from it prevents the
+        change.
 
-        Raises DatabaseError when the file is not ours, is newer than this build, or does not give the durability asked for.
+        `pressing` returns, on the writer's thread, whether an urgent write of another process waits for a batch to end; `let_by`
+        waits there, briefly, until that write is done. `at_once` is for a process whose main work is writing: its loop blocks
+        during a batch, and it flushes separately (see flushing.py). The bot ignores it: its thread also checkpoints, in an idle
+        pause once it changed `copy_after` rows. `binding` records the changed rows of the audited tables; `finish` is then called
+        even if nothing was emitted.
+
+        Raises DatabaseError when the file is not a ledger, is newer than this build, or cannot give the required durability.
         """
         path = Path(os.path.abspath(path))  # noqa: ASYNC240, PTH100 -- once, at start
         opening = Opening(
@@ -171,7 +174,7 @@ class SqliteDatabase:
 
     @classmethod
     async def connect(cls, path: Path, *, read_only: bool = False) -> aiosqlite.Connection:
-        """Open one connection, with a thread of its own. Another may use it while that one has nothing to do (see `_kick`)."""
+        """Open one connection with its own thread. Another thread may use it while that one is idle (see `_kick`)."""
         if read_only:
             target, uri = f"{path.as_uri()}?mode=ro", True
         else:
@@ -182,12 +185,12 @@ class SqliteDatabase:
 
     @property
     def commits(self) -> int:
-        """How many transactions were committed."""
+        """The number of committed transactions."""
         return self._runner.commits
 
     @property
     def health(self) -> Health:
-        """How this database is doing right now."""
+        """The current state of the database."""
         runner = self._runner
         try:
             wal_bytes = self._opening.wal.stat().st_size
@@ -206,14 +209,15 @@ class SqliteDatabase:
         )
 
     async def write(self, name: str, work: Callable[[SqliteTx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
-        """Run `work` in one durable transaction (see Database.write). It stands even when its caller is cancelled."""
+        """Run `work` in one durable transaction (see Database.write). Cancelling the caller does not cancel the write."""
         if self._runner.broken is not None:
             raise self._runner.refusal(name)
         if self._drained is not None:
             raise NotRecorded(f"{name} was not recorded: the ledger is closed.")
         if len(self._urgent) + len(self._waiting) >= MAX_WAITING:
             raise NotRecorded(f"The ledger is busy: {MAX_WAITING:,} writes are waiting. {name} was not recorded; try again.")
-        # Awaited as it is, no shield: when the caller is cancelled only this future is; the member runs, and nobody is told.
+        # Awaited without a shield: cancelling the caller cancels only this future; the member still runs, and its result is
+        # dropped.
         future: asyncio.Future[T] = self._loop.create_future()
         member = Member(name, work, future, urgent=urgent, deadline=deadline)
         (self._urgent if urgent else self._waiting).append(member)
@@ -241,15 +245,15 @@ class SqliteDatabase:
         return await _on_its_thread(self._reader, run)
 
     async def remake_ballast(self) -> bool:
-        """Keep room for a full disk again, if a minute has passed and there is some; true when it is there. For housekeeping."""
+        """Recreate the ballast if a minute has passed and there is space; true when it exists. For housekeeping."""
         return await asyncio.to_thread(self._runner.remake_ballast)
 
     async def tend(self) -> None:
-        """Keep room for a full disk again, if it was given up and there is some."""
+        """Recreate a freed ballast if there is space."""
         await self.remake_ballast()
 
     async def close(self) -> None:
-        """Finish what is queued and close the connections. The bot copies the WAL into the file, inside the gate."""
+        """Finish the queued writes and close the connections. The bot copies the WAL into the file, inside the gate."""
         if self._drained is not None:
             return
         self._drained = self._loop.create_future()
@@ -265,13 +269,16 @@ class SqliteDatabase:
     # ---------------------------------------------------------------------------------------------------- on the loop
 
     def _kick_soon(self) -> None:
-        """Hand the next batch over in the next turn of the loop: the writes of this turn, and those they wake, share it."""
+        """Start the next batch in the next turn of the loop: the writes of this turn, and those they wake, share it."""
         if not self._kicked:
             self._kicked = True
             self._loop.call_soon(self._gather if self._at_once else self._kick)
 
     def _gather(self, turns: int = GATHERING_TURNS) -> None:
-        """Let what arrived while the loop stood still for the last batch join this one: a batch costs as much as its members do."""
+        """Wait up to `turns` turns for writes that arrived while the last batch blocked the loop: they join this batch.
+
+        Each batch has a fixed cost, so sharing one is cheaper.
+        """
         waited_for = (self._urgent or self._waiting) and self._clock.monotonic() - self._stood_still_at < SOON_SECONDS
         if turns and waited_for:
             self._loop.call_soon(self._gather, turns - 1)
@@ -305,7 +312,7 @@ class SqliteDatabase:
         self._serve_if_needed()
 
     def _begun(self, *, begun: bool) -> None:
-        """Go on where the thread has waited; with what cannot begin it finds out, and says, what is wrong."""
+        """Continue after the thread has waited; if it could not begin, running the batch on the thread reports the reason."""
         self._beginning = False
         if begun:
             self._run_at_once()
@@ -314,7 +321,7 @@ class SqliteDatabase:
             self._hand_over(self._under_way)
 
     def _run_at_once(self) -> None:
-        """Run the next batch, which was begun, here; a disk that takes its time is waited for beside the loop."""
+        """Run the begun batch on the loop; slow flushes run on another thread."""
         ran = self._runner.run(self._next_batch())
         self._stood_still_at = self._clock.monotonic()
         self._told(ran)
@@ -327,7 +334,7 @@ class SqliteDatabase:
         return batch
 
     def _told(self, ran: Ran) -> None:
-        """Give every caller of a batch its result, in one turn of the loop; what has to run again goes back to the head."""
+        """Deliver the results of a batch in one turn of the loop; members to run again return to the head of the queue."""
         self._under_way = []
         for member in reversed(ran.again):
             (self._urgent if member.urgent else self._waiting).appendleft(member)
@@ -352,20 +359,20 @@ class SqliteDatabase:
             self._runner.broken = f"the ledger's writer failed ({error!r})."
             self._beginning = False
             self._told(Ran(tell(self._under_way, OutcomeUnknown, self._runner.broken), []))
-        elif self._under_way or self._beginning:  # it came while the thread was leaving
+        elif self._under_way or self._beginning:  # it arrived while the thread was leaving
             self._serve_if_needed()
 
     def _do(self, errand: list[Member] | Errand) -> Callable[[], None]:
-        """Do what was handed over; return what the loop has to do then."""
+        """Run one item of the inbox on the thread; return the callback for the loop."""
         if isinstance(errand, Errand):
             return partial(self._begun, begun=self._runner.begin())
         return partial(self._told, self._runner.run(errand))
 
     def _serve(self, connection: sqlite3.Connection) -> None:
-        """Run batch after batch until nobody has written for a while: one trip to the thread per burst, not per batch.
+        """Run batches until the inbox is idle: one call to the thread per burst, not per batch.
 
-        Every pause is a moment for a checkpoint, if one is worth it or others keep writing: a small one now and then, apart from a
-        batch of ours, keeps them waiting for less than a large one behind it.
+        Every idle pause allows a checkpoint, if enough rows changed or other processes keep writing. Small checkpoints separate
+        from this process's batches block those processes for less time than a large one at the end of a batch.
         """
         del connection
         unchecked = False
@@ -387,7 +394,7 @@ class SqliteDatabase:
                 return
             told = self._do(errand)
             unchecked = True
-            with contextlib.suppress(RuntimeError):  # the loop was closed under us: nobody is left to be told
+            with contextlib.suppress(RuntimeError):  # the loop was closed: no caller is left
                 self._loop.call_soon_threadsafe(told)
 
 
@@ -398,7 +405,7 @@ def _on_its_thread(connection: aiosqlite.Connection, work: Callable[..., T], *ar
 
 
 def _deliver(member: Member) -> None:
-    if member.future.done():  # its caller is gone; the write stands all the same
+    if member.future.done():  # its caller was cancelled; the write is committed regardless
         return
     if member.error is not None:
         member.future.set_exception(member.error)

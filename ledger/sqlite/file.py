@@ -1,4 +1,4 @@
-"""Opening a ledger's SQLite file: whose it is, whether its schema fits this build, and that its commits survive a power cut."""
+"""Opening of a SQLite file: checks that it is a ledger, that its schema fits this build, and that commits survive a power cut."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from ledger.sqlite.ballast import Ballast
     from ledger.sqlite.locks import WriteGate
 
-APPLICATION_ID: Final = 0x51424F54  # "QBOT": `file` names it and a stranger's database is refused
+APPLICATION_ID: Final = 0x51424F54  # "QBOT": `file` shows it, and any other database is refused
 CACHED_STATEMENTS: Final = 512  # more than there are named statements: none is compiled twice
-WAL_PAGES: Final = 4000  # copied by a commit, where the writer had no moment for it before: everybody waits for both
+# WAL size at which a commit also checkpoints, if the writer had no idle pause before: every writer waits for both.
+WAL_PAGES: Final = 4000
 BUSY_MS: Final = 5000  # how long a statement waits for another program's lock
 PRAGMAS: Final = {  # set, then read back
     "journal_mode": "wal",
@@ -36,16 +37,16 @@ PRAGMAS: Final = {  # set, then read back
     "foreign_keys": 1,
     "busy_timeout": BUSY_MS,
     "temp_store": 2,  # MEMORY
-    "cache_size": -4000,  # KiB; the working set is small, and a larger cache is memory that grows for a day
+    "cache_size": -4000,  # KiB; the working set is small, a larger cache would let memory grow over a day
     "journal_size_limit": 67108864,
 }
-_NO_ROOM: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})  # how a full disk shows at open
+_NO_ROOM: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})  # a full disk at open
 _NO_DATABASE: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a ledger is opened (see SqliteDatabase.open)."""
+    """Parameters of opening a ledger (see SqliteDatabase.open)."""
 
     path: Path
     migrations: Sequence[Migration]
@@ -56,11 +57,11 @@ class Opening:
 
     @property
     def wal(self) -> Path:
-        """The write-ahead log beside the file."""
+        """The path of the write-ahead log beside the file."""
         return self.path.with_name(self.path.name + "-wal")
 
     def create_file(self) -> None:
-        """Create folder and file for their owner alone, before SQLite sees them: the WAL inherits the mode."""
+        """Create folder and file for the owner alone, before SQLite opens them: the WAL inherits the mode."""
         switch.finish(self.path, Disk())
         if not self.may_migrate and not self.path.exists():
             raise self._too_old()
@@ -69,7 +70,7 @@ class Opening:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
     def check(self, connection: sqlite3.Connection) -> bool:
-        """Look at the file without changing it; true when it is a new one. Raises DatabaseError when it is not for this build."""
+        """Check the file without changing it; true when it is new. Raises DatabaseError when this build cannot use it."""
         try:
             (application_id,) = connection.execute("PRAGMA application_id").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -95,20 +96,20 @@ class Opening:
 
 
 def cannot_be_opened(error: sqlite3.Error | OSError) -> DatabaseError:
-    """Say that the disk kept us out."""
+    """Return the error for a disk that prevents opening."""
     return DatabaseError(
         f"The ledger cannot be opened ({error}). No command was touched. Look at the disk: is it full, read-only or failing?"
     )
 
 
 def prepare_writer(connection: sqlite3.Connection, opening: Opening, gate: WriteGate, ballast: Ballast) -> sqlite3.Connection:
-    """Make the writer's connection ready and the schema current; return the witness, a second connection on the same thread.
+    """Prepare the writer's connection and migrate the schema; return the witness, a second connection on the same thread.
 
-    A disk too full to open on gets the ballast's room, once.
+    A disk too full to open on gets the space of the ballast, once.
     """
     try:
         with gate:
-            if opening.may_migrate:  # no bot runs: one that has died may have died of a flush that failed
+            if opening.may_migrate:  # no bot runs: the last one may have crashed after a failed flush
                 _settle_wal(opening)
             _prepare(connection, opening)
             witness = _open_witness(opening)
@@ -123,7 +124,7 @@ def prepare_writer(connection: sqlite3.Connection, opening: Opening, gate: Write
 
 
 def _settle_wal(opening: Opening) -> None:
-    """See that a WAL which was left behind is on the disk as it is read. Raises OSError."""
+    """Rewrite an existing WAL, so that the disk holds what the kernel's cache holds. Raises OSError."""
     if not opening.wal.exists():
         return
     wal = Wal(opening.wal)
@@ -134,7 +135,7 @@ def _settle_wal(opening: Opening) -> None:
 
 
 def open_wal(connection: sqlite3.Connection, opening: Opening) -> Wal:
-    """Open the WAL to flush it beside SQLite, and have COMMIT leave that to whoever does. Raises DatabaseError."""
+    """Open the WAL for separate flushes, and disable the flush inside COMMIT. Raises DatabaseError."""
     try:
         wal = Wal(opening.wal)
     except OSError as error:
@@ -144,11 +145,14 @@ def open_wal(connection: sqlite3.Connection, opening: Opening) -> Wal:
 
 
 def _open_witness(opening: Opening) -> sqlite3.Connection:
-    """Open a second connection. What it is asked needs no schema, and to read that would take longer than all the rest."""
-    witness = sqlite3.connect(opening.path, isolation_level=None, check_same_thread=False)  # as the writer's connection: sqlite.py
+    """Open the witness connection.
+
+    It does not read the schema: its queries need none, and reading it would take longer than the rest of the opening.
+    """
+    witness = sqlite3.connect(opening.path, isolation_level=None, check_same_thread=False)  # as the writer's connection: engine.py
     try:
         harden(witness)
-        witness.execute("PRAGMA data_version").fetchall()  # a disk that cannot be read says so now
+        witness.execute("PRAGMA data_version").fetchall()  # an unreadable disk fails here
     except BaseException:
         witness.close()
         raise
@@ -176,15 +180,15 @@ def _prepare(connection: sqlite3.Connection, opening: Opening) -> None:
 
 
 def _was_used(connection: sqlite3.Connection) -> bool:
-    """Tell whether a process ever worked on the ledger; one whose first start was cut off holds nothing to keep."""
+    """Tell whether a process ever worked on the ledger. One whose first start was interrupted holds nothing to back up."""
     known = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'epochs'").fetchone()
     return known is not None and connection.execute("SELECT 1 FROM epochs LIMIT 1").fetchone() is not None
 
 
 def prepare_reader(connection: sqlite3.Connection) -> None:
-    """Make a connection ready that cannot write. Raises DatabaseError when the file is not in WAL mode.
+    """Prepare a connection that cannot write. Raises DatabaseError when the file is not in WAL mode.
 
-    It sees what the file says of itself: the writer's own word is wrong after an error amid the change.
+    It reads the mode from the file: the writer's connection reports a wrong one after an error during the change.
     """
     connection.row_factory = sqlite3.Row
     harden(connection)

@@ -1,8 +1,8 @@
-"""Tells what became of writes whose COMMIT did not flush: after a flush, which serves all that was committed before it began.
+"""Separate WAL flushes: callers of writes whose COMMIT does not flush get their results after a flush that began later.
 
-Inside COMMIT a flush keeps everybody waiting for the file, the next batch of the same process as well. Here COMMIT only writes to
-the WAL and lets the next one in; while the disk works, what arrives is committed, too, and all of it shares the next flush.
-See docs/decisions/0012-acknowledgements-share-a-flush.md.
+A flush inside COMMIT makes every writer wait for the file, including the next batch of the same process. Here COMMIT only writes to
+the WAL and releases the gate; while the disk flushes, later writes commit too, and all of them share the next flush. See
+docs/decisions/0012-acknowledgements-share-a-flush.md.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from ledger.sqlite.batch import BatchRunner
 
-QUICK_SECONDS: Final = 0.002  # after a flush that took longer the next is not waited for on the loop's thread
+QUICK_SECONDS: Final = 0.002  # after a slower flush the next one runs on the thread
 
 
 class Flushing:
-    """Belongs to the loop, as the database does. `deliver` gives one caller its result; `room` is called when it is full no more.
+    """Queue of members that wait for a flush. `deliver` returns a result to one caller; `room` is called when it is no longer full.
 
-    Flushes that are quick are waited for on the loop. Those that are not follow each other on a thread, which does not ask the loop
-    in between: a disk that waits for Python serves fewer.
+    Belongs to the loop, as the database does. Quick flushes block the loop. Slow flushes run back to back on a thread without
+    asking the loop in between: a disk that waits for Python completes fewer.
     """
 
     def __init__(self, runner: BatchRunner, deliver: Callable[[Member], None], room: Callable[[], None]) -> None:
@@ -37,20 +37,20 @@ class Flushing:
         self._room = room
         self._loop = asyncio.get_running_loop()
         self._beside = ThreadPoolExecutor(1, "ledger-flush")
-        self._waiting = 0  # how many are to be told after a flush
+        self._waiting = 0  # members that get their result after a flush
         self._told_all: asyncio.Future[None] | None = None  # awaited by close()
-        # What the thread shares with the loop, under the lock:
+        # Shared by the thread and the loop, under the lock:
         self._lock = threading.Lock()
-        self._next: list[Member] = []  # committed after the flush that is under way began
+        self._next: list[Member] = []  # committed after the running flush began
         self._serving = False
 
     @property
     def full(self) -> bool:
-        """Whether so many wait that nothing more is to be committed: who has not begun can still be refused in time."""
+        """True if too many members wait to commit more: writes that have not begun can still be refused in time."""
         return self._waiting >= MAX_BATCH
 
     def tell(self, members: Sequence[Member]) -> None:
-        """Give each its result once all that was committed by now is flushed: that is also what it may have read of others."""
+        """Deliver each result once every commit so far is flushed: the members may have read those commits."""
         if not members:
             return
         self._waiting += len(members)
@@ -69,14 +69,14 @@ class Flushing:
             self._beside.submit(self._serve)
 
     async def close(self) -> None:
-        """Return when everybody was told, and end the thread."""
+        """Wait until every member has its result, and end the thread."""
         if self._waiting:
             self._told_all = self._loop.create_future()
             await self._told_all
         self._beside.shutdown()
 
     def _serve(self) -> None:
-        """Flush, on the thread, until nobody waits for it."""
+        """Flush on the thread until no member waits."""
         while True:
             with self._lock:
                 members, self._next = self._next, []
@@ -84,7 +84,7 @@ class Flushing:
                     self._serving = False
                     return
             trouble = self._runner.flush()
-            with contextlib.suppress(RuntimeError):  # the loop was closed under us: nobody is left to be told
+            with contextlib.suppress(RuntimeError):  # the loop was closed: no caller is left
                 self._loop.call_soon_threadsafe(self._flushed, members, trouble)
 
     def _flushed(self, members: Sequence[Member], trouble: str | None) -> None:

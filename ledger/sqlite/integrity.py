@@ -1,4 +1,4 @@
-"""Whether the ledger's file is whole: SQLite's own check of every page, on a connection of its own that cannot write."""
+"""Integrity check of the ledger's file: SQLite's check of every page, on a separate read-only connection."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ledger.sqlite.connections import open_read_only
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROBLEMS_MAX: Final = 10  # that are told
+PROBLEMS_MAX: Final = 10  # reported per check
 
 
 def problems(path: Path) -> list[str]:
-    """Return what SQLite finds wrong with the file at `path`, at most ten sentences; takes seconds for a million rows."""
+    """Return the problems that SQLite finds in the file at `path`, at most ten; takes seconds for a million rows."""
     try:
         with closing(open_read_only(path)) as connection:
             found = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({PROBLEMS_MAX})")]
@@ -29,7 +29,7 @@ def problems(path: Path) -> list[str]:
 
 
 async def check(path: Path) -> None:
-    """Check the file, in a thread. Raises DamagedError when it is not whole, sqlite3.Error when it cannot be looked at."""
+    """Check the file in a thread. Raises DamagedError when it is damaged, sqlite3.Error when it cannot be read."""
     found = await asyncio.to_thread(problems, path)
     if found:
         raise DamagedError(

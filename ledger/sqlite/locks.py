@@ -1,6 +1,7 @@
-"""The file locks of a ledger: the write gate every writing process queues at, and the lock of the one active bot.
+"""File locks of a ledger: the write gate that serializes writing processes, and the lock of the one active bot.
 
-The kernel frees both at death, never at a pause: a stopped process still holds them, so there is no split brain.
+The kernel frees both when the process ends, never while it is stopped: a stopped process still holds them, so there is no split
+brain.
 """
 
 from __future__ import annotations
@@ -20,31 +21,31 @@ _NAME_BYTES: Final = 64
 
 
 class WriteGate:
-    """Held around every write transaction and checkpoint.
+    """Lock held around every write transaction and checkpoint.
 
-    The kernel wakes the next waiter when the lock is let go, and a batch takes longer to come back than a waiter to wake up: two
-    busy processes measured 50 : 50 (SQLite's own waiting, which sleeps and looks again, starved one of them).
+    The kernel wakes the next waiter when the lock is released, and the waiter wakes before the next batch of the former holder
+    requests the lock: two busy processes measured 50 : 50 (SQLite's busy handler, which sleeps and polls, starved one of them).
     """
 
     __slots__ = ("_file", "_gate", "_name", "_path")
 
     def __init__(self, path: Path, role: str) -> None:
-        """Open the gate of the ledger at `path`. `role` ("bot", "cli") is what others read about its holder."""
+        """Open the gate of the ledger at `path`. `role` ("bot", "cli") describes its holder to other processes."""
         self._gate = os.open(_gate_path(path), os.O_CREAT | os.O_RDWR, 0o600)
         self._name = f"{os.getpid()} {role}\n".encode().ljust(_NAME_BYTES)
-        self._path = os.fspath(path)  # as text: it is looked at in every transaction
+        self._path = os.fspath(path)  # as str: it is checked in every transaction
         self._file = _inode(self._path)
 
     def __enter__(self) -> None:
-        """Take it for the block."""
+        """Take the gate for the block."""
         self.take()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Let it go."""
+        """Release the gate."""
         self.let_go()
 
     def take_if_free(self) -> bool:
-        """Take it ahead of `take`, which then need not wait; false when somebody else has it."""
+        """Take the gate without waiting; false when another process holds it. A following `take` does not wait."""
         try:
             fcntl.flock(self._gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -52,26 +53,26 @@ class WriteGate:
         return True
 
     def take(self) -> None:
-        """Wait for the gate, take it and write down who holds it."""
+        """Wait for the gate, take it and write the holder's name into it."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)
-        with contextlib.suppress(OSError):  # a full disk: the name is for people, the lock is what counts
+        with contextlib.suppress(OSError):  # a full disk: the name is for people, the lock decides
             os.pwrite(self._gate, self._name, 0)
 
     def let_go(self) -> None:
-        """Let the next one in. The name stays: whoever reads it looks at the lock first."""
+        """Release the gate. The name stays in the file: `gate_holder` checks the lock first."""
         fcntl.flock(self._gate, fcntl.LOCK_UN)
 
     def leads_elsewhere(self) -> bool:
-        """Tell, inside the gate, whether another file has taken the ledger's place since: whoever has the old one open is late."""
+        """Tell, inside the gate, whether another file replaced the ledger: the file this process has open is then outdated."""
         return self._file is not None and _inode(self._path) != self._file
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the gate's file."""
         os.close(self._gate)
 
 
 def gate_holder(path: Path) -> str | None:
-    """Say who is writing to the ledger at `path` right now ("4711 bot": pid and role), or None when nobody is."""
+    """Return the process that is writing to the ledger at `path` ("4711 bot": pid and role), or None when there is none."""
     try:
         gate = os.open(_gate_path(path), os.O_RDONLY)
     except FileNotFoundError:
@@ -83,11 +84,11 @@ def gate_holder(path: Path) -> str | None:
     else:
         return None
     finally:
-        os.close(gate)  # lets go of the lock too: a writer who came meanwhile waited for microseconds
+        os.close(gate)  # also releases the lock: a writer waited for microseconds at most
 
 
 class InstanceLock:
-    """The lock of the one active bot, while it is held. The kernel frees it at death."""
+    """The held lock of the one active bot. The kernel frees it when the process ends."""
 
     __slots__ = ("_descriptors",)
 
@@ -95,16 +96,16 @@ class InstanceLock:
         self._descriptors = descriptors
 
     def close(self) -> None:
-        """Free the lock."""
+        """Release the lock."""
         for descriptor in self._descriptors:
             os.close(descriptor)
 
 
 def hold_instance_lock(path: Path) -> InstanceLock | None:
-    """Take the lock of the one active bot of the ledger at `path`, or return None when another holds it.
+    """Take the lock of the one active bot of the ledger at `path`, or return None when another process holds it.
 
-    It is two locks: of the lock file, whose content names the holder, and of the folder. Who removes the lock file makes room for
-    another one, which is another lock; the folder cannot be removed while the ledger is in it.
+    It consists of two locks: on the lock file, whose content names the holder, and on the folder. Removing the lock file would
+    allow a second, different lock; the folder cannot be removed while the ledger is in it.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -120,14 +121,14 @@ def hold_instance_lock(path: Path) -> InstanceLock | None:
         os.close(lock)
         os.close(folder)
         return None
-    with contextlib.suppress(OSError):  # a full disk: the pid is for people, the lock is what counts
+    with contextlib.suppress(OSError):  # a full disk: the pid is for people, the lock decides
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return InstanceLock(lock, folder)
 
 
 def _locked(descriptor: int) -> bool:
-    """Take the lock of a file or folder; false when another has it. Where folders have no locks, the file's has to do."""
+    """Take the lock of a file or folder; false when another process holds it. Where folders have no locks, the file's is enough."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -139,9 +140,9 @@ def _locked(descriptor: int) -> bool:
 
 
 def instance_holder(path: Path) -> int | None:
-    """Return the pid of the process that took the bot's lock last, for messages about a lock known to be held.
+    """Return the pid of the process that last took the bot's lock, for messages about a lock known to be held.
 
-    It only reads: to try the lock, even for a moment, could turn a starting bot away.
+    It only reads: trying the lock, even briefly, could make a starting bot fail.
     """
     try:
         return int(_instance_path(path).read_text("ascii"))

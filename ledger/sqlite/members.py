@@ -1,4 +1,4 @@
-"""The writes of a batch: what waits, what became of it, and who may give it up."""
+"""Members of a batch of writes: their state, their results, and who may abandon them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ledger.sqlite.transaction import SqliteTx
 
 
-MAX_BATCH: Final = 256  # who share a commit, and who wait for a flush before nothing more is committed
+MAX_BATCH: Final = 256  # members per commit, and members that wait for a flush before commits stop
 
 
 class Member:
@@ -32,49 +32,49 @@ class Member:
         self.deadline = deadline
         self.result: Any = None
         self.error: BaseException | None = None
-        # Who acquires it first, the writer (to start) or the loop (to give up), has the member; the other sees that it is taken.
-        # Without a deadline nobody gives up, and there is nothing to exclude.
+        # The first to acquire it, the writer (to start) or the loop (to abandon), owns the member; the other fails to acquire it.
+        # Without a deadline the loop never abandons, so there is no lock.
         self._taken = None if deadline is None else threading.Lock()
 
     def start(self) -> bool:
-        """Take the member for running; false when its caller gave it up."""
+        """Take the member for running; false when it was abandoned."""
         return self._taken is None or self._taken.acquire(blocking=False)
 
     def abandon(self) -> bool:
-        """Give the member up; true means it will never run."""
+        """Abandon the member; true means it will never run."""
         return self._taken is not None and self._taken.acquire(blocking=False)
 
     def reset(self) -> None:
-        """Forget a run that was rolled back: it waits again, and may be given up again."""
+        """Reset a member whose run was rolled back: it waits again and may be abandoned again."""
         self.result = self.error = None
         if self._taken is not None:
             self._taken.release()
 
 
 class Ran(NamedTuple):
-    """What became of a batch. Whoever is in neither list was given up by its caller before it began."""
+    """Result of a batch. A member in neither list was abandoned before it began."""
 
-    done: list[Member]  # to be told now
-    again: list[Member]  # not recorded and not told: back to the head of the queue, in this order
+    done: list[Member]  # have a result to deliver
+    again: list[Member]  # not recorded, no result: return to the head of the queue, in this order
 
 
 class Prepared(NamedTuple):
     """A batch that ran and is to be committed."""
 
     ran: list[Member]
-    rest: Sequence[Member]  # not begun: back to the head of the queue
-    version: int  # the file's data_version from before
+    rest: Sequence[Member]  # not begun: return to the head of the queue
+    version: int  # the file's data_version before the batch
 
 
 class Errand(Enum):
-    """What a writer's thread is asked for beside batches."""
+    """Requests to the writer's thread other than batches."""
 
-    BEGIN = auto()  # wait until one can begin, which the loop then runs
+    BEGIN = auto()  # wait until a batch can begin, which the loop then runs
     LEAVE = auto()
 
 
 def tell(members: Sequence[Member], kind: type[DatabaseError], words: str) -> list[Member]:
-    """Give each member that has none an error of its own (a shared one would collect every caller's traceback)."""
+    """Set a separate error on each member that has none (a shared one would collect every caller's traceback)."""
     for member in members:
         if member.error is None:
             member.error = kind(words)

@@ -1,4 +1,4 @@
-"""Numbered SQL, forward only. Each file is applied once, in one transaction, and its checksum is kept."""
+"""Numbered SQL migrations, forward only. Each file is applied once, in one transaction, and its checksum is stored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Migration:
 
     @property
     def sha256(self) -> str:
-        """The checksum kept beside the name: an applied file must never change."""
+        """The checksum stored with the name: an applied file must never change."""
         return _sha256(self.sql)
 
 
@@ -44,16 +44,16 @@ def _sha256(sql: str) -> str:
 
 
 def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
-    """Return what is missing from the file, in order. Only reads.
+    """Return the migrations missing from the file, in order. Only reads.
 
-    Raises DatabaseError when the file knows a migration this build does not (it is newer) or one whose text has changed.
+    Raises DatabaseError when the file contains a migration unknown to this build (it is newer) or one whose text has changed.
     """
     done = {(migration.component, migration.name) for migration in recorded(connection, migrations)}
     return [migration for migration in migrations if (migration.component, migration.name) not in done]
 
 
 def recorded(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
-    """Return what the file says was applied to it, in the order of that. Only reads. Raises DatabaseError as `pending` does."""
+    """Return the migrations recorded in the file, in the order applied. Only reads. Raises DatabaseError as `pending` does."""
     known = {(migration.component, migration.name): migration for migration in migrations}
     place = {migration: number for number, migration in enumerate(migrations)}
     done: list[tuple[int, int, Migration]] = []
@@ -70,13 +70,13 @@ def recorded(connection: sqlite3.Connection, migrations: Sequence[Migration]) ->
 
 
 def apply_all(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
-    """Apply these migrations to an empty database, in this order. Raises DatabaseError when one does not fit."""
+    """Apply these migrations to an empty database, in this order. Raises DatabaseError when one fails."""
     for migration in migrations:
         _apply(connection, migration, 0)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], now_ms: int) -> list[str]:
-    """Apply what is missing, in order, and return the names applied.
+    """Apply the missing migrations in order, and return their names.
 
     Raises DatabaseError as `pending` does, and when a file cannot be applied: then nothing of that file is in the ledger.
     """
@@ -118,7 +118,7 @@ def _apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) ->
 
 @functools.cache
 def _split(script: str) -> tuple[str, ...]:
-    """Return the statements one by one: executescript would commit behind our back, and triggers hold semicolons of their own."""
+    """Return the statements one by one: executescript would commit implicitly, and triggers contain semicolons."""
     return tuple(_statements(script))
 
 

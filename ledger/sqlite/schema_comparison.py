@@ -1,7 +1,7 @@
-"""Schema comparison: the tables, indexes, triggers and views of a ledger's file against those its migrations make.
+"""Schema comparison: the tables, indexes, triggers and views of a ledger's file against those its migrations create.
 
-The guards of the ledger are triggers, so a trigger that was removed or added changes what the file allows and does. A ledger whose
-schema differs in any way is refused before it is used, backed up, restored, verified or exported.
+The guards of the ledger are triggers, so a removed or added trigger changes what the file allows and does. A ledger whose schema
+differs in any way is refused before it is used, backed up, restored, verified or exported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ledger.sqlite.migrations import Migration
 
-NAMED: Final = 3  # objects that a message names; the others are counted
+NAMED: Final = 3  # objects named in a message; the others are counted
 _OBJECTS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 
 SchemaObject = tuple[str, str, str, str | None]  # type, name, the table it belongs to, its SQL text
@@ -29,7 +29,7 @@ _expected: dict[tuple[tuple[str, str], ...], Counter[SchemaObject]] = {}  # by a
 
 
 class SchemaChangedError(DatabaseError):
-    """The schema of a ledger is not the one its migrations make. `found` names each difference."""
+    """The schema of a ledger differs from the one its migrations create. `found` names each difference."""
 
     def __init__(self, found: Sequence[str]) -> None:
         self.found = list(found)
@@ -41,13 +41,13 @@ class SchemaChangedError(DatabaseError):
 
     @property
     def named(self) -> str:
-        """The first differences, and how many more there are."""
+        """The first differences, and the number of the others."""
         more = len(self.found) - NAMED
         return "; ".join(self.found[:NAMED]) + (f"; and {more:,} more" if more > 0 else "")
 
 
 def require_schema(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
-    """Compare an open ledger with what the migrations it records make. Raises SchemaChangedError, or DatabaseError as `pending`."""
+    """Compare an open ledger with its recorded migrations. Raises SchemaChangedError, or DatabaseError as `pending`."""
     found = schema_differences(connection, migrations)
     if found:
         raise SchemaChangedError(found)

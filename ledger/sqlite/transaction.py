@@ -1,4 +1,4 @@
-"""An open SQLite transaction as work sees it, and what SQLite's errors mean for it."""
+"""SQLite transaction passed to work, and the classification of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ledger.database import DatabaseError, Row
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# A file that may be damaged: nothing is written to it again before a restart has looked at it.
+# The file may be damaged: it is not written again until a restart has checked it.
 FATAL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-# What the disk, the machine or another program does to us, as opposed to a bug in the work: it says nothing about the command.
+# Errors of the disk, the machine or another program, as opposed to a bug in the work: they do not concern the command.
 TROUBLE: Final = FATAL | {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_BUSY,
@@ -31,17 +31,17 @@ def primary_code(error: BaseException | None) -> int:
 
 
 class SqliteTx:
-    """An open transaction on one connection. One cursor serves every statement: results are always fetched whole."""
+    """An open transaction on one connection. One cursor serves every statement: results are always fetched completely."""
 
     __slots__ = ("_connection", "_cursor", "_statements", "events", "trouble")
 
     def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, str], events: list[object] | None) -> None:
-        """`events` takes what is emitted; None where nothing may be."""
+        """`events` collects emitted items; None forbids emitting."""
         self._connection = connection
         self._cursor = connection.cursor()
         self._statements = statements
         self.events = events
-        self.trouble: sqlite3.Error | None = None  # of the disk or the machine; kept even when the work swallows it
+        self.trouble: sqlite3.Error | None = None  # of the disk or the machine; kept even when the work handles it
 
     def all(self, name: str, /, **parameters: object) -> list[Row]:
         """Run the named statement and return every row."""
@@ -57,7 +57,7 @@ class SqliteTx:
         """Run the named statement and return its first row, or None."""
         if not self._connection.in_transaction:
             raise self._gone(name)
-        try:  # fetched whole: a half-read RETURNING statement would keep the transaction open
+        try:  # fetched completely: a half-read RETURNING statement would keep the transaction open
             rows = self._cursor.execute(self._statements[name], parameters).fetchall()
         except sqlite3.Error as error:
             self._note(error)
@@ -75,7 +75,7 @@ class SqliteTx:
             raise
 
     def emit(self, event: object, /) -> None:
-        """Hand an item to the database's `finish`; it is dropped when this work is rolled back."""
+        """Pass an item to the database's `finish`; it is dropped when this work is rolled back. Raises DatabaseError in a read."""
         if self.events is None:
             raise DatabaseError("Nothing can be emitted here: only a write hands events over, before its batch is finished.")
         self.events.append(event)
@@ -85,5 +85,5 @@ class SqliteTx:
             self.trouble = error
 
     def _gone(self, name: str) -> DatabaseError:
-        # A full disk ended the transaction: what follows would commit by itself, statement by statement.
+        # A full disk ended the transaction: a later statement would commit by itself.
         return DatabaseError(f"The transaction was rolled back before {name}; nothing of it is recorded.")

@@ -1,4 +1,4 @@
-"""The write-ahead log of a ledger as a file, for who flushes it beside SQLite."""
+"""Write-ahead log of a ledger as a file, for flushes outside SQLite."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Wal:
-    """An open ledger's WAL. It has to be there: SQLite makes it with the first connection and keeps it until the last is gone."""
+    """The WAL file of an open ledger. It must exist: SQLite keeps it from the first connection until the last one closes."""
 
     def __init__(self, path: Path) -> None:
-        """Open it, and make its name durable: SQLite does that only with a flush of its own. Raises OSError."""
+        """Open the WAL and make its name durable: SQLite does that only with its own flush. Raises OSError."""
         self._file = os.open(path, os.O_RDWR)
         try:
             folder = os.open(path.parent, os.O_RDONLY)
@@ -27,17 +27,18 @@ class Wal:
             raise
 
     def flush(self) -> None:
-        """Return when every byte that was written to it before would survive a power cut. Blocks; raises OSError.
+        """Flush: every byte written before survives a power cut. Blocks; raises OSError.
 
-        The descriptor stays open, for the kernel tells each of them once of pages it could not write, whoever asked for that.
+        The descriptor stays open, because the kernel reports a failed page write once to each descriptor, whichever process
+        requested the flush.
         """
         os.fdatasync(self._file)
 
     def write_again(self) -> None:
-        """Write what is in it over itself, and flush. Call it inside the gate; blocks, raises OSError.
+        """Rewrite the content in place and flush. Call it inside the gate; blocks, raises OSError.
 
-        What a failed flush could not write the kernel takes for written from then on: who reads it finds it, later flushes leave it
-        out, and a power cut takes it back with all that was built upon it.
+        After a failed flush the kernel marks the unwritten pages as clean: readers see them, later flushes skip them, and a power
+        cut loses them together with every later commit built on them.
         """
         content = self.content()
         if os.pwrite(self._file, content, 0) != len(content):
@@ -45,7 +46,7 @@ class Wal:
         self.flush()
 
     def content(self) -> bytes:
-        """Return what is in it."""
+        """Return the content of the file."""
         return os.pread(self._file, os.fstat(self._file).st_size, 0)
 
     def close(self) -> None:
