@@ -127,7 +127,7 @@ class Matrix:
         return max(line.timeout_seconds for line in self.lines.values())
 
 
-class Verdict(StrEnum):
+class RetryDecision(StrEnum):
     """What a failed attempt means for its effect."""
 
     RETRY = "retry"  # due again after next_delay; an attempt is burnt
@@ -137,18 +137,18 @@ class Verdict(StrEnum):
     DEAD = "dead"  # another try cannot help
 
 
-JUDGED_ALONE: Mapping[Failure, Verdict] = MappingProxyType(
+JUDGED_ALONE: Mapping[Failure, RetryDecision] = MappingProxyType(
     {
-        Failure.AUTH: Verdict.PAUSE,
-        Failure.THROTTLED: Verdict.WAIT,
-        Failure.UNCERTAIN: Verdict.UNCERTAIN,
-        Failure.MAPPING: Verdict.DEAD,
-        Failure.VALIDATION: Verdict.DEAD,
-        Failure.NOT_FOUND: Verdict.DEAD,
-        Failure.CONFLICT: Verdict.DEAD,
-        Failure.LLM_SCHEMA: Verdict.DEAD,
-        Failure.POISON: Verdict.DEAD,
-        Failure.EXPIRED: Verdict.DEAD,
+        Failure.AUTH: RetryDecision.PAUSE,
+        Failure.THROTTLED: RetryDecision.WAIT,
+        Failure.UNCERTAIN: RetryDecision.UNCERTAIN,
+        Failure.MAPPING: RetryDecision.DEAD,
+        Failure.VALIDATION: RetryDecision.DEAD,
+        Failure.NOT_FOUND: RetryDecision.DEAD,
+        Failure.CONFLICT: RetryDecision.DEAD,
+        Failure.LLM_SCHEMA: RetryDecision.DEAD,
+        Failure.POISON: RetryDecision.DEAD,
+        Failure.EXPIRED: RetryDecision.DEAD,
     }
 )
 TWICE_AT_MOST = frozenset({Failure.RENDER, Failure.INTERNAL})  # same input, same error: seen twice is proof
@@ -156,7 +156,7 @@ TEMPLATE_ERROR = "template_error"  # proof at first sight
 UNREADABLE = "unreadable"  # there was an answer, and most likely not of a failure
 
 
-def verdict(policy: Policy, error: AdapterError, *, alike_before: int) -> Verdict:
+def verdict(policy: Policy, error: AdapterError, *, alike_before: int) -> RetryDecision:
     """Judge one failed attempt; whether a RETRY still fits the budget is `next_delay`'s to say.
 
     `alike_before` counts the earlier attempts of this cycle that failed with the same `failure` and the same `possibly_applied`.
@@ -164,14 +164,14 @@ def verdict(policy: Policy, error: AdapterError, *, alike_before: int) -> Verdic
     if error.failure in JUDGED_ALONE:
         return JUDGED_ALONE[error.failure]
     if error.failure in TWICE_AT_MOST and (alike_before or error.code == TEMPLATE_ERROR):
-        return Verdict.DEAD
+        return RetryDecision.DEAD
     if error.possibly_applied and policy.semantics == "append":
-        return Verdict.UNCERTAIN
+        return RetryDecision.UNCERTAIN
     # A 5xx is an answer: most likely nothing was done.
     lost = error.possibly_applied and (error.http_status is None or error.code == UNREADABLE)
     if lost and policy.semantics == "repeat_once" and alike_before:
-        return Verdict.DEAD
-    return Verdict.RETRY
+        return RetryDecision.DEAD
+    return RetryDecision.RETRY
 
 
 def policy_for(effect_class: str) -> Policy:

@@ -38,7 +38,7 @@ from bench.lifecycle.report import machine  # noqa: E402 -- after the path
 from ledger import measures  # noqa: E402 -- after the path
 from ledger.clock import SystemClock  # noqa: E402 -- after the path
 from ledger.ledger import Ledger as RealLedger  # noqa: E402 -- after the path
-from ledger.operator.trace import Choice, find_operations, list_operations, trace  # noqa: E402 -- after the path
+from ledger.operator.trace import OperationFilter, find_operations, list_operations, trace  # noqa: E402 -- after the path
 from ledger.retention import DAY_MS, Purged, purge  # noqa: E402 -- after the path
 
 T = TypeVar("T")
@@ -186,9 +186,11 @@ async def _look(ledger: Ledger) -> dict[str, float]:
     reference = await ledger.database.read(some_reference)
     looks: dict[str, Callable[[Tx], object]] = {
         "trace": lambda tx: [trace(tx, row) for row in find_operations(tx, reference)],
-        "ops list": lambda tx: list_operations(tx, Choice(), 50),
-        "ops list of one quote": lambda tx: list_operations(tx, Choice(aggregate_id=find_operations(tx, reference)[0]["lane"]), 50),
-        "ops list of nobody": lambda tx: list_operations(tx, Choice(actor="U0NOBODY"), 50),
+        "ops list": lambda tx: list_operations(tx, OperationFilter(), 50),
+        "ops list of one quote": lambda tx: list_operations(
+            tx, OperationFilter(aggregate_id=find_operations(tx, reference)[0]["lane"]), 50
+        ),
+        "ops list of nobody": lambda tx: list_operations(tx, OperationFilter(actor="U0NOBODY"), 50),
     }
     took = {}
     for name, look in looks.items():

@@ -10,7 +10,7 @@ import pytest
 
 from faults.checks.wakeups import asleep_in
 from faults.harness import printers, programs
-from faults.harness.fork_server import BOTS, leave_zygotes
+from faults.harness.fork_server import BOTS, leave_fork_servers
 from faults.harness.rig import BotProcess, Deal, bot_process
 from faults.harness.test_order import dealt, spread
 from quotebot.sandbox.world import World
@@ -24,7 +24,7 @@ _LONGER_FIRST: Final = ("test_io_errors", "test_drills", "test_power", "test_che
 def pytest_configure(config: pytest.Config) -> None:
     """Let all workers share what imports everything for them."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
-        leave_zygotes((BOTS, None), (printers.WARM, None), (programs.WARM, None), (programs.WARM, "0"))
+        leave_fork_servers((BOTS, None), (printers.WARM, None), (programs.WARM, None), (programs.WARM, "0"))
 
 
 @pytest.hookimpl(trylast=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ledger.audit.events import Audit
     from ledger.database import Row, Tx
-    from ledger.gates import GateKeeper, Gates
+    from ledger.gates import GateRules, Gates
 
 POISON_CLAIMS: Final = 3  # a row that was claimed at so many crashes is dead-lettered
 SUSPECT_CLAIMS: Final = POISON_CLAIMS - 1  # one more crash would dead-letter the row, so it is tried alone
@@ -83,7 +83,7 @@ def take_effects(
     now: int,
     taker: Taker,
     suspects: Suspects,
-    keeper: GateKeeper,
+    keeper: GateRules,
     audit: Audit,
     slots: Mapping[str, int],
 ) -> tuple[list[Effect], list[Effect], int]:

@@ -1,7 +1,7 @@
 """Gates of effect classes: operator pauses, Retry-After waits and the circuit breaker, in one state machine.
 
 A gate belongs to a class ("crm.create") or to a family of classes that share a login ("crm"). `Gate` is pure: it maps a gate and an
-event to a new gate. `GateKeeper` reads and writes the rows inside the ledger's transactions.
+event to a new gate. `GateRules` reads and writes the rows inside the ledger's transactions.
 
     flowing ──refused login, pause, 429, consecutive failures──► held
     held ──resumed or expired──► half_open (breaker, login: one effect at a time) | flowing (429)
@@ -121,7 +121,7 @@ def _related(gate: str, name: str) -> bool:
 DEFAULT_BREAKER: Final = Breaker()
 
 
-class GateKeeper:
+class GateRules:
     """Access to the gate rows inside open transactions."""
 
     def __init__(self, breaker: Breaker = DEFAULT_BREAKER) -> None:

@@ -16,12 +16,13 @@ from ledger import notices
 from ledger import settlement as settlements
 from ledger.claims import SUSPECT_CLAIMS, Suspects, Taker, take_effects, take_operations
 from ledger.database import DatabaseError
-from ledger.gates import DEFAULT_BREAKER, GateKeeper
+from ledger.gates import DEFAULT_BREAKER, GateRules
 from ledger.jsontext import dumps
 from ledger.machine import EffectState
-from ledger.outbox import Cause, owe
+from ledger.outbox import Cause, enqueue
 from ledger.records import (
     DeadNotice,
+    DedupeResult,
     Effect,
     EffectIntent,
     FollowUps,
@@ -30,10 +31,9 @@ from ledger.records import (
     Request,
     Reservation,
     Settlement,
-    Sighting,
     Trouble,
 )
-from ledger.reservation import Sighted, note_duplicate, reserve
+from ledger.reservation import KeyedRequest, note_duplicate, reserve
 from ledger.settlement import QUOTEBOT
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Ledger:
         self.clock = clock
         self.audit = audit
         self.epoch = epoch
-        self.gates = GateKeeper(breaker or DEFAULT_BREAKER)
+        self.gates = GateRules(breaker or DEFAULT_BREAKER)
         self.suspects = Suspects()
         self.lease_ms = lease_seconds * 1000
         self._pin = pin
@@ -114,12 +114,12 @@ class Ledger:
 
         `deadline` is monotonic seconds. Raises NotRecorded or OutcomeUnknown as Database.write does.
         """
-        sighted = Sighted.of(request)
+        sighted = KeyedRequest.of(request)
         now = self.clock.now_ms()
         reservation = await self.database.write(
             "reserve", lambda tx: reserve(tx, self.audit, self._pin, now, sighted), urgent=True, deadline=deadline
         )
-        if reservation.sighting is Sighting.NEW:
+        if reservation.sighting is DedupeResult.NEW:
             self.operations_changed.set()
             self._on_reserved()
         elif reservation.delivery_id is not None:
@@ -182,7 +182,7 @@ class Ledger:
                 )
             cause = Cause(operation.id, operation.operation_key, operation.correlation_id)
             answered = {name: value for name, value in outcome.response.items() if name != "text"}  # no free text in the audit
-            answered["owes"] = owe(tx, self.audit, now, cause, outcome.effects)
+            answered["owes"] = enqueue(tx, self.audit, now, cause, outcome.effects)
             self.audit.of_operation(tx, now, f"operation.{outcome.kind}", operation, after=answered)
             return outcome, tx.one("due_operation", now=now) is not None
 
@@ -228,7 +228,7 @@ class Ledger:
                 recovery_action="retry",
                 after={"next_attempt_at": row["next_attempt_at"], "error": trouble.error},
             )
-            self.owe_for(tx, now, operation, effects, first=ANSWERS_PER_BURIAL // 2 + row["attempts"])
+            self.enqueue_for(tx, now, operation, effects, first=ANSWERS_PER_BURIAL // 2 + row["attempts"])
             return True
 
         if await self.database.write("retry_operation", work):  # a stale claim holds outdated values: its result clears nothing
@@ -258,17 +258,17 @@ class Ledger:
 
         await self.database.write("shelve_operation", work)
 
-    async def bury_operation(
+    async def fail_operation(
         self, operation: Operation, trouble: Trouble, response: Mapping[str, Any], effects: tuple[EffectIntent, ...]
     ) -> None:
         """Give up on an operation: record a dead letter and enqueue the user's answer in the same transaction."""
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> list[DeadNotice]:
-            if not self.bury_in(tx, now, operation, trouble, response):
+            if not self.fail_in(tx, now, operation, trouble, response):
                 self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
                 return []
-            self.owe_for(tx, now, operation, effects)
+            self.enqueue_for(tx, now, operation, effects)
             return [notices.of_operation(operation, trouble)]
 
         dead = await self.database.write("bury_operation", work)
@@ -278,7 +278,7 @@ class Ledger:
         self.effects_changed.set()
         self.operations_changed.set()
 
-    def bury_in(self, tx: Tx, now: int, operation: Operation, trouble: Trouble, response: Mapping[str, Any]) -> bool:
+    def fail_in(self, tx: Tx, now: int, operation: Operation, trouble: Trouble, response: Mapping[str, Any]) -> bool:
         """Fail an operation inside an open transaction; false when the fence is stale."""
         row = tx.one(
             "bury_operation",
@@ -305,7 +305,7 @@ class Ledger:
         )
         return True
 
-    def owe_for(self, tx: Tx, now: int, operation: Operation, intents: Sequence[EffectIntent], *, first: int = 0) -> None:
+    def enqueue_for(self, tx: Tx, now: int, operation: Operation, intents: Sequence[EffectIntent], *, first: int = 0) -> None:
         """Enqueue the notifications about an operation that did not complete, inside an open transaction.
 
         Each cycle has its own range of effect keys; `first` separates the notifications sent before the dead letter.
@@ -316,7 +316,7 @@ class Ledger:
             operation.correlation_id,
             first_ordinal=operation.cycle * ANSWERS_PER_BURIAL + first,
         )
-        for owed in owe(tx, self.audit, now, cause, intents):
+        for owed in enqueue(tx, self.audit, now, cause, intents):
             self.audit.of_operation(tx, now, "effect.owed", operation, actor=QUOTEBOT, after=owed)
 
     # --------------------------------------------------------------------------------------------------------- effects
@@ -391,7 +391,7 @@ class Ledger:
         alone = bool(self.suspects.operations or self.suspects.effects)  # suspects wait for the end of every row in flight
 
         def work(tx: Tx) -> tuple[Effect, list[DeadNotice], bool, bool] | None:
-            weighed = settlements.weigh(tx, now, effect, settlement)
+            weighed = settlements.adjust(tx, now, effect, settlement)
             row = settlements.move(tx, now, effect, weighed)
             if row is None:
                 self.audit.of_effect(tx, now, "effect.late_result", effect)
@@ -431,19 +431,19 @@ class Ledger:
             self.audit.of_effect(
                 tx, now, event.event_type, settled, aggregate_id=event.aggregate_id, before=event.before, after=event.after
             )
-        self.owe_children(tx, now, settled, follow_ups.effects)
+        self.enqueue_children(tx, now, settled, follow_ups.effects)
         for request in follow_ups.commands:
-            reserve(tx, self.audit, self._pin, now, Sighted.of(request))
+            reserve(tx, self.audit, self._pin, now, KeyedRequest.of(request))
         return follow_ups
 
-    def owe_children(self, tx: Tx, now: int, parent: Effect, intents: Sequence[EffectIntent]) -> None:
+    def enqueue_children(self, tx: Tx, now: int, parent: Effect, intents: Sequence[EffectIntent]) -> None:
         """Enqueue the follow-up effects of an effect, inside an open transaction."""
         if not intents:
             return
         counted = tx.one("count_children", operation_id=parent.operation_id, parent_id=parent.id)
         assert counted is not None  # noqa: S101 -- an aggregate always returns a row
         cause = Cause(parent.operation_id, parent.effect_key, parent.correlation_id, parent.id, counted["children"])
-        for owed in owe(tx, self.audit, now, cause, intents):
+        for owed in enqueue(tx, self.audit, now, cause, intents):
             self.audit.of_effect(tx, now, "effect.owed", parent, after=owed)
 
     async def pause(self, name: str, actor: str, reason: str) -> bool:

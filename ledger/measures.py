@@ -48,7 +48,7 @@ class Unfinished:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLetters:
+class OpenDeadLetters:
     """Open dead letters of one category, and when (ms) the oldest of them first failed."""
 
     category: str
@@ -63,7 +63,7 @@ class Measures:
     now: int
     counts: Mapping[tuple[str, ...], int]
     unfinished: tuple[Unfinished, ...]
-    dead: tuple[OpenLetters, ...]
+    dead: tuple[OpenDeadLetters, ...]
     gates: tuple[Gate, ...]
     schedule_due_at: int | None
     unfolded: int
@@ -86,7 +86,7 @@ def read_measures(tx: Tx, now: int) -> Measures:
         now,
         counts,
         tuple(Unfinished(row["kind"], row["state"], row["found"], row["oldest"]) for row in tx.all("measure_unfinished", now=now)),
-        tuple(OpenLetters(row["category"] or "unknown", row["found"], row["oldest"]) for row in tx.all("measure_dead_letters")),
+        tuple(OpenDeadLetters(row["category"] or "unknown", row["found"], row["oldest"]) for row in tx.all("measure_dead_letters")),
         tuple(Gate.of(row) for row in tx.all("all_gates")),
         None if schedule is None else schedule["oldest"],
         last_event - totals.events_upto,

@@ -37,7 +37,7 @@ class Cause:
     first_ordinal: int = 0
 
 
-def owe(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Sequence[EffectIntent]) -> list[dict[str, Any]]:
+def enqueue(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Sequence[EffectIntent]) -> list[dict[str, Any]]:
     """Enqueue effects inside an open transaction; they supersede older pending effects with the same supersede key.
 
     Returns what was enqueued, for the audit of the cause. Raises LookupError when an intent waits for an effect that does not

@@ -117,7 +117,7 @@ class Operation:
         return replace(long_ago, state=OperationState.COMPLETED, outcome=outcome, next_attempt_at=None)
 
 
-class Sighting(StrEnum):
+class DedupeResult(StrEnum):
     """Result of the deduplication of a delivery."""
 
     NEW = "new"
@@ -130,7 +130,7 @@ class Sighting(StrEnum):
 class Reservation:
     """Result of a reserve: the operation this delivery belongs to, and whether it is the first delivery of it."""
 
-    sighting: Sighting
+    sighting: DedupeResult
     operation: Operation
     finished_at: int | None = None  # of a tombstone, Unix milliseconds
     delivery_id: int | None = None  # of a duplicate that is counted after its answer
@@ -280,7 +280,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Uncertain:
     """The call may have succeeded: reconcile after the delay, before any repetition. `hold_until` as in Retry."""
 
     trouble: Trouble
@@ -290,7 +290,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
+class Fail:
     """Give up: record a dead letter."""
 
     trouble: Trouble
@@ -311,7 +311,7 @@ class Hold:
     trouble: Trouble
 
 
-Settlement = Delivered | Retry | Doubt | Bury | Drop | Hold
+Settlement = Delivered | Retry | Uncertain | Fail | Drop | Hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,15 +189,15 @@ def _take(
     _wake_what_a_clock_left_in_the_future(tx, now)
     dead: list[DeadNotice] = []
     for operation in operations:
-        if _bury_poison_operation(ledger, tx, now, operation):
+        if _fail_poison_operation(ledger, tx, now, operation):
             dead.append(notices.of_operation(operation, _poison(operation)))
-            ledger.owe_for(tx, now, operation, answer(tx, operation))
+            ledger.enqueue_for(tx, now, operation, answer(tx, operation))
         else:
             _release_operation(ledger, tx, now, operation)
             ledger.record_operation_attempt(tx, now, operation, "died", why)
     for effect in effects:
         record_attempt(tx, now, effect, outcome="died", trouble=why)
-        buried = _bury_poison_effect(ledger, tx, now, effect)
+        buried = _fail_poison_effect(ledger, tx, now, effect)
         if buried is not None:
             dead.append(notices.of_effect(tx, buried))
             ledger.settle_follow_ups(tx, now, buried, follow)
@@ -215,17 +215,17 @@ def _wake_what_a_clock_left_in_the_future(tx: Tx, now: int) -> None:
         log.warning("clock.was_put_back", rows=rows)
 
 
-def _bury_poison_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -> bool:
+def _fail_poison_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -> bool:
     if operation.claims < POISON_CLAIMS:
         return False
-    return ledger.bury_in(tx, now, operation, _poison(operation), {"code": "failed", "category": "poison"})
+    return ledger.fail_in(tx, now, operation, _poison(operation), {"code": "failed", "category": "poison"})
 
 
 def _poison(operation: Operation) -> Trouble:
     return Trouble("poison", f"The process died {operation.claims} times while executing this command.")
 
 
-def _bury_poison_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> Effect | None:
+def _fail_poison_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> Effect | None:
     if effect.claims < POISON_CLAIMS:
         return None
     error = f"The process died {effect.claims} times while delivering this."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ledger import keys
 from ledger.jsontext import dumps
-from ledger.records import Operation, Request, Reservation, Sighting
+from ledger.records import DedupeResult, Operation, Request, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighted:
+class KeyedRequest:
     """A request with the values computed before the transaction: its canonical payload, its hash, its key."""
 
     request: Request
@@ -26,7 +26,7 @@ class Sighted:
     key: str
 
     @classmethod
-    def of(cls, request: Request) -> Sighted:
+    def of(cls, request: Request) -> KeyedRequest:
         """Compute the identity of a request. Raises TypeError for a payload that contains a float."""
         payload = keys.canonical_json(request.payload)
         payload_hash = keys.sha256(payload)
@@ -41,7 +41,7 @@ class Sighted:
         return cls(request, payload.decode(), payload_hash, key)
 
 
-def reserve(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: Sighted) -> Reservation:
+def reserve(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: KeyedRequest) -> Reservation:
     """Bind the delivery to its operation: a new one at the first delivery, the same one for every later delivery."""
     request = sighted.request
     known = tx.one(
@@ -59,8 +59,8 @@ def reserve(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int
     if known["fingerprint"] != request.fingerprint:
         tx.one("see_delivery_again", id=known["id"], now=now)
         audit.of_operation(tx, now, "delivery.conflict", operation)
-        return Reservation(Sighting.CONFLICT, operation)
-    return Reservation(Sighting.DUPLICATE, operation, delivery_id=known["id"])
+        return Reservation(DedupeResult.CONFLICT, operation)
+    return Reservation(DedupeResult.DUPLICATE, operation, delivery_id=known["id"])
 
 
 def note_duplicate(tx: Tx, audit: Audit, now: int, reservation: Reservation) -> None:
@@ -69,7 +69,7 @@ def note_duplicate(tx: Tx, audit: Audit, now: int, reservation: Reservation) -> 
     audit.of_operation(tx, now, "delivery.duplicate", reservation.operation)
 
 
-def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: Sighted) -> Reservation:
+def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: KeyedRequest) -> Reservation:
     tombstone = tx.one("tombstone", operation_key=sighted.key)
     if tombstone is not None:
         return _remembered(tx, audit, now, sighted, tombstone)
@@ -97,11 +97,11 @@ def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], 
         now=now,
     )
     if row is not None:
-        operation, sighting = Operation.reserved(row["id"], sighted.key, request, pinned, now), Sighting.NEW
+        operation, sighting = Operation.reserved(row["id"], sighted.key, request, pinned, now), DedupeResult.NEW
     else:
         known = tx.one("operation_by_key", operation_key=sighted.key)
         assert known is not None  # noqa: S101 -- a conflict on this key prevented the insert
-        operation, sighting = Operation.of(known), Sighting.DUPLICATE
+        operation, sighting = Operation.of(known), DedupeResult.DUPLICATE
     tx.one(
         "insert_delivery",
         source=request.source,
@@ -112,12 +112,12 @@ def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], 
         transport=dumps(request.transport),
         now=now,
     )
-    audit.of_operation(tx, now, "operation.reserved" if sighting is Sighting.NEW else "delivery.duplicate", operation)
+    audit.of_operation(tx, now, "operation.reserved" if sighting is DedupeResult.NEW else "delivery.duplicate", operation)
     return Reservation(sighting, operation)
 
 
-def _remembered(tx: Tx, audit: Audit, now: int, sighted: Sighted, tombstone: Row | None) -> Reservation:
+def _remembered(tx: Tx, audit: Audit, now: int, sighted: KeyedRequest, tombstone: Row | None) -> Reservation:
     """Return the reservation of a command that was completed and purged."""
     operation = Operation.remembered(sighted.key, sighted.request, None if tombstone is None else tombstone["outcome"])
     audit.of_operation(tx, now, "delivery.duplicate", operation, after={"tombstone": True})
-    return Reservation(Sighting.TOMBSTONE, operation, None if tombstone is None else tombstone["finished_at"])
+    return Reservation(DedupeResult.TOMBSTONE, operation, None if tombstone is None else tombstone["finished_at"])

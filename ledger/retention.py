@@ -68,7 +68,7 @@ class Purged:
         return any(asdict(self).values())
 
 
-class Place(NamedTuple):
+class BatchStart(NamedTuple):
     """Start of the next batch of operations."""
 
     retain_until: int = 0
@@ -108,7 +108,7 @@ async def purge(
     as Database.write does: earlier batches stay deleted, and the next purge continues from there.
     """
     if dry_run:
-        return await ledger.database.read(lambda tx: _foresee(tx, now, keep))
+        return await ledger.database.read(lambda tx: _preview(tx, now, keep))
     await measures.fold(ledger)  # counted before the rows are deleted
     purger = _Purger(ledger, now, batch, keep, progress, between)
     await purger.deliveries()
@@ -166,7 +166,7 @@ class _Purger:
         return (old[-1]["id"] if more else None), _add(tx, Counter(deliveries=len(gone)))
 
     async def operations(self) -> None:
-        place: Place | None = Place()
+        place: BatchStart | None = BatchStart()
         while place is not None:
             began = self._clock.monotonic()
             place, so_far = await self._database.write("retention.operations", partial(self._some_operations, after=place))
@@ -175,15 +175,15 @@ class _Purger:
             if place is not None:
                 await self._rest()
 
-    def _some_operations(self, tx: Tx, after: Place) -> tuple[Place | None, Purged]:
+    def _some_operations(self, tx: Tx, after: BatchStart) -> tuple[BatchStart | None, Purged]:
         rows = _expired(tx, self._now, after, self._pace.now)
         counts: Counts = Counter()
         for row in _not_needed(tx, rows):
-            counts += self._bury(tx, row)
+            counts += self._replace_by_tombstones(tx, row)
         more = len(rows) == self._pace.now
-        return (Place(rows[-1]["retain_until"], rows[-1]["id"]) if more else None), _add(tx, counts)
+        return (BatchStart(rows[-1]["retain_until"], rows[-1]["id"]) if more else None), _add(tx, counts)
 
-    def _bury(self, tx: Tx, row: Row) -> Counts:
+    def _replace_by_tombstones(self, tx: Tx, row: Row) -> Counts:
         """Replace one operation and its rows by a tombstone."""
         tx.one(
             "insert_tombstone",
@@ -237,7 +237,7 @@ def _may_go(delivery: Row) -> bool:
     return delivery["state"] is None or delivery["state"] in _DONE_STATES
 
 
-def _expired(tx: Tx, now: int, after: Place, limit: int) -> list[Row]:
+def _expired(tx: Tx, now: int, after: BatchStart, limit: int) -> list[Row]:
     return tx.all("expired_operations", after=after.retain_until, after_id=after.id, now=now, limit=limit)
 
 
@@ -255,7 +255,7 @@ def _not_needed(tx: Tx, rows: Iterable[Row]) -> Iterator[Row]:
             yield row
 
 
-def _foresee(tx: Tx, now: int, keep: Keep) -> Purged:
+def _preview(tx: Tx, now: int, keep: Keep) -> Purged:
     """Count the rows a purge would delete."""
     counts: Counts = Counter()
     after, more = 0, True
@@ -263,11 +263,11 @@ def _foresee(tx: Tx, now: int, keep: Keep) -> Purged:
         old, more = _old_deliveries(tx, now, keep, after, FORESEEN_AT_ONCE)
         counts["deliveries"] += sum(map(_may_go, old))
         after = old[-1]["id"] if old else after
-    place = Place()
+    place = BatchStart()
     while rows := _expired(tx, now, place, FORESEEN_AT_ONCE):
         for row in _not_needed(tx, rows):
             counts += _belongings(tx, row, now - keep.deliveries_ms)
-        place = Place(rows[-1]["retain_until"], rows[-1]["id"])
+        place = BatchStart(rows[-1]["retain_until"], rows[-1]["id"])
     tombstones = tx.one("count_tombstones_expired", now=now)
     holds = tx.one("count_holds_ended", before=now - keep.holds_ms)
     assert tombstones is not None  # noqa: S101 -- an aggregate always returns a row

@@ -8,39 +8,39 @@ from typing import TYPE_CHECKING, Any, Final
 from ledger import outbox
 from ledger.gates import began_before, family
 from ledger.jsontext import dumps
-from ledger.records import Bury, Delivered, Doubt, Drop, Hold, Retry, Settlement, Trouble
+from ledger.records import Delivered, Drop, Fail, Hold, Retry, Settlement, Trouble, Uncertain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ledger.audit.events import Audit
     from ledger.database import Row, Tx
-    from ledger.gates import GateKeeper
+    from ledger.gates import GateRules
     from ledger.records import Effect
 
 QUOTEBOT: Final = "quotebot"
 NEWER: Final = Trouble("superseded", "A newer one with the same target is owed.")
 
-_MOVE: Final[Mapping[type, str]] = {Retry: "retry_effect", Doubt: "doubt_effect", Bury: "bury_effect", Drop: "drop_effect"}
+_MOVE: Final[Mapping[type, str]] = {Retry: "retry_effect", Uncertain: "doubt_effect", Fail: "bury_effect", Drop: "drop_effect"}
 
 _AUDITED_AS: Final[Mapping[type, tuple[str, str | None]]] = {  # event type, recovery action
     Delivered: ("effect.delivered", None),
     Retry: ("effect.retry_scheduled", "retry"),
-    Doubt: ("effect.uncertain", "reconcile"),
-    Bury: ("system.error", "replay"),
+    Uncertain: ("effect.uncertain", "reconcile"),
+    Fail: ("system.error", "replay"),
     Drop: ("effect.superseded", None),
     Hold: ("effect.released", "resume"),
 }
 
 
-def weigh(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> Settlement:
+def adjust(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> Settlement:
     """Return the settlement to record, given rows that the worker did not know.
 
     A login that was refused before the last resume proves nothing about the new one. A failed update is not repeated when a newer
     one with the same target is pending.
     """
     if isinstance(settlement, Hold) and _before_last_resume(tx, now, effect):
-        again = Doubt if effect.reconciling else Retry
+        again = Uncertain if effect.reconciling else Retry
         return again(settlement.trouble, delay_ms=0, spent=False)
     if isinstance(settlement, Retry) and effect.supersede_key is not None:
         newer = tx.one("newer_pending", supersede_key=effect.supersede_key, id=effect.id)
@@ -59,17 +59,17 @@ def move(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> Row | None
         result = dumps({**settlement.result, "already_there": settlement.already_there})
         return tx.one("deliver_effect", **guard, external_ref=settlement.external_ref, result=result)
     if isinstance(settlement, Hold):  # uncertainty outlasts the pause: it must still be reconciled first
-        kind = Doubt if effect.reconciling else Retry
+        kind = Uncertain if effect.reconciling else Retry
         settlement = kind(settlement.trouble, delay_ms=0, spent=False)
     trouble = settlement.trouble
     guard |= {"category": trouble.category, "last_error": trouble.error, "maybe_sent": int(trouble.maybe_sent)}
-    if isinstance(settlement, Retry | Doubt):
+    if isinstance(settlement, Retry | Uncertain):
         deaths = effect.claims - 1 if effect.reconciling else 0  # a finished lookup says nothing about a send that crashes
         guard |= {"spent": int(settlement.spent), "next_attempt_at": now + settlement.delay_ms, "claims": deaths}
     return tx.one(_MOVE[type(settlement)], **guard)
 
 
-def record(tx: Tx, audit: Audit, gates: GateKeeper, now: int, claimed: Effect, effect: Effect, settlement: Settlement) -> bool:
+def record(tx: Tx, audit: Audit, gates: GateRules, now: int, claimed: Effect, effect: Effect, settlement: Settlement) -> bool:
     """Close the attempt and audit the move. `claimed` is the effect as it was attempted, `effect` as it is now.
 
     Returns whether other effects may have become due, or due at another time. The lane of the effect is not checked.
@@ -81,7 +81,7 @@ def record(tx: Tx, audit: Audit, gates: GateKeeper, now: int, claimed: Effect, e
         claimed,
         outcome=type(settlement).__name__.lower(),
         trouble=trouble,
-        delay_ms=settlement.delay_ms if isinstance(settlement, Retry | Doubt) else None,
+        delay_ms=settlement.delay_ms if isinstance(settlement, Retry | Uncertain) else None,
     )
     event_type, recovery_action = _AUDITED_AS[type(settlement)]
     audit.of_effect(
@@ -134,7 +134,7 @@ def _tell_waiting(tx: Tx, audit: Audit, now: int, effect: Effect, settlement: Se
     return False
 
 
-def _tell_gates(tx: Tx, audit: Audit, gates: GateKeeper, now: int, effect: Effect, settlement: Settlement) -> bool:
+def _tell_gates(tx: Tx, audit: Audit, gates: GateRules, now: int, effect: Effect, settlement: Settlement) -> bool:
     """Update the gates of the class and its family after this attempt; false when they flowed before and still flow."""
     if isinstance(settlement, Hold):
         before, _ = gates.hold(tx, now, family(effect.effect_class), "auth", settlement.trouble.error, QUOTEBOT)
@@ -150,7 +150,7 @@ def _tell_gates(tx: Tx, audit: Audit, gates: GateKeeper, now: int, effect: Effec
         opened_again, restrained = gates.answered(tx, now, effect.effect_class, effect.claimed_at)
         for gate in opened_again:
             _audit_gate(tx, audit, now, effect, "class.resumed", gate.name, "a trial got an answer")
-    if isinstance(settlement, Retry | Doubt | Drop) and settlement.hold_until is not None:
+    if isinstance(settlement, Retry | Uncertain | Drop) and settlement.hold_until is not None:
         gates.hold(tx, now, effect.effect_class, "throttled", settlement.trouble.error, QUOTEBOT, settlement.hold_until)
     return restrained
 

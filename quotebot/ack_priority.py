@@ -78,7 +78,7 @@ class Precedence:
         return self._clock.monotonic() - self._board[_TENTH_AT] < FLOOD_SECONDS
 
     @property
-    def pressing(self) -> bool:
+    def contended(self) -> bool:
         """Whether the ledger's writer should make room: somebody is on the way, or about to be. From any thread."""
         return self.busy or self.flooded
 

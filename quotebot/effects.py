@@ -63,20 +63,20 @@ def home(user: str, team_id: str, not_before: int | None = None) -> EffectIntent
     return _intent(CARD, target, target, content, supersede_key=target, not_before=not_before)
 
 
-def letter_target(reference: str) -> str:
+def dead_letter_target(reference: str) -> str:
     """Return what everything about the card of a dead letter is about."""
     return f"letter:{reference}"
 
 
-def post_letter(reference: str, channel: str) -> EffectIntent:
+def post_dead_letter(reference: str, channel: str) -> EffectIntent:
     """Post the card of a dead letter into the operators' channel."""
-    target = letter_target(reference)
+    target = dead_letter_target(reference)
     return _intent(POST, target, target, {"what": "letter", "reference": reference, "channel": channel})
 
 
-def draw_letter(reference: str, post_key: str) -> EffectIntent:
+def update_dead_letter(reference: str, post_key: str) -> EffectIntent:
     """Show on its card what a dead letter is now. A newer one makes this one needless."""
-    target = letter_target(reference)
+    target = dead_letter_target(reference)
     content = {"what": "letter", "reference": reference}
     return _intent(CARD, target, target, content, after=post_key, supersede_key=f"card:{target}")
 

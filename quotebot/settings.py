@@ -27,7 +27,7 @@ from pydantic_settings import (
 )
 
 from adapters.policies import OverridesError, RetryOverride, read_overrides
-from quotebot.settings_sources import Reading, SettingsFileError, key, layered, nearest, unknown_keys, variable
+from quotebot.settings_sources import SettingsFileError, SourcedSettings, key, layered, nearest, unknown_keys, variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -450,7 +450,7 @@ def load_settings(given: Mapping[str, str] | None = None, *, for_slack: bool = F
     raise ConfigurationError("\n".join(("The configuration cannot be used:", *lines, "Nothing was started.")))
 
 
-def read_settings(given: Mapping[str, str] | None = None) -> Reading:
+def read_settings(given: Mapping[str, str] | None = None) -> SourcedSettings:
     """Return what the sources say, unchecked, and which of them said it. Raises SettingsFileError."""
     return layered(
         Settings,
@@ -475,7 +475,7 @@ def _not_there(name: str, in_environment: str) -> str:
     )
 
 
-def _misfits(error: ValidationError, reading: Reading) -> list[str]:
+def _misfits(error: ValidationError, reading: SourcedSettings) -> list[str]:
     """Return a sentence for each bad item, with its source. Salesforce's are looked for even where they were not reached."""
     problems = []
     for item in error.errors(include_input=False):

@@ -56,7 +56,7 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SourcedSettings:
     """What the sources say: `values` by variable, and for each of these the source that gave it."""
 
     values: dict[str, Any]
@@ -190,9 +190,9 @@ class Layered(PydanticBaseSettingsSource):
         name = key(field_name, field)
         return self.read().values.get(name), name, False
 
-    def read(self) -> Reading:
+    def read(self) -> SourcedSettings:
         """Ask every source."""
-        reading = Reading({}, {})
+        reading = SourcedSettings({}, {})
         for layer in self._layers:
             for spelling, value in layer.source().items():
                 name = self._keys.get(spelling.lower(), spelling)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from faults.harness.fork_server import Order, shared_zygote
+from faults.harness.fork_server import Order, shared_fork_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def run(arguments: Sequence[str], *, cwd: Path, environment: Mapping[str, str], 
 
 
 async def _ended(order: Order, seconds: float) -> int:
-    async with shared_zygote() as mother:
+    async with shared_fork_server() as mother:
         spawned = await mother.spawn(order)
         return await asyncio.wait_for(spawned.wait(), seconds)
 

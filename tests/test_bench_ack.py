@@ -75,7 +75,7 @@ def test_what_the_host_keeps_of_the_processors_is_read_and_added_up(monkeypatch:
     assert together(rows)["stolen_s"] == 0.75
 
 
-def test_what_is_missing_late_or_refused_is_counted_and_what_is_untrue_leaves_no_figure() -> None:
+def test_missing_late_and_refused_acks_are_counted_and_untrue_ones_void_figures() -> None:
     shots = [Shot("a", 0.0, 0.002, "On it."), Shot("b", 0.0, PATIENCE_SECONDS + 0.1, REFUSED), Shot("c", 0.0)]
     row = figures(shots, REFUSED, 0.03, [])
     assert (row["sent"], row["unacked"], row["late"], row["refused"], row["cpu_ms"]) == (3, 1, 1, 1, 10.0)

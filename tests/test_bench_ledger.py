@@ -27,7 +27,7 @@ from bench.lifecycle.raw import run_same_rows
 from bench.lifecycle.rounds import NOT_INSTALLED
 from bench.lifecycle.verdicts import AGAIN, FIRST, LIMIT, LIMIT_AGAIN, judge, table
 from ledger.clock import SystemClock
-from ledger.records import Sighting
+from ledger.records import DedupeResult
 
 BRIEF = 0.05  # seconds a variant runs
 MEMORY = Path("/dev/shm")  # noqa: S108 -- only looked at, and only where it is kept in memory
@@ -153,7 +153,7 @@ async def test_a_history_leaves_the_guards_as_they_were_and_only_what_waits_is_d
     again = await ledger.reserve(request(7, NOW_MS))
     claimed = await ledger.claim_operations(100)
     await database.close()
-    assert (again.sighting, again.operation.id) == (Sighting.DUPLICATE, 7)
+    assert (again.sighting, again.operation.id) == (DedupeResult.DUPLICATE, 7)
     assert [operation.id for operation in claimed] == [51, 52, 53, 54, 55]
 
 

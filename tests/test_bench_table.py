@@ -65,7 +65,7 @@ def test_one_that_ends_badly_is_a_line_with_its_last_words(tmp_path: Path, body:
         ({"found": "flat"}, "flat"),
     ],
 )
-def test_what_was_found_in_words(goal: dict[str, object], told: str) -> None:
+def test_benchmark_result_is_formatted_for_the_table(goal: dict[str, object], told: str) -> None:
     assert _all.found(goal) == told
 
 

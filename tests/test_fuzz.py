@@ -36,9 +36,9 @@ from quotebot.slack.form_drafts import draft_of_message
 from quotebot.slack.form_input import Form, read_form
 from quotebot.slack.receiver import envelope_id_of
 from quotebot.views import button_values, confirmations, forms, messages, modals
-from quotebot.views.card import parse_owed_value
+from quotebot.views.card import parse_pending_effect_value
 from quotebot.views.crm_fields import read_choice, remembered
-from quotebot.views.dead_letter_card import parse_letter_value
+from quotebot.views.dead_letter_card import parse_dead_letter_value
 from quotebot.views.list_card import parse_question
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
@@ -102,8 +102,8 @@ def button(text: str) -> object:
         button_values.parse_button_value,
         button_values.parse_menu_value,
         parse_question,
-        parse_letter_value,
-        parse_owed_value,
+        parse_dead_letter_value,
+        parse_pending_effect_value,
     )
     others = (confirmations.parse_token, confirmations.parse_typed, thread_text.parse_applied, remembered, read_choice)
     body = {"actions": [{"action_id": "quote.submit", "value": text, "selected_option": {"value": text}}]}
@@ -163,7 +163,7 @@ def answers(text: str) -> object:
             said.append(len(read()) if isinstance(read(), str) else None)  # type: ignore[arg-type]
         except AdapterError as error:
             said.append(str(error))
-    refusal = errors.Refusal.read(400, [{"errorCode": text, "message": text}])
+    refusal = errors.SalesforceRefusal.read(400, [{"errorCode": text, "message": text}])
     return said, len(refusal.code), refusal.failure()
 
 

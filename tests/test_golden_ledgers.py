@@ -161,7 +161,7 @@ def test_an_old_ledger_that_was_edited_is_not_bound_as_it_is(table: str, tmp_pat
         asyncio.run(opened(path))
 
 
-def test_an_old_ledger_says_once_from_where_its_rows_are_bound_and_is_refused_when_edited_later(tmp_path: Path) -> None:
+def test_old_ledger_records_once_where_its_binding_starts_and_detects_later_edits(tmp_path: Path) -> None:
     path = installed("0.1.0", tmp_path / "bot")
     asyncio.run(opened(path))
     asyncio.run(opened(path))

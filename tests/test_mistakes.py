@@ -19,12 +19,12 @@ import pytest
 from adapters.failures import Failure
 from adapters.pdf.document import DocumentLine, QuoteDocument
 from adapters.salesforce.errors import BY_CODE as SALESFORCE_CODES
-from adapters.salesforce.errors import Refusal
+from adapters.salesforce.errors import SalesforceRefusal
 from adapters.slack.errors import ERRORS as SLACK_CODES
 from adapters.slack.errors import refusal
 from ledger.ledger import Ledger
 from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS
-from ledger.records import Sighting
+from ledger.records import DedupeResult
 from ledger.recovery import begin_epoch, take_back
 from quotebot.domain.quotes.lifecycle import ARROWS as QUOTE_ARROWS
 from quotebot.domain.quotes.quote import QuoteState, parse_quote_id
@@ -64,12 +64,12 @@ def proven_by(checkout: Path, file: str, *names: str) -> None:
 
 async def test_m01_a_late_reservation_never_overwrites_what_was_completed(desk: Desk) -> None:
     first, twin = await asyncio.gather(desk.reserve(), desk.reserve())
-    assert {first.sighting, twin.sighting} == {Sighting.NEW, Sighting.DUPLICATE}
+    assert {first.sighting, twin.sighting} == {DedupeResult.NEW, DedupeResult.DUPLICATE}
     await desk.ledger.execute(sure(await desk.ledger.claim_operation()), applied(intent()))
     await desk.ledger.noted()
     before = desk.snapshot()
     late = await desk.reserve()
-    assert (late.sighting, late.operation.state, late.operation.response) == (Sighting.DUPLICATE, "completed", {"code": "ok"})
+    assert (late.sighting, late.operation.state, late.operation.response) == (DedupeResult.DUPLICATE, "completed", {"code": "ok"})
     await desk.ledger.noted()
     after = desk.snapshot()
     assert {**after, "deliveries": []} == {**before, "deliveries": []}
@@ -113,7 +113,7 @@ def test_m05_a_repeated_create_creates_nothing_and_resets_nothing(checkout: Path
     proven_by(
         checkout,
         "faults/suites/test_crash_points.py",
-        "test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened",
+        "test_crash_lost_answer_or_refusal_at_any_crash_point_ends_in_the_golden_state",
     )
     proven_by(checkout, "tests/quotebot/store/test_quotes.py", "test_one_operation_creates_one_quote")
     proven_by(
@@ -187,12 +187,12 @@ TOLD_APART_BY_TEXT = "REQUEST_LIMIT_EXCEEDED"
 @pytest.mark.parametrize("text", ["timeout", "INVALID_SESSION_ID", "duplicate value found", "ratelimited", "not_found", ""])
 def test_m10_an_error_is_what_its_code_says_whatever_its_text(text: str) -> None:
     for code, failure in SALESFORCE_CODES.items():
-        assert Refusal(400, code, text).failure() is failure
+        assert SalesforceRefusal(400, code, text).failure() is failure
     for code, failure in SLACK_CODES.items():
         answer = {"ok": False, "error": code, "response_metadata": {"messages": [text]}}
         assert refusal("chat.postMessage", 200, {}, answer, {}).failure is failure
     assert (
-        Refusal(400, TOLD_APART_BY_TEXT, "ConcurrentRequests (Concurrent API Requests) Limit exceeded.").failure()
+        SalesforceRefusal(400, TOLD_APART_BY_TEXT, "ConcurrentRequests (Concurrent API Requests) Limit exceeded.").failure()
         is Failure.TRANSIENT
     )
 
@@ -246,16 +246,16 @@ def test_m15_no_competitor_can_reach_the_customers_document(checkout: Path) -> N
     )
 
 
-def test_m16_idempotency_is_judged_by_what_the_outside_saw(checkout: Path) -> None:
+def test_m16_idempotency_is_judged_by_the_external_services(checkout: Path) -> None:
     proven_by(
         checkout,
         "faults/suites/test_crash_points.py",
-        "test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened",
+        "test_crash_lost_answer_or_refusal_at_any_crash_point_ends_in_the_golden_state",
     )
     proven_by(
         checkout,
         "faults/checks/test_checker.py",
-        "test_a_damaged_outside_is_named",
+        "test_damage_to_the_external_services_is_named",
         "test_every_invariant_has_a_damage_that_it_names",
     )
 
@@ -348,15 +348,15 @@ def test_m23_nothing_that_is_alive_is_rescued(checkout: Path) -> None:
         "test_a_renewed_claim_is_not_taken_and_a_process_never_takes_its_own",
         "test_a_claim_lapses_after_its_lease_and_not_a_millisecond_before",
     )
-    proven_by(checkout, "tests/ledger/test_recovery.py", "test_what_lives_or_rests_is_not_taken_back")
+    proven_by(checkout, "tests/ledger/test_recovery.py", "test_recovery_leaves_settled_retrying_and_live_work_alone")
 
 
 def test_m24_no_dead_letter_is_deleted_however_old_it_is(checkout: Path) -> None:
-    proven_by(checkout, "tests/ledger/test_guards.py", "test_only_what_is_done_or_no_longer_owed_can_be_deleted")
+    proven_by(checkout, "tests/ledger/test_guards.py", "test_only_completed_delivered_superseded_or_discarded_rows_can_be_deleted")
     proven_by(
         checkout,
         "tests/ledger/test_retention.py",
-        "test_a_command_whose_effect_is_not_done_stays_with_how_it_came",
+        "test_command_with_an_unfinished_effect_is_not_purged",
         "test_a_command_that_is_not_done_stays_with_its_delivery",
     )
 

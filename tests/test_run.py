@@ -203,9 +203,7 @@ def test_the_status_of_the_command_is_the_status_of_run(place: Path, environment
     assert run(place, environment, "x", "75")[0] == 75
 
 
-def test_the_suite_keeps_its_files_in_memory_and_takes_away_those_of_a_run_that_is_over(
-    place: Path, environment: dict[str, str]
-) -> None:
+def test_run_keeps_test_files_in_memory_and_removes_those_of_finished_runs(place: Path, environment: dict[str, str]) -> None:
     if not MEMORY.is_dir() or (room := os.statvfs(MEMORY)).f_flag & os.ST_NOEXEC or room.f_bavail * room.f_frsize < 4 << 30:
         pytest.skip("no file system in memory with room for the suite")
     (place / "pytest.py").write_text("import os; print(os.environ['TMPDIR'])\n")

@@ -57,7 +57,7 @@ def value(service: list[tuple[str, str]], name: str) -> str:
     return found
 
 
-def test_the_service_is_notified_waits_for_a_stop_and_does_not_repeat_what_cannot_work(service: list[tuple[str, str]]) -> None:
+def test_service_notifies_has_time_to_stop_and_does_not_restart_on_bad_config(service: list[tuple[str, str]]) -> None:
     assert (value(service, "Type"), value(service, "ExecStart")) == ("notify", "/opt/quotebot/bin/quotebot run")
     stop_seconds = float(value(service, "TimeoutStopSec").removesuffix("s"))
     assert stop_seconds >= 2 * Settings.model_fields["drain_seconds"].default
@@ -96,9 +96,7 @@ def test_systemd_finds_nothing_wrong_with_the_service(checkout: Path, tmp_path: 
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_the_image_runs_as_nobody_in_particular_on_a_pinned_base_with_the_libraries_a_pdf_needs(
-    dockerfile: str, checkout: Path
-) -> None:
+def test_image_runs_unprivileged_on_a_pinned_base_with_the_libraries_for_pdfs(dockerfile: str, checkout: Path) -> None:
     assert {line.split()[1] for line in dockerfile.splitlines() if line.startswith("FROM")} == {"${BASE}"}
     assert re.findall(r"^ARG BASE(.*)$", dockerfile, re.MULTILINE) == ["", ""]  # no default: the digest has to be given
     (check,) = re.findall(r"^RUN (case .* esac)$", dockerfile, re.MULTILINE)
@@ -159,7 +157,7 @@ def test_the_health_check_says_whether_the_bot_answers_where_the_image_lets_it(d
     assert statuses == [0, 1]  # 1 is what a container engine takes for unhealthy
 
 
-def test_the_composition_keeps_the_bot_read_only_without_rights_and_its_secrets_in_files(checkout: Path) -> None:
+def test_compose_file_runs_the_bot_read_only_unprivileged_with_secret_files(checkout: Path) -> None:
     composed: dict[str, Any] = yaml.safe_load((checkout / "docs/deploy/compose.yaml").read_text("utf-8"))
     (bot,) = composed["services"].values()
     assert (bot["read_only"], bot["cap_drop"], bot["security_opt"]) == (True, ["ALL"], ["no-new-privileges:true"])

@@ -58,7 +58,7 @@ class Summary(BaseModel):
     summary: Annotated[str, Field(min_length=1, max_length=2_000)]
 
 
-class Reading(BaseModel):
+class ModelAnswer(BaseModel):
     """What a model made of one message: nothing of it is to be trusted. Amounts are text, never floats."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -71,7 +71,7 @@ class Reading(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """One line of the call log. The hashes are SHA-256 in hex; the texts are there only where they were asked to be kept."""
 
     model: str
@@ -96,7 +96,7 @@ class Llm:
         base_url: str,
         api_key: str,
         model: str,
-        on_call: Callable[[Call], None],
+        on_call: Callable[[ModelCall], None],
         timeout_seconds: float = 30.0,
         keep_text: bool = False,
         http_client: Any = None,
@@ -113,10 +113,10 @@ class Llm:
         self._timeout_seconds = timeout_seconds
         self._keep_text = keep_text
 
-    async def extract(self, text: str, *, products: Sequence[str], key: str, correlation_id: str) -> Reading:
+    async def extract(self, text: str, *, products: Sequence[str], key: str, correlation_id: str) -> ModelAnswer:
         """Let the model read one message. `products` are names on sale. VALIDATION: it would not; LLM_SCHEMA: not in this shape."""
         system = _INSTRUCTIONS + "; ".join(products[:PRODUCTS_SHOWN_MAX])
-        return await self._ask(Reading, "quote_request", SCHEMA, system, text, key, correlation_id)
+        return await self._ask(ModelAnswer, "quote_request", SCHEMA, system, text, key, correlation_id)
 
     async def summarize(self, facts: str, *, key: str, correlation_id: str) -> str:
         """Let the model say in a sentence or two what an approver should know. Raises as `extract` does."""
@@ -173,8 +173,8 @@ class Llm:
                     raise AdapterError(Failure.LLM_SCHEMA, "too_large", message)
         return bytes(body)
 
-    def _line(self, text: str, answer: bytes | None, outcome: str, correlation_id: str) -> Call:
-        return Call(
+    def _line(self, text: str, answer: bytes | None, outcome: str, correlation_id: str) -> ModelCall:
+        return ModelCall(
             model=self._model,
             correlation_id=correlation_id,
             outcome=outcome,

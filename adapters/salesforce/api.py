@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce.calls import RestRequest, SalesforceCalls, Trip
 from adapters.salesforce.describe import Described, read_described
-from adapters.salesforce.errors import Refusal, Target, lost, refused
+from adapters.salesforce.errors import SalesforceRefusal, Target, lost, refused
 from adapters.salesforce.graph import SalesforceLine, SalesforceQuote, checked_key, exact_json, graph_body, read_graph
 from adapters.salesforce.login import ClientCredentials, Credentials
 from adapters.salesforce.mapping import CrmMapping, default_mapping
@@ -84,7 +84,7 @@ class ChangedQuote:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangedRecords:
     """What changed since a moment. `modstamp` is the newest change's, empty when there is none; `more` is to be read from there."""
 
     quotes: tuple[ChangedQuote, ...]
@@ -236,7 +236,7 @@ class Salesforce:
             raise
         return True
 
-    async def changed_quotes(self, since: str, *, correlation_id: str) -> Changes:
+    async def changed_quotes(self, since: str, *, correlation_id: str) -> ChangedRecords:
         """Return our records that changed since `since` (a SystemModstamp), the oldest change first. Raises AdapterError.
 
         A little of what was read before is read again: changes that were made at once become visible one after the other.
@@ -254,7 +254,7 @@ class Salesforce:
             ChangedQuote(str(row["Id"]), str(row[mapping.quote_key]), row.get(mapping.status.field) or None) for row in rows
         )
         newest = str(rows[-1][MODSTAMP]) if rows else ""
-        return Changes(changed, max(newest, since) if newest else "", more=len(rows) == CHANGES_MAX and newest > since)
+        return ChangedRecords(changed, max(newest, since) if newest else "", more=len(rows) == CHANGES_MAX and newest > since)
 
     def background_wait_seconds(self) -> float | None:
         """Return how long (seconds) work that nobody waits for should leave the org alone: once per answer that asks for it."""
@@ -351,7 +351,7 @@ class Salesforce:
         if result.quote_id is not None:
             return SalesforceRecord(result.quote_id, created=True)
         trip.write = None  # rolled back as a whole
-        refusal = result.refusal or Refusal(_OK, "PROCESSING_HALTED")
+        refusal = result.refusal or SalesforceRefusal(_OK, "PROCESSING_HALTED")
         if refusal.code != "DUPLICATE_VALUE":
             raise refused(refusal, replace(trip.target, sobject=result.sobject, values=result.values), rolled_back=True)
         found = await self._find(quote.key, quote.content_hash, trip)

@@ -22,10 +22,10 @@ import urllib3
 
 from adapters.failures import AdapterError, Failure
 from adapters.retry_after import asked_wait_seconds
-from adapters.salesforce.errors import Refusal, Target, login_refused, lost, refused
+from adapters.salesforce.errors import SalesforceRefusal, Target, login_refused, lost, refused
 from adapters.salesforce.limits import ApiUsage, read_usage
 from adapters.salesforce.login import Credentials, KeyUnusableError
-from adapters.salesforce.transport import AnswerTooLargeError, CallCutError, LiveCall
+from adapters.salesforce.transport import CallCutError, LiveCall, ResponseTooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -228,7 +228,7 @@ class SalesforceCalls:
         try:
             return self._guarded(ask, request.target, call)
         except SalesforceError as error:
-            refusal = Refusal.read(error.status, error.content)
+            refusal = SalesforceRefusal.read(error.status, error.content)
             raise refused(refusal, request.target, retry_after_seconds=asked_wait_seconds(call.answer_headers)) from error
         finally:
             self._note_usage(call)
@@ -282,7 +282,7 @@ class SalesforceCalls:
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             what = "the connection broke before the answer" if call.sent else "no connection"
             raise lost("network", what, target, sent=call.sent) from error
-        except AnswerTooLargeError as error:
+        except ResponseTooLargeError as error:
             raise lost("unreadable", "its answer is too large", target, sent=True) from error
         except (ValueError, TypeError, RecursionError) as error:
             if not call.sent:

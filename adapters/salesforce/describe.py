@@ -79,7 +79,7 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MappingFinding:
     """One thing the org and the mapping disagree about: where, what is wrong, why that matters, what to do."""
 
     place: str
@@ -107,9 +107,9 @@ def objects_of(mapping: CrmMapping) -> tuple[str, ...]:
     return tuple(dict.fromkeys((mapping.quote, mapping.line, mapping.document, mapping.lookup, *opportunity, *mirrored)))
 
 
-def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> tuple[Finding, ...]:
+def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> tuple[MappingFinding, ...]:
     """Compare the mapping with the org. `described` has each of `objects_of`; None stands for an object that is not there."""
-    found: list[Finding] = []
+    found: list[MappingFinding] = []
     for name in objects_of(mapping):
         sobject = described[name]
         if sobject is None:
@@ -202,7 +202,7 @@ class _Looker:
 
     def __init__(self, sobject: Described) -> None:
         self._sobject = sobject
-        self.found: list[Finding] = []
+        self.found: list[MappingFinding] = []
 
     def makeable(self) -> None:
         """The object takes new records of ours."""
@@ -272,16 +272,16 @@ class _Looker:
 
     def _say(self, field: str, what: str, why: str, fix: str) -> None:
         place = f"{self._sobject.name}.{field}" if field else self._sobject.name
-        self.found.append(Finding(place, what, why, fix))
+        self.found.append(MappingFinding(place, what, why, fix))
 
 
-def _no_object(name: str) -> Finding:
+def _no_object(name: str) -> MappingFinding:
     fix = (
         "switch quotes on (Setup, Quote Settings), or let the integration user's permission set read it"
         if name in ("Quote", "QuoteLineItem")
         else "name another object in the mapping, or let the integration user's permission set read it"
     )
-    return Finding(name, "there is no such object, or our login may not see it", "nothing of it can be written", fix)
+    return MappingFinding(name, "there is no such object, or our login may not see it", "nothing of it can be written", fix)
 
 
 def _field(entry: Mapping[str, Any]) -> DescribedField:

@@ -105,7 +105,7 @@ _ADVICE: Mapping[Failure, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class SalesforceRefusal:
     """One element of Salesforce's error list, as far as it can be read. `code` is HTTP_<status> when there is none."""
 
     status: int
@@ -114,7 +114,7 @@ class Refusal:
     fields: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, status: int, content: object) -> Refusal:
+    def read(cls, status: int, content: object) -> SalesforceRefusal:
         """Read an error body: Salesforce answers a list of errors, of which the first counts; anything else has no code."""
         first = content[0] if isinstance(content, list) and content else content
         if not isinstance(first, dict) or not isinstance(first.get("errorCode"), str):
@@ -149,7 +149,7 @@ class Target:
 
 
 def refused(
-    refusal: Refusal, target: Target, *, retry_after_seconds: float | None = None, rolled_back: bool = False
+    refusal: SalesforceRefusal, target: Target, *, retry_after_seconds: float | None = None, rolled_back: bool = False
 ) -> AdapterError:
     """Return the error for a refusal: object, field and value where they are known; never a token, a URL or customer text.
 
@@ -196,13 +196,13 @@ def login_refused(status: int, content: object, *, retry_after_seconds: float | 
     return AdapterError(failure, code, message, http_status=status, retry_after_seconds=retry_after_seconds)
 
 
-def _is_doubtful(refusal: Refusal) -> bool:
+def _is_doubtful(refusal: SalesforceRefusal) -> bool:
     if refusal.code in _PLATFORM_DOWN:
         return False
     return refusal.status in _DOUBTFUL or (refusal.status >= _SERVER_ERROR and refusal.code.startswith("HTTP_"))
 
 
-def _where(refusal: Refusal, target: Target) -> str:
+def _where(refusal: SalesforceRefusal, target: Target) -> str:
     """Return ': Quote.ExpirationDate = "soon"', or as much of it as is known."""
     if not refusal.fields:
         return f": {target.sobject}" if target.sobject and refusal.failure() is Failure.MAPPING else ""

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from adapters.failures import AdapterError, Failure
-from adapters.salesforce.errors import Refusal
+from adapters.salesforce.errors import SalesforceRefusal
 from adapters.salesforce.mapping import CrmMapping, OpportunityMapping, default_mapping
 
 NODES_MAX = 500  # of a graph: the quote, its lines, and the opportunity where one is wanted
@@ -156,7 +156,7 @@ class GraphAnswer:
     """What became of a graph: the new quote's id, or the refusal with the object and the values it concerns."""
 
     quote_id: str | None
-    refusal: Refusal | None = None
+    refusal: SalesforceRefusal | None = None
     sobject: str = "Quote"
     values: Mapping[str, str] = field(default_factory=dict)
 
@@ -178,12 +178,12 @@ def read_graph(answer: object, quote: SalesforceQuote, mapping: CrmMapping | Non
 
 def _culprit(nodes: list[dict[str, Any]], quote: SalesforceQuote, mapping: CrmMapping) -> GraphAnswer:
     """Find the node that stopped the graph; the others only say that they were halted."""
-    halted = Refusal(400, "PROCESSING_HALTED")
+    halted = SalesforceRefusal(400, "PROCESSING_HALTED")
     for node in nodes:
         status = node.get("httpStatusCode")
         if not isinstance(status, int) or status in _SUCCESS:
             continue
-        refusal = Refusal.read(status, node.get("body"))
+        refusal = SalesforceRefusal.read(status, node.get("body"))
         if refusal.code == "PROCESSING_HALTED":
             halted = refusal
             continue

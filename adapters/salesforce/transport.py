@@ -26,7 +26,7 @@ ANSWER_BYTES_MAX = 8 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 
 
-class AnswerTooLargeError(Exception):
+class ResponseTooLargeError(Exception):
     """The answer is larger than any answer we ask for."""
 
 
@@ -144,7 +144,7 @@ class _Adapter(HTTPAdapter):
             content += chunk
             if len(content) > ANSWER_BYTES_MAX:
                 response.raw.close()
-                raise AnswerTooLargeError
+                raise ResponseTooLargeError
         response.raw.release_conn()
         response.raw = io.BytesIO(bytes(content))
         call = _LIVE_CALL.get()

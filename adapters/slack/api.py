@@ -69,7 +69,7 @@ class UploadTicket:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SlackMember:
     """Slack's answer about a person. `teams` are the workspaces they belong to.
 
     `is_stranger` is not read: Slack says false for people of another workspace who share a channel with the bot.
@@ -141,7 +141,7 @@ class SlackApi:
         team_id, bot_user_id, bot_id = (_text(who, "auth.test", field) for field in ("team_id", "user_id", "bot_id"))
         return Identity(team_id, bot_user_id, bot_id, enterprise if isinstance(enterprise, str) and enterprise else None)
 
-    async def member(self, *, user: str) -> Member:
+    async def member(self, *, user: str) -> SlackMember:
         """Ask who somebody is (users.info). NOT_FOUND: nobody whom this workspace can see."""
         who = (await self._call("users.info", form={"user": user})).get("user")
         if not isinstance(who, dict) or who.get("id") != user:
@@ -150,7 +150,7 @@ class SlackApi:
         if not isinstance(organisation, dict):
             raise unreadable("users.info", HTTPStatus.OK)
         enterprise_ids = (organisation.get("enterprise_id"), who.get("enterprise_id"))
-        return Member(
+        return SlackMember(
             teams=frozenset({_text(who, "users.info", "team_id"), *_texts(organisation.get("teams"))}),
             deactivated=bool(who.get("deleted")),
             bot=bool(who.get("is_bot") or who.get("is_workflow_bot")) or user == SLACKBOT,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.lifecycle.deed import decide, open_ledger, request
 from bench.lifecycle.measure import percentile
 from ledger.clock import SystemClock
-from ledger.records import Sighting
+from ledger.records import DedupeResult
 from ledger.recovery import take_back
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ async def _probe(ledger: Ledger, finished: int) -> dict[str, Any]:
         again = request(chance.randint(1, finished), ledger.clock.now_ms())
         seconds, reservation = await _timed(ledger.reserve(again))
         repeats.append(seconds)
-        duplicates += reservation.sighting is Sighting.DUPLICATE
+        duplicates += reservation.sighting is DedupeResult.DUPLICATE
         await ledger.noted()  # counting it, after its answer, is not what the next one waits for
     return {
         "claimed": claimed,

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.checks import audit, authority, business, claims, effects, identity, lifecycle, quiescence
-from faults.checks.evidence import NOBODY, Facts, House, Outside, Told
+from faults.checks.evidence import NOBODY, ClientRecord, Facts, House, Outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = [
     "INVARIANTS",
     "NOBODY",
+    "ClientRecord",
     "House",
     "Outside",
-    "Told",
     "exactly_once",
     "golden_deal",
     "house_of",
@@ -89,7 +89,7 @@ ALWAYS: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
     "I18": audit.nothing_needed_is_gone,
     "I19": lifecycle.lived_rightly,
     "L2": quiescence.everything_wakes,
-    "L3": quiescence.dead_is_told,
+    "L3": quiescence.dead_is_announced,
     "L4": quiescence.holds_end,
 }
 AT_REST: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
@@ -101,7 +101,7 @@ AT_REST: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
 def violations(
     ledger: sqlite3.Connection,
     outside: Outside = NOBODY,
-    history: Sequence[Told] = (),
+    history: Sequence[ClientRecord] = (),
     *,
     at_rest: bool = True,
     house: House | None = None,
@@ -177,7 +177,7 @@ async def outside_of(deal: Deal) -> Outside:
     return Outside(state["messages"], state["files"], crm, await deal.get("witness?since=0"))
 
 
-def violations_in(folder: Path, outside: Outside, history: Sequence[Told] = (), **more: Any) -> list[str]:
+def violations_in(folder: Path, outside: Outside, history: Sequence[ClientRecord] = (), **more: Any) -> list[str]:
     """Return the violations of the ledger in a bot's data folder, opened to be read only."""
     path = folder / "ledger.db"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as ledger:

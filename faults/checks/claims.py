@@ -209,7 +209,7 @@ def model_asked(facts: Facts) -> Iterator[str]:
 def _cards_claimed(facts: Facts) -> Iterator[str]:
     cards = grouped((effect for effect in facts.effects if effect["class"] == "slack.card"), "aggregate_id")
     shown = {quote["thread_ts"]: quote["quote_id"] for quote in facts.quotes if quote["thread_ts"] is not None}
-    shown |= {effect["external_ref"]: effect["aggregate_id"] for effect in facts.effects if _is_letter(effect)}
+    shown |= {effect["external_ref"]: effect["aggregate_id"] for effect in facts.effects if _is_dead_letter(effect)}
     shown |= {at: effect["aggregate_id"] for effect in facts.effects if (at := _withdrawn(effect)) is not None}
     for key, requests in _by_key(facts, "chat.update").items():
         aggregate_id = shown.get(key.partition(":")[2])
@@ -227,7 +227,7 @@ def _withdrawn(effect: Row) -> str | None:
     return str(payload["ts"]) if payload.get("what") == "withdrawn" else None
 
 
-def _is_letter(effect: Row) -> bool:
+def _is_dead_letter(effect: Row) -> bool:
     """Tell whether this posted the card of a dead letter into the operators' channel."""
     posted = effect["class"] == "slack.post" and effect["state"] == "delivered"
     return bool(posted and effect["aggregate_id"].startswith("letter:"))

@@ -39,7 +39,7 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ClientRecord:
     """One delivery as its client lived it.
 
     `request_id` is what the ledger records ("T0TEAM:trigger"); `kind` is the command asked for ("quote.create"), empty where
@@ -91,7 +91,7 @@ class Facts:
     """Everything one verdict is made of."""
 
     def __init__(
-        self, ledger: sqlite3.Connection, outside: Outside, history: Sequence[Told], house: House, *, at_rest: bool
+        self, ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord], house: House, *, at_rest: bool
     ) -> None:
         self.ledger = ledger
         self.outside = outside

@@ -91,7 +91,7 @@ def all_or_nothing(facts: Facts) -> Iterator[str]:
     for key in made.keys() - facts.operation_by_key.keys() - facts.tombstones.keys():
         if not facts.forgets:
             yield f"quote {made[key]} was made by operation {key[:8]}, which does not exist"
-    yield from _owed_and_audited(facts)
+    yield from _enqueued_and_audited(facts)
     yield from _decisions_stand(facts)
     yield from rulesets.as_audited(facts)
 
@@ -214,7 +214,7 @@ def _whole(facts: Facts, operation: Row, made: Mapping[str, str]) -> Iterator[st
         yield f"operation {operation['id']} created a quote that does not exist"
 
 
-def _owed_and_audited(facts: Facts) -> Iterator[str]:
+def _enqueued_and_audited(facts: Facts) -> Iterator[str]:
     """What is owed is audited as owed, and what is audited as owed is there."""
     audited: set[str] = set()
     for event in facts.events:

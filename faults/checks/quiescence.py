@@ -61,7 +61,7 @@ def everything_wakes(facts: Facts) -> Iterator[str]:
     yield from asleep_for_good(facts.ledger)
 
 
-def dead_is_told(facts: Facts) -> Iterator[str]:
+def dead_is_announced(facts: Facts) -> Iterator[str]:
     """L3."""
     dead = [("effect", row) for row in facts.effects if row["state"] == "failed"]
     dead += [("operation", row) for row in facts.operations if row["state"] == "failed_terminal"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from faults.checks.evidence import NOBODY, Outside, Told
+from faults.checks.evidence import NOBODY, ClientRecord, Outside
 
 if TYPE_CHECKING:
     import sqlite3
@@ -238,42 +238,42 @@ LIVES: Final[Mapping[str, str]] = {
 IN_THE_LEDGER: Final[Mapping[str, str]] = {**DOUBT, **REPETITION, **DELIVERIES, **PEOPLE, **GATES, **DEAD, **LIVES}
 
 
-def _uploads_made_anew(ledger: sqlite3.Connection, outside: Outside, history: Sequence[Told]) -> bool:
+def _uploads_made_anew(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
     del history
     announced = sum(seen["method"] == "files.getUploadURLExternal" and seen["applied"] for seen in outside.sightings)
     (uploads,) = ledger.execute("SELECT count(*) FROM effects WHERE class = 'slack.file'").fetchone()
     return bool(announced > uploads)
 
 
-def _recorded_without_an_ack(ledger: sqlite3.Connection, outside: Outside, history: Sequence[Told]) -> bool:
+def _recorded_without_an_ack(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
     del outside
     unheard = {told.request_id for told in history if told.kind and not told.acked}
     return bool(unheard) and any(row[0] in unheard for row in ledger.execute("SELECT source_request_id FROM deliveries"))
 
 
-def _never_recorded(ledger: sqlite3.Connection, outside: Outside, history: Sequence[Told]) -> bool:
+def _never_recorded(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
     del outside
     unheard = {told.request_id for told in history if told.kind and not told.acked}
     return bool(unheard) and not unheard <= {row[0] for row in ledger.execute("SELECT source_request_id FROM deliveries")}
 
 
-def _answer_lost(ledger: sqlite3.Connection, outside: Outside, history: Sequence[Told]) -> bool:
+def _answer_lost(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
     del ledger, history
     return any(seen["applied"] and seen["status"] is None and seen["system"] != "socket" for seen in outside.sightings)
 
 
-def _cut_before(ledger: sqlite3.Connection, outside: Outside, history: Sequence[Told]) -> bool:
+def _cut_before(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
     del ledger, history
     return any(not seen["applied"] and seen["status"] is None and seen["system"] != "socket" for seen in outside.sightings)
 
 
-def _asked_twice(ledger: sqlite3.Connection, outside: Outside, history: Sequence[Told]) -> bool:
+def _asked_twice(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
     del ledger, history
     keys = [seen["key"] for seen in outside.sightings if seen["method"] == "composite/graph"]
     return len(set(keys)) < len(keys)
 
 
-def _session_renewed(ledger: sqlite3.Connection, outside: Outside, history: Sequence[Told]) -> bool:
+def _session_renewed(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
     del ledger, history
     refused = [seen["seq"] for seen in outside.sightings if seen["method"] == "composite/graph" and seen["status"] == _UNAUTHORISED]
     written = [seen["seq"] for seen in outside.sightings if seen["method"] == "composite/graph" and seen["applied"]]
@@ -282,7 +282,7 @@ def _session_renewed(ledger: sqlite3.Connection, outside: Outside, history: Sequ
 
 _UNAUTHORISED: Final = 401
 
-OUTSIDE: Final[Mapping[str, Callable[[sqlite3.Connection, Outside, Sequence[Told]], bool]]] = {
+OUTSIDE: Final[Mapping[str, Callable[[sqlite3.Connection, Outside, Sequence[ClientRecord]], bool]]] = {
     "an upload was started over": _uploads_made_anew,
     "a command was recorded whose acknowledgement was lost": _recorded_without_an_ack,
     "a delivery died with its process before it was recorded": _never_recorded,
@@ -295,7 +295,7 @@ OUTSIDE: Final[Mapping[str, Callable[[sqlite3.Connection, Outside, Sequence[Told
 STATES: Final[frozenset[str]] = frozenset(IN_THE_LEDGER) | frozenset(OUTSIDE)
 
 
-def reached(ledger: sqlite3.Connection, outside: Outside = NOBODY, history: Sequence[Told] = ()) -> set[str]:
+def reached(ledger: sqlite3.Connection, outside: Outside = NOBODY, history: Sequence[ClientRecord] = ()) -> set[str]:
     """Return the names of the states that this ledger, with what was seen outside of it, has been in. Only reads."""
     found = {name for name, sql in IN_THE_LEDGER.items() if ledger.execute(f"SELECT EXISTS ({sql})").fetchone()[0]}
     return found | {name for name, seen in OUTSIDE.items() if seen(ledger, outside, history)}

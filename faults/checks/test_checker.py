@@ -15,7 +15,7 @@ import pytest
 
 from adapters.policies import POLICIES
 from faults.checks import checker, claims, identity
-from faults.checks.checker import House, Outside, Told
+from faults.checks.checker import ClientRecord, House, Outside
 from faults.harness.rig import GOLDEN, bot_in
 from quotebot.commands.registry import REGISTRY
 from quotebot.sandbox.world import World
@@ -37,12 +37,12 @@ SLOW_MS = 25.0  # on a busy machine; a quiet one needs a tenth
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class DoneDeal:
     """A deal that was done: its ledger's file and everything else a verdict is made of."""
 
     folder: Path
     outside: Outside
-    history: tuple[Told, ...]
+    history: tuple[ClientRecord, ...]
 
     @property
     def house(self) -> House:
@@ -64,7 +64,7 @@ class Deed:
                 assert ledger.execute(statement).rowcount != 0, statement
 
 
-async def do_the_deal(folder: Path) -> Deed:
+async def do_the_deal(folder: Path) -> DoneDeal:
     """Do the deal that the comment above describes with the real bot in the local world."""
     async with World(folder / "world").serve() as world, bot_in(world, folder / "bot") as deal:
         first = await deal.slash(GOLDEN)
@@ -83,19 +83,20 @@ async def do_the_deal(folder: Path) -> Deed:
         await deal.click("quote.submit", user="U0REP")
         await deal.settled()
         assert await deal.hits() == 3
-        outside, told = await checker.outside_of(deal), await told_of(deal)
-    return Deed(folder / "bot", outside, told)
+        outside, told = await checker.outside_of(deal), await client_records_of(deal)
+    return DoneDeal(folder / "bot", outside, told)
 
 
-async def told_of(deal: Deal) -> tuple[Told, ...]:
+async def client_records_of(deal: Deal) -> tuple[ClientRecord, ...]:
     rows = await deal.rows("SELECT source_request_id, action_kind, actor, received_at FROM operations ORDER BY id")
     return tuple(
-        Told(row["source_request_id"], row["action_kind"], row["actor"], acked=True, at_ms=row["received_at"]) for row in rows
+        ClientRecord(row["source_request_id"], row["action_kind"], row["actor"], acked=True, at_ms=row["received_at"])
+        for row in rows
     )
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deed]:
+def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoneDeal]:
     folder = tmp_path_factory.mktemp("deed")
     deed = asyncio.run(do_the_deal(folder))
     with closing(sqlite3.connect(deed.folder / "ledger.db")) as ledger:
@@ -105,7 +106,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deed]:
 
 
 @pytest.fixture
-def deed(done: Deed, tmp_path: Path) -> Deed:
+def deal_copy(done: DoneDeal, tmp_path: Path) -> DoneDeal:
     """Return a copy of the clean deal that may be damaged."""
     shutil.copytree(done.folder, tmp_path / "bot", ignore=shutil.ignore_patterns("*.ballast"))
     return replace(done, folder=tmp_path / "bot", outside=copy.deepcopy(done.outside))
@@ -115,13 +116,13 @@ def names(verdict: list[str]) -> set[str]:
     return {sentence.partition(":")[0] for sentence in verdict}
 
 
-def test_a_real_deal_with_lost_answers_a_429_and_duplicates_is_clean(done: Deed) -> None:
+def test_a_real_deal_with_lost_answers_a_429_and_duplicates_is_clean(done: DoneDeal) -> None:
     assert done.verdict() == []
     assert done.verdict(at_rest=False) == []
     assert done.verdict(house=None) == []
 
 
-def test_the_verdict_is_quick(done: Deed) -> None:
+def test_the_verdict_is_quick(done: DoneDeal) -> None:
     with closing(sqlite3.connect(done.folder / "ledger.db")) as ledger:
         house, took = done.house, []
         for _ in range(20):
@@ -332,13 +333,13 @@ DAMAGED_ROWS: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGED_ROWS)
-def test_a_damaged_row_is_named(deed: Deed, what: str) -> None:
+def test_a_damaged_row_is_named(deed: DoneDeal, what: str) -> None:
     statements, expected = DAMAGED_ROWS[what]
     deed.damage(*statements)
     assert names(deed.verdict()) == set(expected.split()), deed.verdict()
 
 
-def sighting(outside: Outside, method: str, number: int = 0) -> dict[str, Any]:
+def request(outside: Outside, method: str, number: int = 0) -> dict[str, Any]:
     return [seen for seen in outside.sightings if seen["method"] == method][number]
 
 
@@ -355,7 +356,7 @@ def shared(outside: Outside) -> dict[str, Any]:
 
 
 def ask_differently(outside: Outside) -> None:
-    sighting(outside, "composite/graph", -1)["request_hash"] = "another"
+    request(outside, "composite/graph", -1)["request_hash"] = "another"
 
 
 def share_twice(outside: Outside) -> None:
@@ -366,35 +367,35 @@ def share_twice(outside: Outside) -> None:
 # What is done to what the outside saw, and exactly which invariants say so.
 DAMAGED_OUTSIDE: dict[str, tuple[Callable[[Outside], object], str]] = {
     "a message that nobody owes": (
-        lambda outside: outside.sightings.append({**sighting(outside, "chat.postMessage"), "key": "f" * 64}),
+        lambda outside: outside.sightings.append({**request(outside, "chat.postMessage"), "key": "f" * 64}),
         "I4",
     ),
     "a message without our key": (
-        lambda outside: outside.sightings.append({**sighting(outside, "chat.postMessage"), "key": None}),
+        lambda outside: outside.sightings.append({**request(outside, "chat.postMessage"), "key": None}),
         "I4",
     ),
     "two requests under one claim": (
-        lambda outside: outside.sightings.append({**sighting(outside, "chat.postMessage"), "applied": False}),
+        lambda outside: outside.sightings.append({**request(outside, "chat.postMessage"), "applied": False}),
         "I4",
     ),
     "a request before its claim": (
-        lambda outside: sighting(outside, "chat.postMessage").update(at=sighting(outside, "chat.postMessage")["at"] - 5),
+        lambda outside: request(outside, "chat.postMessage").update(at=request(outside, "chat.postMessage")["at"] - 5),
         "I4",
     ),
     "a record before its claim": (
-        lambda outside: sighting(outside, "composite/graph").update(at=sighting(outside, "composite/graph")["at"] - 5),
+        lambda outside: request(outside, "composite/graph").update(at=request(outside, "composite/graph")["at"] - 5),
         "I4",
     ),
     "a card drawn more often than claimed": (
-        lambda outside: outside.sightings.append(sighting(outside, "chat.update")),
+        lambda outside: outside.sightings.append(request(outside, "chat.update")),
         "I4",
     ),
     "a file shared again by an unknown upload": (
-        lambda outside: outside.sightings.append({**sighting(outside, "files.completeUploadExternal"), "key": "F0OTHER"}),
+        lambda outside: outside.sightings.append({**request(outside, "files.completeUploadExternal"), "key": "F0OTHER"}),
         "I4",
     ),
     "an answer that arrives again and again": (
-        lambda outside: outside.sightings.extend([sighting(outside, "response_url")] * 2),
+        lambda outside: outside.sightings.extend([request(outside, "response_url")] * 2),
         "I4 I5",
     ),
     "a message posted twice": (lambda outside: outside.messages.append(keyed(outside)), "I5"),
@@ -416,13 +417,13 @@ DAMAGED_OUTSIDE: dict[str, tuple[Callable[[Outside], object], str]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGED_OUTSIDE)
-def test_a_damaged_outside_is_named(deed: Deed, what: str) -> None:
+def test_damage_to_the_external_services_is_named(deed: DoneDeal, what: str) -> None:
     edit, expected = DAMAGED_OUTSIDE[what]
     edit(deed.outside)
     assert names(deed.verdict()) == set(expected.split()), deed.verdict()
 
 
-def test_an_answer_that_is_said_directly_may_be_there_twice_and_no_more(deed: Deed) -> None:
+def test_direct_message_reply_may_exist_twice_but_not_three_times(deed: DoneDeal) -> None:
     deed.damage("UPDATE effects SET external_ref = '1.000001' WHERE id = 13")
     with closing(sqlite3.connect(deed.folder / "ledger.db")) as ledger:
         ((key,),) = ledger.execute("SELECT effect_key FROM effects WHERE id = 13").fetchall()
@@ -441,27 +442,27 @@ def test_every_invariant_has_a_damage_that_it_names() -> None:
     assert set(checker.INVARIANTS) == set(checker.ALWAYS) | set(checker.AT_REST) == named
 
 
-def test_an_acknowledgement_without_a_command_is_named(deed: Deed) -> None:
-    lost = Told("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1)
+def test_an_acknowledgement_without_a_command_is_named(deed: DoneDeal) -> None:
+    lost = ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1)
     assert names(replace(deed, history=(*deed.history, lost)).verdict()) == {"I3"}
 
 
 @pytest.mark.parametrize(
     "told",
     [
-        Told("T0QUOTE:lost", "quote.create", "U0REP", acked=False, at_ms=1),
-        Told("T0QUOTE:lost", "", "U0REP", acked=True, at_ms=1, text="Here is what you can type"),
-        Told("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.nothing_recorded()),
-        Told("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.maybe_recorded()),
-        Told("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.command_too_large(65_536)),
+        ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=False, at_ms=1),
+        ClientRecord("T0QUOTE:lost", "", "U0REP", acked=True, at_ms=1, text="Here is what you can type"),
+        ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.nothing_recorded()),
+        ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.maybe_recorded()),
+        ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.command_too_large(65_536)),
     ],
     ids=["unanswered", "nothing-asked", "refused", "unknown", "too-large"],
 )
-def test_what_promised_nothing_need_not_be_there(deed: Deed, told: Told) -> None:
+def test_unacknowledged_refused_or_unrecorded_request_needs_no_ledger_row(deed: DoneDeal, told: ClientRecord) -> None:
     assert replace(deed, history=(told,)).verdict() == []
 
 
-def test_a_stored_file_that_is_gone_or_damaged_is_named(deed: Deed) -> None:
+def test_a_stored_file_that_is_gone_or_damaged_is_named(deed: DoneDeal) -> None:
     first, second = sorted((deed.folder / "artefacts").glob("*.pdf"))
     first.unlink()
     second.write_bytes(b"%PDF-")
@@ -470,13 +471,13 @@ def test_a_stored_file_that_is_gone_or_damaged_is_named(deed: Deed) -> None:
     assert sorted(sentence.rpartition(" ")[2] for sentence in verdict) == ["damaged", "file"]
 
 
-def test_a_file_that_is_no_ledger_any_more_is_named(deed: Deed) -> None:
+def test_a_file_that_is_no_ledger_any_more_is_named(deed: DoneDeal) -> None:
     path = deed.folder / "ledger.db"
     path.write_bytes(path.read_bytes()[:4096] + bytes(4096 * 8))
     assert names(deed.verdict()) == {"I16"}
 
 
-def test_a_command_purged_with_its_tombstone_is_not_missed(deed: Deed) -> None:
+def test_a_command_purged_with_its_tombstone_is_not_missed(deed: DoneDeal) -> None:
     deed.damage(
         "INSERT INTO tombstones SELECT operation_key, payload_hash, state, outcome, finished_at, 9 FROM operations WHERE id = 5",
         "DELETE FROM attempts WHERE effect_id IN (SELECT id FROM effects WHERE operation_id = 5)",
@@ -487,8 +488,8 @@ def test_a_command_purged_with_its_tombstone_is_not_missed(deed: Deed) -> None:
     assert replace(deed, history=()).verdict() == []
 
 
-def test_what_was_purged_may_be_delivered_again_and_what_is_new_may_not_be_missing(deed: Deed) -> None:
-    old = Told("T0QUOTE:old", "quote.create", "U0REP", acked=True, at_ms=1)
+def test_purged_command_may_be_redelivered_and_a_new_one_may_not_be_missing(deed: DoneDeal) -> None:
+    old = ClientRecord("T0QUOTE:old", "quote.create", "U0REP", acked=True, at_ms=1)
     again, new = replace(old, at_ms=9_000_000_000), replace(old, request_id="T0QUOTE:new", at_ms=9_000_000_000)
     deed.damage(
         "INSERT INTO meta VALUES ('retention', '{\"deliveries\":1}')",
@@ -500,14 +501,14 @@ def test_what_was_purged_may_be_delivered_again_and_what_is_new_may_not_be_missi
     assert "T0QUOTE:new" in missing
 
 
-def test_a_tombstone_beside_its_command_is_named(deed: Deed) -> None:
+def test_a_tombstone_beside_its_command_is_named(deed: DoneDeal) -> None:
     deed.damage(
         "INSERT INTO tombstones SELECT operation_key, payload_hash, state, outcome, finished_at, 9 FROM operations WHERE id = 5"
     )
     assert names(deed.verdict()) == {"I18"}
 
 
-def test_what_a_paused_class_keeps_waiting_is_excused_and_only_that(deed: Deed) -> None:
+def test_only_effects_of_a_paused_class_and_their_dependents_may_stay_pending(deed: DoneDeal) -> None:
     deed.damage(
         "INSERT INTO gates (name, state, cause, held_at) VALUES ('pdf', 'held', 'operator', 1)",
         "UPDATE effects SET state = 'pending', finished_at = NULL, next_attempt_at = 1 WHERE id IN (2, 3, 4)",
@@ -518,13 +519,13 @@ def test_what_a_paused_class_keeps_waiting_is_excused_and_only_that(deed: Deed) 
     assert [sentence for sentence in deed.verdict() if sentence.startswith("L1")] == ["L1: effect 4 (crm.again) is still pending"]
 
 
-def test_before_everything_is_drained_nothing_is_asked_of_what_is_under_way(deed: Deed) -> None:
+def test_pending_effects_are_no_violation_before_everything_is_drained(deed: DoneDeal) -> None:
     deed.damage("UPDATE effects SET state = 'pending', finished_at = NULL, next_attempt_at = 1 WHERE id = 14")
     assert "L1" in names(deed.verdict())
     assert "L1" not in names(deed.verdict(at_rest=False))
 
 
-def test_a_clock_that_was_put_back_explains_a_wait_that_looks_short(deed: Deed) -> None:
+def test_a_clock_that_was_put_back_explains_a_wait_that_looks_short(deed: DoneDeal) -> None:
     deed.damage("UPDATE attempts SET delay_ms = 30000 WHERE outcome = 'retry' AND http_status IS NULL")
     assert names(deed.verdict()) == {"I10"}
     assert deed.verdict(house=replace(deed.house, clock_back_ms=3_600_000)) == []

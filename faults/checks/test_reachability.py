@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.checks import reachability
-from faults.checks.checker import NOBODY, Outside, Told, outside_of
+from faults.checks.checker import NOBODY, ClientRecord, Outside, outside_of
 from faults.harness.rig import bot_in
 from quotebot.app.installation import open_ledger
 from quotebot.sandbox.world import World
@@ -79,37 +79,48 @@ async def test_a_plain_deal_is_in_the_few_states_that_it_should_be_in(tmp_path: 
     assert min(took) < SLOW_MS
 
 
-def sighting(number: int, method: str, status: int | None, *, applied: bool, key: str = "k") -> dict[str, object]:
+def logged_request(number: int, method: str, status: int | None, *, applied: bool, key: str = "k") -> dict[str, object]:
     return {"seq": number, "at": 1.0, "system": "slack", "method": method, "key": key, "applied": applied, "status": status}
 
 
 @pytest.mark.parametrize(
     ("name", "outside", "history"),
     [
-        ("an upload was started over", [sighting(1, "files.getUploadURLExternal", 200, applied=True)], ()),
-        ("a deed was done and its answer lost", [sighting(1, "chat.update", None, applied=True)], ()),
-        ("a request was cut off before it arrived", [sighting(1, "chat.update", None, applied=False)], ()),
-        ("Salesforce was asked twice under one key", [sighting(n, "composite/graph", 503, applied=False) for n in (1, 2)], ()),
+        ("an upload was started over", [logged_request(1, "files.getUploadURLExternal", 200, applied=True)], ()),
+        ("a deed was done and its answer lost", [logged_request(1, "chat.update", None, applied=True)], ()),
+        ("a request was cut off before it arrived", [logged_request(1, "chat.update", None, applied=False)], ()),
         (
-            "an expired session was renewed",
-            [sighting(1, "composite/graph", 401, applied=False, key="a"), sighting(2, "composite/graph", 200, applied=True)],
+            "Salesforce was asked twice under one key",
+            [logged_request(n, "composite/graph", 503, applied=False) for n in (1, 2)],
             (),
         ),
-        ("a delivery died with its process before it was recorded", [], (Told("T:1", "quote.create", "U1", acked=False, at_ms=1),)),
+        (
+            "an expired session was renewed",
+            [
+                logged_request(1, "composite/graph", 401, applied=False, key="a"),
+                logged_request(2, "composite/graph", 200, applied=True),
+            ],
+            (),
+        ),
+        (
+            "a delivery died with its process before it was recorded",
+            [],
+            (ClientRecord("T:1", "quote.create", "U1", acked=False, at_ms=1),),
+        ),
     ],
 )
-def test_what_the_outside_saw_is_such_a_state_too(
-    empty: sqlite3.Connection, name: str, outside: list[dict[str, object]], history: tuple[Told, ...]
+def test_states_seen_only_by_external_services_are_reached_too(
+    empty: sqlite3.Connection, name: str, outside: list[dict[str, object]], history: tuple[ClientRecord, ...]
 ) -> None:
     assert reachability.reached(empty, Outside([], [], {}, outside), history) == {name}
 
 
-def test_an_ack_that_was_lost_after_recording_is_told_from_a_lost_delivery(empty: sqlite3.Connection) -> None:
+def test_lost_acknowledgement_is_distinguished_from_a_lost_delivery(empty: sqlite3.Connection) -> None:
     empty.execute(
         "INSERT INTO deliveries (source, source_request_id, action_kind, operation_id, fingerprint, transport, received_at, "
         "last_seen_at) VALUES ('slack_slash', 'T:1', 'quote.create', 1, 'f', '{}', 1, 1)"
     )
-    unheard = Told("T:1", "quote.create", "U1", acked=False, at_ms=1)
+    unheard = ClientRecord("T:1", "quote.create", "U1", acked=False, at_ms=1)
     found = reachability.reached(empty, NOBODY, (unheard,))
     empty.rollback()
     assert found == {"a command was recorded whose acknowledgement was lost"}

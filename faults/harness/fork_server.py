@@ -6,8 +6,8 @@ thread and no event loop, so that a fork is a clean process: an own pid, an own 
 ordered, and then the program's own main, as if it had been started by hand. What a caller started ends when the caller goes; when
 stdin ends, all of it ends.
 
-`zygote()` runs one for the length of a block; `shared_zygote()` is a caller of one that this process keeps until it ends, or that
-it was left by the one that started it (`leave_zygotes()`): several workers need not import the same once more.
+`fork_server()` runs one for the length of a block; `shared_fork_server()` is a caller of one that this process keeps until it ends,
+or that it was left by the one that started it (`leave_fork_servers()`): several workers need not import the same once more.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Spawned:
         self._ended.set()
 
 
-class Zygote:
+class ForkServer:
     """A caller's side of a running zygote: one connection to its socket at `place`, on the loop that made it."""
 
     def __init__(self, place: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -159,7 +159,7 @@ class Zygote:
 
 
 @asynccontextmanager
-async def zygote(log: Path) -> AsyncIterator[Zygote]:
+async def fork_server(log: Path) -> AsyncIterator[ForkServer]:
     """Run a zygote for the length of the block; `log` gets what it says itself. All its processes end with the block."""
     with log.open("ab") as said, tempfile.TemporaryDirectory(prefix="zygote-", dir=SHORT) as folder:
         running = await asyncio.to_thread(_Running, said, str(Path(folder, "calls")))
@@ -171,7 +171,7 @@ async def zygote(log: Path) -> AsyncIterator[Zygote]:
 
 
 @asynccontextmanager
-async def shared_zygote(warm: str = BOTS, hash_seed: str | None = None) -> AsyncIterator[Zygote]:
+async def shared_fork_server(warm: str = BOTS, hash_seed: str | None = None) -> AsyncIterator[ForkServer]:
     """Call the zygote that this process keeps until its end, or was left. What was started in the block ends with it.
 
     There is one for each way to get warm ("module:function") and each PYTHONHASHSEED (None: ours).
@@ -180,7 +180,7 @@ async def shared_zygote(warm: str = BOTS, hash_seed: str | None = None) -> Async
         yield caller
 
 
-def leave_zygotes(*kinds: tuple[str, str | None]) -> None:
+def leave_fork_servers(*kinds: tuple[str, str | None]) -> None:
     """Keep, until this process ends, a zygote of each kind (`warm` and `hash_seed`) for the processes it is going to start."""
     folder = tempfile.mkdtemp(prefix="zygotes-", dir=SHORT)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -190,8 +190,8 @@ def leave_zygotes(*kinds: tuple[str, str | None]) -> None:
 
 
 @asynccontextmanager
-async def _caller(place: str) -> AsyncIterator[Zygote]:
-    caller = Zygote(place, *await asyncio.open_unix_connection(place, limit=_LINE_BYTES_MAX))
+async def _caller(place: str) -> AsyncIterator[ForkServer]:
+    caller = ForkServer(place, *await asyncio.open_unix_connection(place, limit=_LINE_BYTES_MAX))
     try:
         yield caller
     finally:
@@ -271,10 +271,10 @@ class _Mother:
             if self._door in readable:
                 self._rests[self._door.accept()[0]] = b""
             for caller in [each for each in self._rests if each in readable]:
-                self._hear(caller)
+                self._receive(caller)
         self._end_all(list(self._children))
 
-    def _hear(self, caller: socket.socket) -> None:
+    def _receive(self, caller: socket.socket) -> None:
         try:
             read = caller.recv(1 << 16)
         except ConnectionError:  # it was killed before it had read what it was told

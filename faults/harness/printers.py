@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import adapters.pdf.renderer
 import adapters.pdf.worker
-from faults.harness.fork_server import FOLDER_VARIABLE, Order, Spawned, shared_zygote, was_left
+from faults.harness.fork_server import FOLDER_VARIABLE, Order, Spawned, shared_fork_server, was_left
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +68,7 @@ async def start_worker(memory_bytes: int, timeout_seconds: float, environment: M
             door.bind(place)
             door.listen()
             door.settimeout(0.0)
-            mother = await stack.enter_async_context(shared_zygote(WARM))
+            mother = await stack.enter_async_context(shared_fork_server(WARM))
             order = Order(
                 (place, str(memory_bytes), str(timeout_seconds)), dict(environment), os.devnull, "faults.harness.printers:main"
             )

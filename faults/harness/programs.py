@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from faults.harness.fork_server import Order, shared_zygote
+from faults.harness.fork_server import Order, shared_fork_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ def run(
 
 
 async def _ended(order: Order, hash_seed: str | None, seconds: float) -> int:
-    async with shared_zygote(WARM, hash_seed) as mother:
+    async with shared_fork_server(WARM, hash_seed) as mother:
         spawned = await mother.spawn(order)
         return await asyncio.wait_for(spawned.wait(), seconds)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from faults.harness.fork_server import QUOTEBOT, Order, Spawned, shared_zygote
+from faults.harness.fork_server import QUOTEBOT, Order, Spawned, shared_fork_server
 from faults.harness.plan import PLAN_VARIABLE, KillPlan
 from quotebot.app.bot import Ports, run_bot
 from quotebot.settings import Settings
@@ -90,7 +90,7 @@ class Deal:
         )
         return answer
 
-    async def click_whisper(self, action_id: str, *, user: str = "U0REP", **more: Any) -> Json:
+    async def click_ephemeral(self, action_id: str, *, user: str = "U0REP", **more: Any) -> Json:
         """Click a button on the newest message that only this person sees and that has buttons."""
         seen = [m for m in await self.messages() if m["ephemeral_for"] == user and m["blocks"]]
         where = {"channel": seen[-1]["channel"], "message_ts": seen[-1]["ts"]}
@@ -246,7 +246,7 @@ class BotProcess:
                     *under, sys.executable, "-m", module, *arguments, stderr=log, env=environment
                 )
         else:
-            mother = await self._mothers.enter_async_context(shared_zygote())
+            mother = await self._mothers.enter_async_context(shared_fork_server())
             main = QUOTEBOT if plan is None else "faults.harness.bot:main"
             self._process = await mother.spawn(Order(tuple(arguments), environment, str(self._log), main))
         process = self._process

@@ -10,7 +10,7 @@ import adapters.pdf.renderer
 from adapters.pdf.document import DocumentLine, QuoteDocument
 from adapters.pdf.renderer import PdfRenderer
 from faults.harness import printers
-from faults.harness.fork_server import FOLDER_VARIABLE, leave_zygotes, was_left
+from faults.harness.fork_server import FOLDER_VARIABLE, leave_fork_servers, was_left
 from faults.harness.rig import eventually
 from faults.scenarios.pdf import processes
 
@@ -56,7 +56,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave a zygote of printers for this test, whoever left one before."""
     monkeypatch.setenv(FOLDER_VARIABLE, "")
     assert not was_left(printers.WARM)
-    leave_zygotes((printers.WARM, None))
+    leave_fork_servers((printers.WARM, None))
     assert was_left(printers.WARM)
 
 

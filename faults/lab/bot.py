@@ -145,7 +145,7 @@ class LabBot:
         )
         self._core = await start_core(self._stack, self._settings, ports, asyncio.Event())
         identity = await identify(self._core.outside.adapters.slack)
-        self._core.guard.hear(self._core.outside.adapters.slack.time_ms)
+        self._core.guard.compare(self._core.outside.adapters.slack.time_ms)
         surface = surface_of(front_of(self._core), self._settings, identity)
         with _known_listeners():
             app = bolt_app(self._core.outside.client, identity, surface)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from faults.checks.evidence import Told
+from faults.checks.evidence import ClientRecord
 from quotebot.slack import payloads
 
 _TYPED: Final = {
@@ -43,7 +43,7 @@ _FILLED: Final = {
 }
 
 
-def told(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> Told:
+def record_of(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> ClientRecord:
     """Write down one delivery as its client lived it."""
     body = json.loads(text)["payload"]
     if kind == "slash_commands":
@@ -51,15 +51,17 @@ def told(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> To
         asked = "" if body["text"] == "new" else _TYPED.get(body["text"].partition(" ")[0], "")  # alone it opens a form
     elif kind == "events_api":
         asked = _RAISED.get(body["event"]["type"], "")
-        return Told(f"{body['team_id']}:{body['event_id']}", asked, body["event"].get("user", ""), payload is not None, at_ms)
+        return ClientRecord(
+            f"{body['team_id']}:{body['event_id']}", asked, body["event"].get("user", ""), payload is not None, at_ms
+        )
     elif body["type"] == "view_submission":
-        return _told_form(body, payload, at_ms)
+        return _form_record(body, payload, at_ms)
     else:
         gesture = payloads.gesture(body)
         request_id, actor = gesture.request_id, gesture.user
         asked = _clicked(body["actions"][0])
     said = None if payload is None else str(payload.get("text") or "")
-    return Told(request_id=request_id, kind=asked, actor=actor, acked=payload is not None, at_ms=at_ms, text=said)
+    return ClientRecord(request_id=request_id, kind=asked, actor=actor, acked=payload is not None, at_ms=at_ms, text=said)
 
 
 def _clicked(action: dict[str, Any]) -> str:
@@ -69,8 +71,8 @@ def _clicked(action: dict[str, Any]) -> str:
     return _ASKED.get(action["action_id"], "")
 
 
-def _told_form(body: dict[str, Any], payload: dict[str, Any] | None, at_ms: int) -> Told:
+def _form_record(body: dict[str, Any], payload: dict[str, Any] | None, at_ms: int) -> ClientRecord:
     request_id, _ = payloads.submission(body)
     wrong = payload is not None and payload.get("response_action") == "errors"
     kind = "" if wrong else _FILLED[body["view"]["callback_id"]]
-    return Told(request_id, kind, body["user"]["id"], payload is not None, at_ms)
+    return ClientRecord(request_id, kind, body["user"]["id"], payload is not None, at_ms)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.lab.bot import Conditions, LabBot
-from faults.lab.client_record import told
+from faults.lab.client_record import record_of
 from faults.lab.operators import ACTOR, REASON
 from faults.lab.traps import OpenTrap
 from quotebot.app.installation import dead_letters
@@ -25,7 +25,7 @@ from quotebot.sandbox.world import World
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from faults.checks.evidence import Told
+    from faults.checks.evidence import ClientRecord
     from faults.lab.loop import LabClock
     from quotebot.sandbox.slack.messages import Message
     from quotebot.settings import Settings
@@ -91,7 +91,7 @@ class Office:
     chance: random.Random = field(init=False)
     world: World = field(init=False)
     bot: LabBot | None = field(default=None, init=False)
-    history: list[Told] = field(default_factory=list, init=False)
+    history: list[ClientRecord] = field(default_factory=list, init=False)
     requests: list[str] = field(default_factory=list, init=False)
     story: list[str] = field(default_factory=list, init=False)
     counts: Counts = field(default_factory=Counts, init=False)
@@ -146,7 +146,7 @@ class Office:
                 if bot.alive:
                     raise
         payload: dict[str, Any] | None = answers[0] if answers else None
-        self.history.append(told(text, kind, payload, at))
+        self.history.append(record_of(text, kind, payload, at))
         return Ack(payload, 1.0) if payload is not None else Ack(None, None, "operation_timeout")
 
     # ------------------------------------------------------------------------------------------------------------ the days
@@ -156,7 +156,7 @@ class Office:
         plan: list[tuple[float, Coroutine[Any, Any, None]]] = [
             (self.chance.uniform(0, WORKING_SECONDS), self._somebody()) for _ in range(commands)
         ]
-        for what, most in ((self._weather, 6), (self._death, 3), (self._pause, 1), (self._clock_jump, 1), (self._operator, 2)):
+        for what, most in ((self._faults, 6), (self._death, 3), (self._pause, 1), (self._clock_jump, 1), (self._operator, 2)):
             times = self.chance.randint(0, most)
             plan += [(self.chance.uniform(0, WORKING_SECONDS), what()) for _ in range(times)]
         await asyncio.gather(*(self._at(moment, work) for moment, work in sorted(plan, key=lambda entry: entry[0])))
@@ -313,7 +313,7 @@ class Office:
     def _cards(self, action_id: str) -> list[Message]:
         return [message for message in self._messages() if message.ephemeral_for is None and _has(message, action_id)]
 
-    async def _weather(self) -> None:
+    async def _faults(self) -> None:
         target = self.chance.choice(("slack", "salesforce"))
         effect, method = self.chance.choice(EFFECTS), self.chance.choice((None, *METHODS[target]))
         if target == "salesforce" and self.chance.random() < LOGIN_TROUBLE:

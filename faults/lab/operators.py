@@ -110,7 +110,7 @@ async def prune(settings: Settings, clock: LabClock, trap: Trap) -> None:
 async def cancel_quote(settings: Settings, clock: LabClock, trap: Trap) -> None:
     """`quotebot quote cancel Q-2027-0001 --as U0REP --request-id r1`, with no bot running."""
     asked = quote_work.Options("U0REP", "r1", json_output=True)
-    deed = quote_work.Deed(CancelQuote("not wanted"), "Q-2027-0001", None, TEAM_ID, ("cancel", "not wanted"))
+    deed = quote_work.TerminalCommand(CancelQuote("not wanted"), "Q-2027-0001", None, TEAM_ID, ("cancel", "not wanted"))
     async with terminal(settings, clock, trap) as ledger:
         operation = (await quote_work.reserve(ledger, deed, asked)).operation
         if not quote_work.has_ended(operation):
@@ -123,7 +123,7 @@ async def reconcile(settings: Settings, clock: LabClock, trap: Trap) -> None:
     async with terminal(settings, clock, trap) as ledger:
         for conflict in await ledger.database.read(lambda tx: crm_store.listed(tx, 10, everything=True)):
             payload = ReconcileCrm(conflict.id, "ours", conflict.difference.theirs, REASON)
-            deed = quote_work.Deed(payload, CRM_AGGREGATE, None, TEAM_ID, ("crm reconcile", conflict.id))
+            deed = quote_work.TerminalCommand(payload, CRM_AGGREGATE, None, TEAM_ID, ("crm reconcile", conflict.id))
             operation = (await quote_work.reserve(ledger, deed, asked)).operation
             if not quote_work.has_ended(operation):
                 await quote_work.execute_alone(settings, operation.id, clock, engine(trap))

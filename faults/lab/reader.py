@@ -29,7 +29,7 @@ def looking_at(ledger: Path) -> sqlite3.Connection:
     """
     if ledger.with_name(f"{ledger.name}-wal").exists():
         return read_only(ledger)
-    return _glass(os.getpid()).over(ledger.read_bytes())
+    return _reader(os.getpid()).over(ledger.read_bytes())
 
 
 def read_only(path: Path) -> sqlite3.Connection:
@@ -40,12 +40,12 @@ def read_only(path: Path) -> sqlite3.Connection:
 
 
 @functools.cache
-def _glass(process: int) -> _Glass:
+def _reader(process: int) -> _Reader:
     del process  # a fork makes its own: SQLite's connections do not survive one
-    return _Glass()
+    return _Reader()
 
 
-class _Glass:
+class _Reader:
     """A file without a name that holds one ledger after another, and a connection to it."""
 
     def __init__(self) -> None:

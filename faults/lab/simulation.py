@@ -20,11 +20,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from faults.lab.bot import LabBot, remember_tasks
-from faults.lab.client_record import told
+from faults.lab.client_record import record_of
 from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.operators import OPERATORS
 from faults.lab.processes import SETTLE_SECONDS, BrokenError, DiedError, Life, bot_life, conditions, fork, operator_life
-from faults.lab.snapshot import Remains
+from faults.lab.snapshot import FolderHash
 from faults.lab.traps import Deed, Switch
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.slack.line import Ack
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
 
-    from faults.checks.evidence import Told
+    from faults.checks.evidence import ClientRecord
     from faults.lab.processes import Pipe_
     from quotebot.settings import Settings
 
@@ -47,7 +47,7 @@ class Cell:
         self.settings = settings
         self.clock = clock
         self.world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=Tokens.seeded(seed), line=self).unserved()
-        self.history: list[Told] = []
+        self.history: list[ClientRecord] = []
         self.broken: list[str] = []  # what did not hold right after a recovery
         self.life: Life | LabBot | None = None  # a process of its own, or a bot in this one
         self.in_place = False  # whether the next bots and operators live in this process
@@ -56,7 +56,7 @@ class Cell:
         self.looks = True  # whether to look, at each passage, what a death would leave there
         self.states: list[bytes] = []  # what a death at each passage would leave, as a hash, while nothing goes wrong
         self.looks_on: Callable[[int], None] | None = None  # told the number of each passage, instead of a look
-        self._remains = Remains()
+        self._remains = FolderHash()
         self.in_company = False  # whether somebody in the World waits for the bot: no twin has them waiting, too
         self._plan: tuple[int | None, Deed] | None = None
         self._switch = Switch(self._look, self._die)  # of the one in this process
@@ -232,10 +232,10 @@ class Cell:
         if not self._death.done():
             return task.result()
         task.cancel()
-        await self._bury()
+        await self._end()
         raise DiedError
 
-    async def _bury(self) -> None:
+    async def _end(self) -> None:
         """End what the dead one still has under way: its files are not the ledger any more, and its wire refuses."""
         if isinstance(self.life, LabBot):
             bot, self.life = self.life, None
@@ -251,7 +251,7 @@ class Cell:
         finally:
             self.in_company = False
         if self._death.done():
-            self._loop.run_until_complete(self._bury())
+            self._loop.run_until_complete(self._end())
         return done
 
     async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
@@ -266,7 +266,7 @@ class Cell:
                 self._answers = answers
                 self._ask("deliver", text)
         payload: dict[str, Any] | None = answers[0] if answers else None
-        self.history.append(told(text, kind, payload, told_at))
+        self.history.append(record_of(text, kind, payload, told_at))
         return Ack(None, None, "operation_timeout") if payload is None else Ack(payload, 1.0)
 
     def _take(self, answers: list[dict[str, Any]], answer: dict[str, Any]) -> None:

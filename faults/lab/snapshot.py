@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Remains:
+class FolderHash:
     """Sums a folder up, again and again. Most files are as they were a passage ago: to compare them is quicker than to sum them."""
 
     def __init__(self) -> None:

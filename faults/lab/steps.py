@@ -272,7 +272,7 @@ class Configures:
 
 
 @dataclass(slots=True)
-class Weather:
+class ArmsFault:
     """The outside turns bad (see quotebot.sandbox.faults), or well again without an effect."""
 
     target: str = ""

@@ -34,7 +34,7 @@ def test_everything_comes_back_from_forks() -> None:
     assert sorted(beside(abs, [-1, 2, -3], 2)) == [1, 2, 3]
 
 
-def test_one_at_once_is_this_process_in_order() -> None:
+def test_one_forked_run_at_a_time_runs_in_this_process_in_order() -> None:
     assert list(beside(lambda number: (number, os.getpid()), [3, 1, 2], 1)) == [(number, os.getpid()) for number in (3, 1, 2)]
 
 

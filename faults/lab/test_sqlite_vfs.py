@@ -104,7 +104,7 @@ def test_an_exception_of_the_observer_is_raised_at_the_end(tmp_path: Path) -> No
         use()
 
 
-def test_a_connection_that_stays_open_is_told(tmp_path: Path) -> None:
+def test_an_open_connection_is_reported(tmp_path: Path) -> None:
     left = []
     with pytest.raises(RuntimeError, match=r"still open in SQLite: \['a.db'\]"), WatchedFolder(tmp_path):
         left.append(sqlite3.connect(tmp_path / "a.db"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from adapters.failures import Failure
-from adapters.policies import Verdict
+from adapters.policies import RetryDecision
 from faults.mutants import audit, clients, disk, dispatch, domain, equivalent, lifecycle, model, recovery, reservation, schedule
 from faults.mutants.detection import Days, DiskErrors, Model, PowerCuts, Windows
 from faults.mutants.patching import both
@@ -79,7 +79,7 @@ DISPATCH: Final = (
     Bug(
         "effects owed in a second transaction",
         "a death in between forgets them",
-        dispatch.effects_owed_apart,
+        dispatch.effects_enqueued_apart,
         Windows("submit, nobody needed", "commit:owe:before"),
     ),
     Bug(
@@ -148,19 +148,19 @@ DISPATCH: Final = (
     Bug(
         "429 burns attempts",
         "a throttled class ends in dead letters",
-        dispatch.judged(Failure.THROTTLED, Verdict.RETRY),
+        dispatch.judged(Failure.THROTTLED, RetryDecision.RETRY),
         Windows("throttled"),
     ),
     Bug(
         "refused login dead-letters",
         "an expired secret buries what waits",
-        dispatch.judged(Failure.AUTH, Verdict.DEAD),
+        dispatch.judged(Failure.AUTH, RetryDecision.DEAD),
         Windows("refused login"),
     ),
     Bug(
         "refused login burns attempts",
         "an expired secret spends the budget",
-        dispatch.judged(Failure.AUTH, Verdict.RETRY),
+        dispatch.judged(Failure.AUTH, RetryDecision.RETRY),
         Windows("refused login"),
     ),
     Bug("retry without end", "nothing is ever given up", dispatch.retries_without_end, Windows("nine failures")),
@@ -177,7 +177,7 @@ DISPATCH: Final = (
         dispatch.upload_not_looked_for,
         Windows("approve", "out:slack:files.completeUploadExternal:sent"),
     ),
-    Bug("dead letter not told", "what is given up leaves no alert", dispatch.dead_letter_not_told, Windows("outage")),
+    Bug("dead letter not told", "what is given up leaves no alert", dispatch.dead_letter_not_announced, Windows("outage")),
     Bug("card never redrawn", "the card goes on saying pending", dispatch.card_never_redrawn, Windows("approve")),
 )
 
@@ -312,7 +312,9 @@ SCHEDULE: Final = (
 
 DISK: Final = (
     Bug("synchronous=NORMAL", "a power cut loses what was acknowledged", disk.synchronous_normal, PowerCuts()),
-    Bug("told before the flush", "a power cut loses what was just acknowledged", disk.told_before_the_flush, PowerCuts(one_of=5)),
+    Bug(
+        "told before the flush", "a power cut loses what was just acknowledged", disk.answered_before_the_flush, PowerCuts(one_of=5)
+    ),
     Bug(
         "failed flush taken for a good one",
         "what was acknowledged is not on the disk",
@@ -340,7 +342,7 @@ DISK: Final = (
     Bug(
         "rolled back, told success",
         "a member of a lost batch hears that it stands",
-        disk.rolled_back_told_success,
+        disk.rolled_back_answered_success,
         DiskErrors("IOERR_READ", most=100),  # both halves read the file to open it
     ),
     Bug("artefact not synced", "a stored file is empty after a power cut", disk.artefact_not_synced, PowerCuts(artefacts=True)),

@@ -54,7 +54,7 @@ class Windows:
 
     def chase(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
         """Play it with the bug; what goes wrong in the same window without it catches nothing."""
-        found = forked(lambda: self._planted(ground, plant))
+        found = forked(lambda: self._seeded(ground, plant))
         if found is not None and found.window is not None:
             self._without(ground, found.window)
         return found
@@ -68,7 +68,7 @@ class Windows:
             if wrong is not None:
                 raise DoesNotFitError(f"without any bug, too: {window.deed} at {window.point}: {wrong.says}")
 
-    def _planted(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
+    def _seeded(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
         start = ground.start(self.name)
         plant_bug(plant, ground)
         came = self._play(ground, start, Window(NOWHERE, "?", "lose"))
@@ -119,12 +119,12 @@ class Days:
     def chase(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
         """Live through them with the bug, until one goes wrong."""
         for number in range(self.seeds):
-            found = forked(lambda: self._planted(ground, plant, self.first + number))  # noqa: B023 -- called before the next turn
+            found = forked(lambda: self._seeded(ground, plant, self.first + number))  # noqa: B023 -- called before the next turn
             if found is not None:
                 return replace(found, after=f"{number + 1} days, the last of seed {self.first + number}")
         return None
 
-    def _planted(self, ground: Ground, plant: Callable[[], None], seed: int) -> Caught | None:
+    def _seeded(self, ground: Ground, plant: Callable[[], None], seed: int) -> Caught | None:
         plant_bug(plant, ground)
         folder = ground.folder / "days"
         folder.mkdir()
@@ -156,13 +156,13 @@ class Model:
         while left:
             left = [block for block in left if ground.honest.get(block) is not False]
             some, before = left, steps
-            ran, steps, says = forked(lambda: self._planted(ground, plant, some, before))  # noqa: B023 -- called before the next turn
+            ran, steps, says = forked(lambda: self._seeded(ground, plant, some, before))  # noqa: B023 -- called before the next turn
             if says is not None and ground.agrees(left[ran - 1]):
                 return Caught("model", f"{steps:,} steps", says)
             left = left[ran:]
         return None
 
-    def _planted(self, ground: Ground, plant: Callable[[], None], blocks: list[int], steps: int) -> tuple[int, int, str | None]:
+    def _seeded(self, ground: Ground, plant: Callable[[], None], blocks: list[int], steps: int) -> tuple[int, int, str | None]:
         """Return how many blocks were run, the steps so far, and what the last one disagreed about."""
         plant_bug(plant, ground)
         with model.empty_ledger() as template:
@@ -186,9 +186,9 @@ class PowerCuts:
 
     def chase(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
         """Cut it."""
-        return forked(lambda: self._planted(ground, plant))
+        return forked(lambda: self._seeded(ground, plant))
 
-    def _planted(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
+    def _seeded(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
         plant_bug(plant, ground)
         counts: Counter[str] = Counter()
         if self.artefacts:
@@ -219,9 +219,9 @@ class DiskErrors:
 
     def chase(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
         """Let them fail."""
-        return forked(lambda: self._planted(ground, plant))
+        return forked(lambda: self._seeded(ground, plant))
 
-    def _planted(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
+    def _seeded(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
         plant_bug(plant, ground)
         trial = io_errors.Trial(self.task, self.kind, self.mode)
         for k in range(1, self.most + 1):

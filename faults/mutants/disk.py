@@ -25,7 +25,7 @@ def synchronous_normal() -> None:
     put(file, "_prepare", prepare)
 
 
-def told_before_the_flush() -> None:
+def answered_before_the_flush() -> None:
     """Where COMMIT does not flush, its callers are told all the same; the flush comes right after."""
 
     def tell_at_once(self: Any, members: Any) -> None:
@@ -73,7 +73,7 @@ def commit_error_taken_for_nothing_recorded() -> None:
     put(BatchRunner, "_commit_failed", failed)
 
 
-def rolled_back_told_success() -> None:
+def rolled_back_answered_success() -> None:
     """Who was rolled back with a batch is told that it stands."""
 
     def fatal(self: Any, ran: Any, rest: Any, _whose: str, trouble: Any) -> Ran:

@@ -8,12 +8,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from adapters import policies
-from adapters.policies import Policy, Verdict
+from adapters.policies import Policy, RetryDecision
 from faults.mutants.patching import of, put, sql
 from ledger import settlement
 from ledger.ledger import Ledger
-from ledger.outbox import Cause, owe
-from ledger.records import Bury, Delivered, Doubt, Effect, Retry, Trouble
+from ledger.outbox import Cause, enqueue
+from ledger.records import Delivered, Effect, Fail, Retry, Trouble, Uncertain
 from quotebot import effects
 from quotebot.dispatch import performer
 from quotebot.dispatch.dispatcher import Dispatcher
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _DOUBT: Final = Trouble("uncertain", "Whether it was done is not known yet.", maybe_sent=True)
 
 
-def effects_owed_apart() -> None:
+def effects_enqueued_apart() -> None:
     """A command is completed, then what it owes is written down."""
     honest = of(Ledger, "execute")
 
@@ -40,11 +40,11 @@ def effects_owed_apart() -> None:
         now = self.clock.now_ms()
         cause = Cause(operation.id, operation.operation_key, operation.correlation_id)
 
-        def owing(tx: Any) -> None:
-            for owed in owe(tx, self.audit, now, cause, decided[-1].effects):
+        def enqueuing(tx: Any) -> None:
+            for owed in enqueue(tx, self.audit, now, cause, decided[-1].effects):
                 self.audit.of_operation(tx, now, "effect.owed", operation, after=owed)
 
-        await self.database.write("owe", owing)
+        await self.database.write("owe", enqueuing)
         self.effects_changed.set()
         return done
 
@@ -141,7 +141,7 @@ def absence_counts_at_once() -> None:
 
     async def reconcile(self: Any, effect: Any, now: int) -> Any:
         found = await honest(self, effect, now)
-        if not isinstance(found, Doubt):
+        if not isinstance(found, Uncertain):
             return found
         await of(self, "_performer").start_over(effect)
         return Retry(found.trouble, delay_ms=0, spent=False)
@@ -202,7 +202,7 @@ def retries_without_end() -> None:
     put(Policy, "next_delay", lambda self, failed, draw, asked: honest(self, min(failed, self.retries), draw, asked))
 
 
-def judged(failure: Failure, verdict: Verdict) -> Any:
+def judged(failure: Failure, verdict: RetryDecision) -> Any:
     """Return a bug that judges one kind of failure otherwise."""
 
     def plant() -> None:
@@ -235,10 +235,10 @@ def upload_not_looked_for() -> None:
     put(QuotePerformer, "look_up", look_up)
 
 
-def dead_letter_not_told() -> None:
+def dead_letter_not_announced() -> None:
     """What is given up leaves no alert in the audit."""
     known = of(settlement, "_AUDITED_AS")
-    put(settlement, "_AUDITED_AS", {**known, Bury: ("effect.late_result", "replay")})
+    put(settlement, "_AUDITED_AS", {**known, Fail: ("effect.late_result", "replay")})
 
 
 def card_never_redrawn() -> None:

@@ -66,7 +66,7 @@ def append_sent_again_after_a_crash() -> None:
     put(recovery, "_release_effect", release)
 
 
-def poison_never_buried() -> None:
+def poison_never_failed() -> None:
     """What kills every process is tried for ever."""
     put(recovery, "POISON_CLAIMS", 10**9)
 
@@ -111,7 +111,7 @@ def every_head_sealed_as_one_chain() -> None:
 
 def settlement_not_weighed() -> None:
     """A failed update is repeated over the newer one, and a login refused before the last resume pauses the new one."""
-    put(settlement, "weigh", lambda _tx, _now, _effect, verdict: verdict)
+    put(settlement, "adjust", lambda _tx, _now, _effect, verdict: verdict)
 
 
 BUGS: Final[dict[str, Callable[[], None]]] = {
@@ -136,7 +136,7 @@ BUGS: Final[dict[str, Callable[[], None]]] = {
     "purged while its quote is busy": edit("aggregate_is_busy", "LIMIT 1", "LIMIT 0"),
     "waits of a clock that was ahead": edit("wake_effects_of_the_future", "updated_at > :now\n", "updated_at > :now + 1e15\n"),
     "append sent again after a crash": append_sent_again_after_a_crash,
-    "poison never buried": poison_never_buried,
+    "poison never buried": poison_never_failed,
     "suspects not looked up": suspects_not_looked_up,
     "held class claimed": held_class_claimed,
     "login not tried again after a restart": login_not_tried_again_after_a_restart,

@@ -10,10 +10,10 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 
 from faults.mutants.patching import both, of, put, sql
 from ledger.ledger import Ledger
-from ledger.records import Operation, Reservation, Sighting
-from ledger.reservation import Sighted
+from ledger.records import DedupeResult, Operation, Reservation
+from ledger.reservation import KeyedRequest
 from quotebot.slack.bolt import Envelopes
-from quotebot.slack.reserve import FrontDesk
+from quotebot.slack.reserve import Reserver
 
 
 def ack_before_reserve() -> None:
@@ -36,31 +36,31 @@ def ack_before_the_commit() -> None:
         writing = asyncio.create_task(honest(self, request, deadline=deadline))
         self._noting.add(writing)  # nobody else would keep the task
         await asyncio.sleep(0)
-        operation = Operation.reserved(0, Sighted.of(request).key, request, None, self.clock.now_ms())
-        return Reservation(Sighting.NEW, operation)
+        operation = Operation.reserved(0, KeyedRequest.of(request).key, request, None, self.clock.now_ms())
+        return Reservation(DedupeResult.NEW, operation)
 
     put(Ledger, "reserve", reserve)
 
 
 def request_id_of_the_envelope() -> None:
     """A request is known by the envelope that brought it, which is another one at every delivery."""
-    honest = of(FrontDesk, "receive")
+    honest = of(Reserver, "receive")
 
     async def receive(self: Any, command: Any, *, envelope_id: str | None) -> Any:
         return await honest(self, replace(command, source_request_id=str(envelope_id)), envelope_id=envelope_id)
 
-    put(FrontDesk, "receive", receive)
+    put(Reserver, "receive", receive)
 
 
 def request_id_of_the_moment() -> None:
     """A request is known by when it came."""
-    honest = of(FrontDesk, "receive")
+    honest = of(Reserver, "receive")
 
     async def receive(self: Any, command: Any, *, envelope_id: str | None) -> Any:
         timed = replace(command, source_request_id=f"{command.source_request_id}:{command.received_at}")
         return await honest(self, timed, envelope_id=envelope_id)
 
-    put(FrontDesk, "receive", receive)
+    put(Reserver, "receive", receive)
 
 
 known_by_its_payload = both(  # and so by the schema of the build that reads it
@@ -75,11 +75,11 @@ known_by_its_payload = both(  # and so by the schema of the build that reads it
 
 def duplicate_executed() -> None:
     """A duplicate is a command of its own."""
-    honest = of(Sighted, "of")
+    honest = of(KeyedRequest, "of")
     counted = iter(range(1, 1000))
 
-    def of_request(request: Any) -> Sighted:
+    def of_request(request: Any) -> KeyedRequest:
         number = next(counted)
         return honest(replace(request, source_request_id=f"{request.source_request_id}#{number}"))  # type: ignore[no-any-return] # it is one
 
-    put(Sighted, "of", staticmethod(of_request))
+    put(KeyedRequest, "of", staticmethod(of_request))

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from faults.lab.steps import MANAGER, REP, Clicks, Gesture, Operates, Settles, Starts, Step, Stops, Types, Waits, Weather
+from faults.lab.steps import MANAGER, REP, ArmsFault, Clicks, Gesture, Operates, Settles, Starts, Step, Stops, Types, Waits
 from faults.lab.wire import Wire
 from faults.scenarios.workflows import NEW, QUOTE, Story
 from quotebot.commands import registry
@@ -184,18 +184,18 @@ STORIES: Final = (
     Story(
         "nine failures",
         lambda: [Clicks("approval.approve", MANAGER), Settles()],
-        lambda: [*_submitted(), Weather("salesforce", "5xx", "composite/graph", times=9)],
+        lambda: [*_submitted(), ArmsFault("salesforce", "5xx", "composite/graph", times=9)],
     ),
     Story(
         "replay of a doubt",
         lambda: [Stops(), Operates("replay"), Starts(), Settles()],
         lambda: [
             *_submitted(),
-            Weather("slack", "reset_after", "chat.postMessage", times=1),
-            Weather("slack", "5xx", "conversations.replies"),
+            ArmsFault("slack", "reset_after", "chat.postMessage", times=1),
+            ArmsFault("slack", "5xx", "conversations.replies"),
             Clicks("approval.approve", MANAGER),
             Waits(600),
-            Weather(),
+            ArmsFault(),
             Settles(),
         ],
     ),
@@ -204,8 +204,8 @@ STORIES: Final = (
         lambda: [Clicks("quote.submit", REP), Settles()],
         lambda: [
             Starts(),
-            Weather("slack", "reset_after", "chat.postMessage", times=1),
-            Weather("slack", "429", "conversations.history", times=1, retry_after=20),
+            ArmsFault("slack", "reset_after", "chat.postMessage", times=1),
+            ArmsFault("slack", "429", "conversations.history", times=1, retry_after=20),
             Types(NEW),
             Waits(1),
         ],
@@ -213,7 +213,7 @@ STORIES: Final = (
     Story(
         "two posts wait",
         lambda: [Clicks("approval.approve", MANAGER), Settles()],
-        lambda: [*_created(), Weather("slack", "5xx", "chat.postMessage", times=1), Clicks("quote.submit", REP), Waits(1)],
+        lambda: [*_created(), ArmsFault("slack", "5xx", "chat.postMessage", times=1), Clicks("quote.submit", REP), Waits(1)],
     ),
     Story(
         "a post arrives after its time-out",

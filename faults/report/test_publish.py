@@ -61,7 +61,7 @@ def published(folder: Path) -> str:
     return publish.publish(folder, REPORTS, "./run test --nightly").read_text()
 
 
-def test_the_page_names_command_parent_tree_windows_bugs_states_and_invariants(checkout: Path) -> None:
+def test_page_lists_command_commit_tree_crash_points_bugs_states_and_invariants(checkout: Path) -> None:
     page = published(checkout)
     assert "| Command | `./run test --nightly` |" in page
     assert f"| Commit | `{git(checkout, 'rev-parse', 'HEAD')}` |" in page
@@ -133,9 +133,7 @@ def suites(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {"one_suite": "one_suite", "two_suite": "two_suite"}
 
 
-def test_a_long_run_that_was_interrupted_goes_on_without_what_is_finished_and_then_publishes(
-    checkout: Path, suites: dict[str, str]
-) -> None:
+def test_interrupted_nightly_run_skips_finished_suites_and_then_publishes(checkout: Path, suites: dict[str, str]) -> None:
     (checkout / "two_suite.broken").write_text("")
     assert nightly.main([], checkout=checkout, suites=suites) == 1
     assert not (checkout / "FAULTS.md").exists()

@@ -20,7 +20,7 @@ FOUND = ("I3, with a line that repeats it",)
     [("windows", "crash_points", ["--only", "create"], "create"), ("simulate", "simulate", ["--seed", "7", "--days", "1"], "7")],
 )
 @pytest.mark.parametrize("violations", [(), FOUND], ids=["nothing was found", "something was found"])
-def test_a_part_that_was_run_before_is_not_run_again_and_its_report_is_this_run_s_too(
+def test_resumed_run_skips_a_finished_part_and_includes_its_report(
     tmp_path: Path, suite: str, module: str, asked: list[str], part: str, violations: tuple[str, ...]
 ) -> None:
     before = Report(suite, {"tries": 5}, violations, seeds=(7,), seconds=2.0)

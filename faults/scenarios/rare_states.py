@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from faults.lab.steps import (
     MANAGER,
     REP,
+    ArmsFault,
     Clicks,
     Dies,
     Forged,
@@ -23,7 +24,6 @@ from faults.lab.steps import (
     Stops,
     Types,
     Waits,
-    Weather,
 )
 from faults.scenarios.workflows import NEW, SMALL, Story
 
@@ -49,7 +49,7 @@ def _asked(text: str = NEW) -> list[Step]:
 
 def _given_up(steps: Sequence[Step]) -> list[Step]:
     """Return the steps, then time for a budget to be spent, and good weather after it."""
-    return [*steps, Waits(2 * HOUR), Settles(), Weather()]
+    return [*steps, Waits(2 * HOUR), Settles(), ArmsFault()]
 
 
 def _by(*commands: str) -> list[Step]:
@@ -57,20 +57,20 @@ def _by(*commands: str) -> list[Step]:
     return [Stops(), *(Operates(command) for command in commands), Starts(), Settles()]
 
 
-def _doubts() -> list[Step]:
+def _uncertain() -> list[Step]:
     lost: list[Step] = [
-        Weather("slack", "reset_after", POST, 1),
+        ArmsFault("slack", "reset_after", POST, 1),
         *_made(),
-        Weather("slack", "reset_before", POST, 1),
+        ArmsFault("slack", "reset_before", POST, 1),
         *_made(SMALL),
     ]
     blind: list[Step] = [
-        Weather("slack", "reset_before", POST, 1),
-        Weather("slack", "5xx", HISTORY, 1),
+        ArmsFault("slack", "reset_before", POST, 1),
+        ArmsFault("slack", "5xx", HISTORY, 1),
         *_made("new for Blind: 1 pro"),
     ]
     stopped: list[Step] = [
-        Weather("slack", "reset_before", POST, 1),
+        ArmsFault("slack", "reset_before", POST, 1),
         Types("new for Stopped: 1 pro"),
         Waits(0.2),
         Stops(),
@@ -81,34 +81,34 @@ def _doubts() -> list[Step]:
 
 
 def _killed_in_flight() -> list[Step]:
-    post: list[Step] = [Weather("slack", "slow", POST, 1, delay=20), Types(NEW), Waits(5), Dies()]
-    look: list[Step] = [Weather("slack", "slow", HISTORY, 1, delay=20), Starts(), Waits(5), Dies(), Starts(), Settles()]
-    card: list[Step] = [Weather("slack", "slow", UPDATE, 1, delay=20), Clicks(SUBMIT, REP), Waits(5), Dies(), Starts(), Settles()]
+    post: list[Step] = [ArmsFault("slack", "slow", POST, 1, delay=20), Types(NEW), Waits(5), Dies()]
+    look: list[Step] = [ArmsFault("slack", "slow", HISTORY, 1, delay=20), Starts(), Waits(5), Dies(), Starts(), Settles()]
+    card: list[Step] = [ArmsFault("slack", "slow", UPDATE, 1, delay=20), Clicks(SUBMIT, REP), Waits(5), Dies(), Starts(), Settles()]
     return [*post, *look, *card]
 
 
 def _words_of_people(command: str) -> list[Step]:
-    unknown: list[Step] = [Weather("slack", "reset_after", POST, 1), Weather("slack", "5xx", REPLIES)]
-    return [*_asked(), *unknown, Clicks(APPROVE, MANAGER), Waits(10), Weather(), *_by(command)]
+    unknown: list[Step] = [ArmsFault("slack", "reset_after", POST, 1), ArmsFault("slack", "5xx", REPLIES)]
+    return [*_asked(), *unknown, Clicks(APPROVE, MANAGER), Waits(10), ArmsFault(), *_by(command)]
 
 
 def _uploads() -> list[Step]:
     return [
         step
         for number, (effect, method) in enumerate((("reset_before", UPLOAD), ("reset_after", SHARED), ("reset_before", SHARED)))
-        for step in (*_made(f"new for U{number}: 5 pro"), Weather("slack", effect, method, 1), Clicks(SUBMIT, REP), Settles())
+        for step in (*_made(f"new for U{number}: 5 pro"), ArmsFault("slack", effect, method, 1), Clicks(SUBMIT, REP), Settles())
     ]
 
 
 def _cards() -> list[Step]:
-    lost: list[Step] = [*_made(), Weather("slack", "reset_before", UPDATE, 1), Clicks(SUBMIT, REP), Settles()]
-    failing: list[Step] = [Weather("slack", "5xx", UPDATE, 4), Clicks(APPROVE, MANAGER), Settles()]
-    return [Weather("slack", "5xx", POST, 1), *lost, *failing]
+    lost: list[Step] = [*_made(), ArmsFault("slack", "reset_before", UPDATE, 1), Clicks(SUBMIT, REP), Settles()]
+    failing: list[Step] = [ArmsFault("slack", "5xx", UPDATE, 4), Clicks(APPROVE, MANAGER), Settles()]
+    return [ArmsFault("slack", "5xx", POST, 1), *lost, *failing]
 
 
 def _answers() -> list[Step]:
-    once: list[Step] = [*_asked(), Weather("slack", "reset_before", ANSWER, 1), Clicks(APPROVE, REP), Settles(), Repeated()]
-    twice: list[Step] = [Weather("slack", "reset_before", ANSWER, 2), Clicks(APPROVE, STRANGER), Settles()]
+    once: list[Step] = [*_asked(), ArmsFault("slack", "reset_before", ANSWER, 1), Clicks(APPROVE, REP), Settles(), Repeated()]
+    twice: list[Step] = [ArmsFault("slack", "reset_before", ANSWER, 2), Clicks(APPROVE, STRANGER), Settles()]
     late: list[Step] = [Clicks(APPROVE, REP), Stops(), Waits(HOUR), Starts(), Settles()]
     return [*once, *twice, *late]
 
@@ -161,7 +161,7 @@ def _blocked() -> list[Step]:
 
 def _waits() -> list[Step]:
     three: list[Step] = [
-        Weather("slack", "429", POST, 3, retry_after=60),
+        ArmsFault("slack", "429", POST, 3, retry_after=60),
         Types(NEW),
         Waits(1),
         Stops(),
@@ -169,7 +169,7 @@ def _waits() -> list[Step]:
         Starts(),
         Settles(),
     ]
-    down: list[Step] = [Weather("salesforce", "5xx", CRM, 12)]
+    down: list[Step] = [ArmsFault("salesforce", "5xx", CRM, 12)]
     people: list[Step] = [
         step for number in range(4) for step in (Types(f"new for C{number}: 5 pro"), Waits(1), Clicks(SUBMIT, REP), Waits(0.2))
     ]
@@ -180,28 +180,28 @@ def _logins() -> list[Step]:
     first: list[Step] = [*_asked(), Clicks(APPROVE, MANAGER), Settles()]  # its session is taken; the next one's has ended by then
     renewed: list[Step] = [
         *_made("new for Renewed: 5 pro"),
-        Weather("salesforce", "auth_expired", CRM, 1),
+        ArmsFault("salesforce", "auth_expired", CRM, 1),
         Clicks(SUBMIT, REP),
         Settles(),
     ]
     refused: list[Step] = [
-        Weather("salesforce", "auth_expired"),
+        ArmsFault("salesforce", "auth_expired"),
         *_made("new for Refused: 5 pro"),
         Clicks(SUBMIT, REP),
         Waits(60),
-        Weather(),
+        ArmsFault(),
     ]
     return [*first, *renewed, *refused, Stops(), Starts(), Settles()]
 
 
 def _dead_records() -> list[Step]:
     again: list[Step] = [
-        Weather("salesforce", "5xx", CRM),
+        ArmsFault("salesforce", "5xx", CRM),
         *_given_up([*_asked(), Clicks(APPROVE, MANAGER)]),
-        Weather("salesforce", "5xx", CRM),
+        ArmsFault("salesforce", "5xx", CRM),
     ]
     there: list[Step] = [
-        Weather("salesforce", "reset_after", CRM),
+        ArmsFault("salesforce", "reset_after", CRM),
         *_given_up([*_made("new for There: 5 pro"), Clicks(SUBMIT, REP)]),
     ]
     return [*again, Stops(), Operates("replay"), Starts(), *_given_up([]), *_by("replay"), *there, *_by("replay")]
@@ -209,14 +209,14 @@ def _dead_records() -> list[Step]:
 
 def _dead_messages() -> list[Step]:
     """The message is there, the bot cannot know it, and people go on with it."""
-    blind: list[Step] = [Weather("slack", "reset_after", POST, 1), Weather("slack", "5xx", HISTORY), Types(NEW), Waits(5)]
+    blind: list[Step] = [ArmsFault("slack", "reset_after", POST, 1), ArmsFault("slack", "5xx", HISTORY), Types(NEW), Waits(5)]
     looked: list[Step] = [*_given_up([*blind, Clicks(SUBMIT, REP)]), *_by("replay")]
-    blind_too: list[Step] = [Weather("slack", "reset_after", POST, 1), Weather("slack", "5xx", HISTORY), Types(SMALL), Waits(5)]
+    blind_too: list[Step] = [ArmsFault("slack", "reset_after", POST, 1), ArmsFault("slack", "5xx", HISTORY), Types(SMALL), Waits(5)]
     return [*looked, *_given_up([*blind_too, Clicks(SUBMIT, REP)]), *_by("discard")]
 
 
 def _dead_cards() -> list[Step]:
-    dead = _given_up([*_made(), Weather("slack", "5xx", UPDATE), Clicks(SUBMIT, REP)])
+    dead = _given_up([*_made(), ArmsFault("slack", "5xx", UPDATE), Clicks(SUBMIT, REP)])
     return [*dead, Clicks(SUBMIT, REP), Settles(), *_by("replay")]
 
 
@@ -225,7 +225,7 @@ def _taken_out() -> list[Step]:
 
 
 def _too_old() -> list[Step]:
-    return [Weather("slack", "5xx", POST), Types(NEW), Waits(1), Stops(), Weather(), Waits(8 * DAY), Starts(), Settles()]
+    return [ArmsFault("slack", "5xx", POST), Types(NEW), Waits(1), Stops(), ArmsFault(), Waits(8 * DAY), Starts(), Settles()]
 
 
 def _story(name: str, steps: Callable[[], Sequence[Step]]) -> Story:
@@ -233,7 +233,7 @@ def _story(name: str, steps: Callable[[], Sequence[Step]]) -> Story:
 
 
 SPECIAL: Final = (
-    _story("doubts", _doubts),
+    _story("doubts", _uncertain),
     _story("killed in flight", _killed_in_flight),
     _story("a person knows that it arrived", lambda: _words_of_people("resolve_delivered")),
     _story("a person knows that it did not", lambda: _words_of_people("resolve_send_again")),

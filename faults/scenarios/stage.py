@@ -55,7 +55,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CommandResult:
     """What a `quotebot` command came to."""
 
     status: int
@@ -151,7 +151,7 @@ class Stage:
         )
         return [row for row in every if row["class"] == effect_class]
 
-    async def quotebot(self, *arguments: str) -> Told:
+    async def quotebot(self, *arguments: str) -> CommandResult:
         """Run the command line as an operator beside the bot would."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -164,7 +164,7 @@ class Stage:
             env={**os.environ, **self.bot.environment},
         )
         out, err = await process.communicate()
-        return Told(process.returncode or 0, out.decode(), err.decode())
+        return CommandResult(process.returncode or 0, out.decode(), err.decode())
 
     async def dead_letter(self) -> Json:
         """Return the one open dead letter: its id for the command line, class, aggregate_id, attempts."""

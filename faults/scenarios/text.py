@@ -167,7 +167,7 @@ async def model_times_out(stage: Stage) -> str:
     stage.fact("what fixed rules read is proposed, not created", "*Acme*, 24 months" in proposal, proposal)
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["failed"])
     await deal.clear_faults()
-    await deal.click_whisper("quote.create_another")
+    await deal.click_ephemeral("quote.create_another")
     await deal.settled()
     stage.equal("the confirmed one is created", await stage.count("quotes"), 1)
     return "two tries each, then fixed rules: one proposal, one question, one quote by a click"

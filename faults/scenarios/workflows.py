@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from faults.lab.steps import (
     MANAGER,
     REP,
+    ArmsFault,
     ChangesCrm,
     ChoosesAccount,
     Clicks,
@@ -34,7 +35,6 @@ from faults.lab.steps import (
     Stops,
     Types,
     Waits,
-    Weather,
     Writes,
 )
 from quotebot.sandbox.salesforce.ids import record_id
@@ -92,11 +92,11 @@ def _submitted() -> list[Step]:
 def _dead_crm() -> list[Step]:
     return [
         *_submitted(),
-        Weather("salesforce", "5xx", "composite/graph"),
+        ArmsFault("salesforce", "5xx", "composite/graph"),
         Clicks("approval.approve", MANAGER),
         Waits(7200),
         Settles(),
-        Weather(),
+        ArmsFault(),
     ]
 
 
@@ -105,7 +105,7 @@ def _held_for_crm() -> list[Step]:
     return [*_submitted(), Stops(), Operates("pause"), Starts(), Clicks("approval.approve", MANAGER), Settles()]
 
 
-def _owed_to_crm() -> list[Step]:
+def _pending_for_crm() -> list[Step]:
     """An approved quote of which nothing is owed any more but the write to Salesforce."""
     return [*_held_for_crm(), Stops(), Operates("resume")]
 
@@ -256,17 +256,17 @@ STORIES: Final = (
     Story(
         "outage",
         lambda: [Starts(), Waits(7200), Settles()],
-        lambda: [*_owed_to_crm(), Weather("salesforce", "5xx", "composite/graph")],
+        lambda: [*_pending_for_crm(), ArmsFault("salesforce", "5xx", "composite/graph")],
     ),
     Story(
         "throttled",
         lambda: [Types(NEW), Settles()],
-        lambda: [Starts(), Weather("slack", "429", "chat.postMessage", times=2, retry_after=3)],
+        lambda: [Starts(), ArmsFault("slack", "429", "chat.postMessage", times=2, retry_after=3)],
     ),
     Story(
         "refused login",
-        lambda: [Starts(), Waits(60), Weather(), Stops(), Operates("resume"), Starts(), Settles()],
-        lambda: [*_owed_to_crm(), Weather("salesforce", "auth_expired", "oauth2/token")],
+        lambda: [Starts(), Waits(60), ArmsFault(), Stops(), Operates("resume"), Starts(), Settles()],
+        lambda: [*_pending_for_crm(), ArmsFault("salesforce", "auth_expired", "oauth2/token")],
     ),
     Story("replay", lambda: [Stops(), Operates("replay"), Starts(), Settles()], _dead_crm),
     Story("discard", lambda: [Stops(), Operates("discard"), Starts(), Settles()], _dead_crm),
@@ -289,7 +289,7 @@ STORIES: Final = (
         lambda: [*_approved(), ChangesCrm({"Status": "In Review"}), *_to_sent()],
     ),
     Story("pause", lambda: [Operates("pause"), Starts(), Settles()], lambda: [*_submitted(), Stops()]),
-    Story("cancel", lambda: [Operates("cancel_waiting", alone=True), Starts(), Settles()], _owed_to_crm),
+    Story("cancel", lambda: [Operates("cancel_waiting", alone=True), Starts(), Settles()], _pending_for_crm),
     Story(
         "purge",
         lambda: [Operates("prune"), Starts(), Settles()],

@@ -225,7 +225,7 @@ def _tried(asked: Asked, name: str) -> tuple[Tried, float]:
         return try_story(story, Path(folder), asked), time.monotonic() - began
 
 
-def told(tried: Tried, seconds: float, seed: int) -> Report:
+def reported(tried: Tried, seconds: float, seed: int) -> Report:
     """Print what came of a story, and return its report."""
     for sentence in tried.violations:
         print(sentence)
@@ -322,7 +322,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             partial(_tried, asked), [story.name for story in todo], (os.cpu_count() or 1) if nightly else 1
         ):
             progress.update(task, advance=1)
-            report = told(tried, seconds, options.seed)
+            report = reported(tried, seconds, options.seed)
             keep(report)
             if options.resume is not None:
                 keep_as(options.resume, tried.story, report)

@@ -67,8 +67,8 @@ async def _nothing(work: Work) -> None:
     del work
 
 
-async def _errand(work: Work) -> None:
-    await work.errand()
+async def _task(work: Work) -> None:
+    await work.one_of_each()
 
 
 async def _day(work: Work) -> None:
@@ -76,7 +76,7 @@ async def _day(work: Work) -> None:
 
 
 # What the failing process does, and whether the ledger is there before it.
-TASKS: Final = {"first start": (_nothing, False), "errand": (_errand, True), "day": (_day, True)}
+TASKS: Final = {"first start": (_nothing, False), "errand": (_task, True), "day": (_day, True)}
 BUDGETS: Final = {"change": ("first start", "errand"), "nightly": ("first start", "errand", "day")}
 
 
@@ -175,7 +175,7 @@ class Bench:
         self._base.mkdir()
         self._audit = audit_of(self._base)
         if there:
-            run_to_end(live(self._base, TickingClock(), self._audit, Diary(), self._chance(), _errand))
+            run_to_end(live(self._base, TickingClock(), self._audit, Diary(), self._chance(), _task))
             (self._base / BALLAST).unlink()
         self._safe = _files(self._base)
         skips = not there and KINDS[trial.kind][0] is Call.WRITE
@@ -232,7 +232,7 @@ class Bench:
         clock = TickingClock(max((fact.at for fact in diary.facts), default=MORNING_MS) + 2 * LATER_MS)
         later = Diary(lambda: len(recorder.events))
         with WatchedFolder(folder, observer=recorder):
-            run_to_end(live(folder, clock, self._audit, later, self._chance(), _errand))
+            run_to_end(live(folder, clock, self._audit, later, self._chance(), _task))
         if later.ended_by is not None:
             self._wrong(k, f"the next process did not start: {later.ended_by}")
         cuts = {*self._luck.sample(range(begun, len(recorder.events)), CUTS), len(recorder.events)}

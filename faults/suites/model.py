@@ -25,7 +25,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from faults.harness.progress import bar
 from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
 from faults.report.reports import Report, keep, keep_in, merged, read_all
-from faults.suites.model_machine import LedgerMachine, Tally, Template
+from faults.suites.model_machine import LedgerMachine, RunCounts, Template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def empty_ledger() -> Iterator[Template]:
 
 def run_block(number: int, template: Template, *, shrink: bool = True) -> Report:
     """Run the block with this seed. A disagreement is a violation; `shrink` seeks the shortest program that shows it."""
-    tally = Tally()
+    tally = RunCounts()
     machine = seed(number)(type("LedgerRun", (LedgerMachine,), {"tally": tally, "template": template}))
     began = time.monotonic()
     violations = []

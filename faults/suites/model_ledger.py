@@ -103,7 +103,7 @@ class Fx:
         return SEMANTICS[self.cls] == "convergent"
 
 
-class Owed(NamedTuple):
+class ExpectedEffect(NamedTuple):
     """A deed to be owed."""
 
     cls: str
@@ -196,14 +196,14 @@ class Model:
             self._say("operation.claimed", op.name)
         return [op.id for op in taken]
 
-    def execute(self, now: int, op_id: int, fence: int, outcome: str, retain: int | None, owed: Sequence[Owed]) -> bool:
+    def execute(self, now: int, op_id: int, fence: int, outcome: str, retain: int | None, owed: Sequence[ExpectedEffect]) -> bool:
         """Complete a command with what it owes; false when the claim was lost: nothing is changed then."""
         op = self._held_op(op_id, fence)
         if op is None:
             return False
         self._to(op, "completed", now, claims=0, attempts=op.attempts + 1, retain=op.retain if retain is None else retain)
         self.suspects.discard(op.name)
-        self.owe(now, op.id, owed)
+        self.enqueue(now, op.id, owed)
         self._say(f"operation.{outcome}", op.name)
         return True
 
@@ -223,7 +223,7 @@ class Model:
             self._to(op, "reserved", now, due=now + delay, claims=op.claims - 1)
             self._say("operation.shelved", op.name)
 
-    def bury_op(self, now: int, op_id: int, fence: int, owed: Sequence[Owed]) -> None:
+    def fail_op(self, now: int, op_id: int, fence: int, owed: Sequence[ExpectedEffect]) -> None:
         """Give a command up, with what its person is told."""
         op = self._held_op(op_id, fence)
         if op is not None:
@@ -231,12 +231,12 @@ class Model:
             self._to(op, "failed_terminal", now, claims=0, attempts=op.attempts + 1, failed=True)
             self.suspects.discard(op.name)
             self._say("system.error", op.name)
-            self.owe(now, op.id, owed, cause=op.name)
+            self.enqueue(now, op.id, owed, cause=op.name)
             self.told.append((op.name, op.cycle))
 
     # --------------------------------------------------------------------------------------------------------- effects
 
-    def owe(self, now: int, op_id: int, owed: Iterable[Owed], cause: str | None = None) -> None:
+    def enqueue(self, now: int, op_id: int, owed: Iterable[ExpectedEffect], cause: str | None = None) -> None:
         """Owe deeds in the transaction of their cause; a newer update makes an older waiting one with its target needless."""
         doubted, needless = [], []
         for deed in owed:
@@ -290,13 +290,13 @@ class Model:
         self.suspects.discard(fx.name)
         return False
 
-    def settle(self, now: int, fx_id: int, fence: int, verdict: Verdict, owed: Sequence[Owed] = ()) -> bool:
+    def settle(self, now: int, fx_id: int, fence: int, verdict: Verdict, owed: Sequence[ExpectedEffect] = ()) -> bool:
         """Record how an attempt ended, with what follows from it; false when the claim was lost."""
         fx = self._held_fx(fx_id, fence)
         if fx is None:
             self._say("effect.late_result", f"fx{fx_id}")
             return False
-        verdict = self._weigh(fx, verdict, now)
+        verdict = self._adjust(fx, verdict, now)
         self._tried(fx, verdict.kind)
         fx.sent |= verdict.kind in ("retry", "doubt", "bury", "hold") and (verdict.sent or verdict.kind == "doubt")
         back = {"due": now + verdict.delay, "claims": fx.claims - 1 if fx.looking else 0, "attempts": fx.attempts + verdict.spent}
@@ -315,12 +315,12 @@ class Model:
             self.suspects.discard(fx.name)
         self._say(_SETTLED[verdict.kind], fx.name)
         self._after_settle(fx, verdict, now)
-        self.owe(now, fx.op, owed, cause=fx.name)
+        self.enqueue(now, fx.op, owed, cause=fx.name)
         if fx.state == "failed":
             self.told.append((fx.name, fx.cycle))
         return True
 
-    def _weigh(self, fx: Fx, verdict: Verdict, now: int) -> Verdict:
+    def _adjust(self, fx: Fx, verdict: Verdict, now: int) -> Verdict:
         """A login refused before the last resume says nothing; a failed update is not repeated when a newer one waits."""
         if verdict.kind == "hold" and self.gates.began_before_resume(family(fx.cls), fx.claimed, now):
             return verdict._replace(kind="doubt" if fx.looking else "retry", delay=0, spent=False, until=None)
@@ -357,7 +357,7 @@ class Model:
 
     # ------------------------------------------------------------------------------------------- processes, one by one
 
-    def crash(self, now: int, answer: Owed) -> None:
+    def crash(self, now: int, answer: ExpectedEffect) -> None:
         """Take back, as the next process, what the last one held. What killed three processes is given up; its person is told."""
         for row in self._rows():
             if row.due is not None and row.due > now and row.touched > now:  # written by a clock that was ahead
@@ -366,7 +366,7 @@ class Model:
         held = [row for row in self._rows() if row.state in UNDER_WAY]
         for op in [row for row in held if isinstance(row, Op)]:
             if op.claims >= POISON:
-                self.bury_op(now, op.id, op.fence, [answer])
+                self.fail_op(now, op.id, op.fence, [answer])
             else:
                 self._tried(op, "died")
                 self._release_op(op, now, op.claims)

@@ -20,7 +20,7 @@ from faults.checks.wakeups import asleep_for_good
 from faults.lab.database import InlineDatabase
 from faults.lab.loop import LabClock, VirtualLoop
 from faults.suites.model_gates import Gate
-from faults.suites.model_ledger import SEMANTICS, Fx, Model, Op, Owed, Verdict
+from faults.suites.model_ledger import SEMANTICS, ExpectedEffect, Fx, Model, Op, Verdict
 from ledger import keys
 from ledger.audit.chain import Keyring
 from ledger.audit.events import Audit
@@ -29,13 +29,13 @@ from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
 from ledger.operator.actions import cancel_effect, cancel_operation
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import (
-    Bury,
     DeadNotice,
+    DedupeResult,
     Delivered,
-    Doubt,
     Drop,
     Effect,
     EffectIntent,
+    Fail,
     FollowUps,
     Hold,
     Operation,
@@ -43,8 +43,8 @@ from ledger.records import (
     Request,
     Retry,
     Settlement,
-    Sighting,
     Trouble,
+    Uncertain,
 )
 from ledger.recovery import begin_epoch, give_back, take_back
 from ledger.retention import purge
@@ -62,7 +62,7 @@ NAMES: Final = (*SEMANTICS, "slack", "crm")
 SECOND, DAY, YEAR = 1_000, 86_400_000, 365 * 86_400_000
 JUMPS: Final = (1, SECOND, 5 * SECOND, 31 * SECOND, 600 * SECOND, DAY, 8 * DAY, 40 * DAY, YEAR, 2 * YEAR, -1, -3600 * SECOND, -YEAR)
 DELAYS: Final = (0, SECOND, 60 * SECOND)
-ANSWER: Final = Owed("slack.reply", QUOTES[0])
+ANSWER: Final = ExpectedEffect("slack.reply", QUOTES[0])
 
 OPERATIONS: Final = """
 SELECT id, state, next_attempt_at, updated_at, claims, attempts, fence, cycle, ever_failed, retain_until FROM operations ORDER BY id
@@ -114,7 +114,7 @@ verdicts = st.sampled_from(
 
 
 @dataclass(slots=True)
-class Tally:
+class RunCounts:
     """What the runs of one machine came to."""
 
     steps: int = 0
@@ -156,7 +156,7 @@ class Template:
 class LedgerMachine(RuleBasedStateMachine):
     """One run: a ledger file, a process on it, its model. `tally` counts; `template` is an empty ledger to copy."""
 
-    tally: ClassVar[Tally]
+    tally: ClassVar[RunCounts]
     template: ClassVar[Template]
 
     def __init__(self) -> None:
@@ -237,7 +237,7 @@ class LedgerMachine(RuleBasedStateMachine):
         own_lane = None if lane == "new" else lane
         expected = self.model.reserve(self.now, request, (request, lane, payload), meaning, own_lane)
         _same([(answer.sighting.value, answer.operation.id)], [expected])
-        if answer.sighting is Sighting.NEW:  # a command that is long forgotten may come again, as another
+        if answer.sighting is DedupeResult.NEW:  # a command that is long forgotten may come again, as another
             name = f"op{expected[1]}"
             self.alias[name] = self.names.setdefault(answer.operation.operation_key, name)
         if request not in {known[0] for known in self.asked}:
@@ -263,7 +263,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def execute(self, which: int, outcome: Any, retain: int | None, owed: Any) -> None:
         """Execute a claimed command, with what it owes."""
         operation = self._drawn_op(which)
-        intents, expected = self._deeds(owed, operation.operation_key)
+        intents, expected = self._effects(owed, operation.operation_key)
         until = None if retain is None else self.now + retain
         decided = Outcome(outcome, {"code": "ok"}, intents, retain_until=until)
         self.do(self.ledger.execute(operation, lambda _: decided))
@@ -286,8 +286,8 @@ class LedgerMachine(RuleBasedStateMachine):
             self.model.shelve_op(*at, delay)
         else:
             owed = (ANSWER,) if answered else ()
-            self.do(self.ledger.bury_operation(operation, Trouble("internal", "a bug"), {}, tuple(map(intent_of, owed))))
-            self.model.bury_op(*at, owed)
+            self.do(self.ledger.fail_operation(operation, Trouble("internal", "a bug"), {}, tuple(map(intent_of, owed))))
+            self.model.fail_op(*at, owed)
 
     def _execution_fails(self, operation: Operation) -> None:
         def decide(tx: Any) -> Outcome:
@@ -329,7 +329,7 @@ class LedgerMachine(RuleBasedStateMachine):
         effect = self.held_fxs.pop(which % len(self.held_fxs))
         if verdict.until is not None:
             verdict = verdict._replace(until=self.now + verdict.until)
-        intents, expected = self._deeds(owed, None)
+        intents, expected = self._effects(owed, None)
         settled = self.do(self.ledger.settle(effect, settlement_of(verdict), lambda _tx, _effect: FollowUps(intents)))
         _same(settled is not None, self.model.settle(self.now, effect.id, effect.fence, verdict, expected))
         self.stale.append((self.ledger, effect))
@@ -365,8 +365,8 @@ class LedgerMachine(RuleBasedStateMachine):
             self.do(ledger.shelve_operation(claim, "of a newer build", 0))
             self.model.shelve_op(*at, 0)
         else:
-            self.do(ledger.bury_operation(claim, Trouble("internal", "a bug"), {}, (intent_of(ANSWER),)))
-            self.model.bury_op(*at, ())
+            self.do(ledger.fail_operation(claim, Trouble("internal", "a bug"), {}, (intent_of(ANSWER),)))
+            self.model.fail_op(*at, ())
 
     # ------------------------------------------------------------------------------------- processes, clocks and people
 
@@ -382,13 +382,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _new_process(self) -> None:
         epoch = self.do(begin_epoch(self.database, self.now, role="bot", build="1"))
-        self.ledger = Ledger(self.database, self.clock, self.audit, epoch=epoch, on_dead=self._hear)
+        self.ledger = Ledger(self.database, self.clock, self.audit, epoch=epoch, on_dead=self._receive)
         self.letters = DeadLetters(self.ledger, build="1")
         self.held_ops, self.held_fxs = [], []
         self.do(take_back(self.ledger, answer=lambda _tx, _operation: [intent_of(ANSWER)]))
         self.model.crash(self.now, ANSWER)
 
-    def _hear(self, notice: DeadNotice) -> None:
+    def _receive(self, notice: DeadNotice) -> None:
         self.told.append((f"{'fx' if notice.kind == 'effect' else 'op'}{notice.id}", notice.cycle))
 
     @rule(by=st.sampled_from(JUMPS), tidy=yes_or_no)
@@ -511,7 +511,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.stale.append((self.ledger, operation))
         return operation
 
-    def _deeds(self, drawn: Any, cause_key: str | None) -> tuple[tuple[EffectIntent, ...], list[Owed]]:
+    def _effects(self, drawn: Any, cause_key: str | None) -> tuple[tuple[EffectIntent, ...], list[ExpectedEffect]]:
         """Return what is drawn as intents and as the model's deeds. Siblings are known by the key of their cause."""
         intents, owed = [], []
         known = list(self.model.fxs)
@@ -524,13 +524,13 @@ class LedgerMachine(RuleBasedStateMachine):
                 after_id = known[-1 - after % len(known)]
                 ((after_key,),) = self._rows("SELECT effect_key FROM effects WHERE id = ?", after_id)
             times = [None if each is None else self.now + each for each in (expires, not_before)]
-            deed = Owed(cls, target, after_id, *times)
+            deed = ExpectedEffect(cls, target, after_id, *times)
             owed.append(deed)
             intents.append(intent_of(deed, after_key))
         return tuple(intents), owed
 
 
-def intent_of(deed: Owed, after: str | None = None) -> EffectIntent:
+def intent_of(deed: ExpectedEffect, after: str | None = None) -> EffectIntent:
     """Return the deed as production writes it; an update's target is what a newer one replaces."""
     return EffectIntent(
         deed.cls,
@@ -555,9 +555,9 @@ def settlement_of(verdict: Verdict) -> Settlement:
         case "retry":
             return Retry(trouble, verdict.delay, verdict.spent, verdict.until)
         case "doubt":
-            return Doubt(trouble, verdict.delay, verdict.spent, verdict.until)
+            return Uncertain(trouble, verdict.delay, verdict.spent, verdict.until)
         case "bury":
-            return Bury(trouble)
+            return Fail(trouble)
         case "drop":
             return Drop(trouble, verdict.until)
         case _:

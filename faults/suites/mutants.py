@@ -44,7 +44,7 @@ def hunt(bug: Bug, ground: Ground) -> Caught | None:
     return found
 
 
-def planted(budget: str) -> list[Bug]:
+def seeded(budget: str) -> list[Bug]:
     """Return what a run of this budget plants: per change not what faults/suites/test_model.py hunts by the model, and its kin."""
     return [bug for bug in (*BUGS, *BENIGN) if budget == "nightly" or bug.name not in MODEL_BUGS]
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     silence()
     warm_up()
     share, shares = map(int, asked.shard.split("/"))
-    chosen = [bug for bug in planted(asked.budget) if not asked.only or bug.name in asked.only][share - 1 :: shares]
+    chosen = [bug for bug in seeded(asked.budget) if not asked.only or bug.name in asked.only][share - 1 :: shares]
     report = _hunt_all(chosen, story=asked.story)
     keep(report)
     if asked.json is not None:

@@ -93,7 +93,7 @@ class Recording:
 
 
 @dataclass(slots=True)
-class Tally:
+class PowerCounts:
     """What was tried and what went wrong."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -140,9 +140,9 @@ class Autopsy:
         self._started: set[tuple[int, bytes]] = set()  # what production has started on, in which half of the events
         self._answered = sorted(fact.seen for fact in recording.facts if fact.told == "recorded")
         self._chance = random.Random(recording.seed)  # noqa: S311 -- replayable
-        self.tally = Tally()
+        self.tally = PowerCounts()
 
-    def run(self, only: tuple[int, str] | None = None, part: tuple[int, int] = (0, 1)) -> Tally:
+    def run(self, only: tuple[int, str] | None = None, part: tuple[int, int] = (0, 1)) -> PowerCounts:
         """Cut after every event, or only after event `only[0]`, into the state named `only[1]` ("" for all of them).
 
         `part` (which, of how many) shares the events out.

@@ -24,7 +24,7 @@ from ledger.claims import POISON_CLAIMS
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.ledger import Ledger
 from ledger.operator.dead_letters import DeadLetters
-from ledger.records import Bury, Delivered, Doubt, EffectIntent, Hold, Request, Retry, Trouble
+from ledger.records import Delivered, EffectIntent, Fail, Hold, Request, Retry, Trouble, Uncertain
 from quotebot import effects
 from quotebot.app.installation import open_database
 from quotebot.commands.registry import CreateQuote, DecideApproval, SubmitQuote
@@ -35,7 +35,7 @@ from quotebot.domain.pricing.engine import LineRequest, PriceRequest
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.rules import Rules
 from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import burial_answer
+from quotebot.execution.transaction import failure_answer
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.store import quotes as store
 
@@ -145,7 +145,7 @@ class Work:
 
     # ------------------------------------------------------------------------------------------------------ one write
 
-    async def _told(self, what: str, write: Callable[[], Awaitable[T]], sql: str = IN_AUDIT) -> T | None:
+    async def _answered(self, what: str, write: Callable[[], Awaitable[T]], sql: str = IN_AUDIT) -> T | None:
         """Let `write` happen in a millisecond of its own and note what it was told. Raises ProcessEnds where the bot would end."""
         self._clock.ms += 1
         at = self._clock.ms
@@ -169,7 +169,7 @@ class Work:
     async def start(self) -> None:
         """Recover, as a bot does at start."""
         database = self.ledger.database
-        self.ledger.epoch = await self._told(
+        self.ledger.epoch = await self._answered(
             "epoch", lambda: recovery.begin_epoch(database, self._clock.ms, role="bot", build="power"), IN_EPOCHS
         )
         if self.ledger.epoch is None:
@@ -188,7 +188,7 @@ class Work:
             return
 
     def _answer(self, tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
-        return burial_answer(tx, operation, "it failed again and again", self._clock.ms)
+        return failure_answer(tx, operation, "it failed again and again", self._clock.ms)
 
     def _follow(self, tx: Tx, effect: Effect) -> FollowUps:
         return follow_ups(tx, effect, self._clock.ms)
@@ -215,7 +215,7 @@ class Work:
             received_at=self._clock.ms,
             transport={"actor_name": "somebody"},
         )
-        await self._told(f"reserve {payload.kind}", lambda: self.front.reserve(request))
+        await self._answered(f"reserve {payload.kind}", lambda: self.front.reserve(request))
 
     def creation(self) -> tuple[Payload, str, int, str]:
         """Return a new quote to ask for."""
@@ -225,19 +225,21 @@ class Work:
 
     async def execute(self) -> None:
         """Claim what was asked for and decide it, all at once."""
-        claimed = await self._told("claim", lambda: self.ledger.claim_operations(64)) or []
+        claimed = await self._answered("claim", lambda: self.ledger.claim_operations(64)) or []
         await _together([self._execute(operation) for operation in claimed])
 
     async def _execute(self, operation: Operation) -> None:
         if self._rng.random() < 0.1:  # noqa: PLR2004 -- one in ten
-            await self._told("retry", lambda: self.ledger.retry_operation(operation, OUTAGE, 0))
+            await self._answered("retry", lambda: self.ledger.retry_operation(operation, OUTAGE, 0))
             return
         if operation.action_kind == "quote.submit" and self._rng.random() < 0.15:  # noqa: PLR2004 -- now and then
             response = {"code": "failed", "quote_id": operation.aggregate_id, "text": "It failed."}
             answer = await self.ledger.database.read(lambda tx: self._answer(tx, operation))
-            await self._told("bury", lambda: self.ledger.bury_operation(operation, GONE, response, answer))
+            await self._answered("bury", lambda: self.ledger.fail_operation(operation, GONE, response, answer))
             return
-        done = await self._told("execute", lambda: self.ledger.execute(operation, lambda tx: self._executor.decide(tx, operation)))
+        done = await self._answered(
+            "execute", lambda: self.ledger.execute(operation, lambda tx: self._executor.decide(tx, operation))
+        )
         if done is not None and done.kind == "applied" and operation.action_kind == CreateQuote.kind:
             self._diary.quotes.append(str(done.response["quote_id"]))
 
@@ -260,21 +262,21 @@ class Work:
     async def deliver(self) -> None:
         """Claim what is owed and settle it, each in its own way."""
         slots = dict.fromkeys(Matrix(POLICIES).lines, 4)
-        claimed = await self._told("claim effects", lambda: self.ledger.claim_effects(slots, follow=self._follow)) or []
+        claimed = await self._answered("claim effects", lambda: self.ledger.claim_effects(slots, follow=self._follow)) or []
         await _together([self._deliver(effect) for effect in claimed])
 
     async def _deliver(self, effect: Effect) -> None:
         if effect.effect_class == effects.FILE and "ticket" not in effect.steps and not await self._step(effect):
             return
         settlement = self._settlement(effect)
-        await self._told(
+        await self._answered(
             f"settle {type(settlement).__name__.lower()}", lambda: self.ledger.settle(effect, settlement, self._follow)
         )
 
     async def _step(self, effect: Effect) -> bool:
         at = self._clock.ms + 1
         ticket = {"at": at, "file_id": f"F{at}"}
-        done = await self._told("step", lambda: self.ledger.record_step(effect, "ticket", ticket), IN_STEPS)
+        done = await self._answered("step", lambda: self.ledger.record_step(effect, "ticket", ticket), IN_STEPS)
         return done is not None
 
     def _settlement(self, effect: Effect) -> Settlement:
@@ -284,9 +286,9 @@ class Work:
         if chance < 0.75:  # noqa: PLR2004 -- some
             return Retry(OUTAGE, delay_ms=0)
         if chance < 0.85 and effect.semantics == "append":  # noqa: PLR2004 -- some
-            return Doubt(OUTAGE, delay_ms=0)
+            return Uncertain(OUTAGE, delay_ms=0)
         if chance < 0.95:  # noqa: PLR2004 -- some
-            return Bury(GONE)
+            return Fail(GONE)
         return Hold(OUTAGE)
 
     async def operate(self) -> None:
@@ -294,7 +296,7 @@ class Work:
         letters = DeadLetters(self.ledger, build="power")
         for letter in await letters.list():
             replay = partial(letters.replay, letter.reference, actor="op", reason=None, follow=self._follow)
-            await self._told("replay", replay)
+            await self._answered("replay", replay)
         for name in Matrix(POLICIES).lines:
             await self._quietly(partial(self.ledger.resume, name, "op"))
 
@@ -320,7 +322,7 @@ class Work:
     async def _do(self, effect: Effect) -> None:
         await self.ledger.settle(effect, _done(effect), self._follow)
 
-    async def errand(self) -> None:
+    async def one_of_each(self) -> None:
         """Do one of each, in as few commits as that takes."""
         await self.ask(self.creation(), self.creation())
         await self.execute()
@@ -344,9 +346,9 @@ class Work:
             if number % 2 == 0:
                 await asyncio.sleep(IDLE_SECONDS)
         await self.ask(self.creation(), self.creation())
-        await self._told("claim", lambda: self.ledger.claim_operations(1))
+        await self._answered("claim", lambda: self.ledger.claim_operations(1))
         slots = dict.fromkeys(Matrix(POLICIES).lines, 1)
-        await self._told("claim effects", lambda: self.ledger.claim_effects(slots, follow=self._follow))
+        await self._answered("claim effects", lambda: self.ledger.claim_effects(slots, follow=self._follow))
 
 
 async def live(

@@ -41,7 +41,7 @@ DEATHS: Final = (("recovery", "commit:begin_epoch:after"), ("approve", "out:sale
 Came = tuple[set[str], list[str]]  # states, violations
 
 
-def told(story: Story, folder: Path) -> Came:
+def play_scenario(story: Story, folder: Path) -> Came:
     """Play a story once, in this process, without looking at its windows."""
     cell = Cell(lab_settings(folder), LabClock(), seed=1)
     for step in (*story.before(), *story.measured()):
@@ -77,10 +77,10 @@ def played(scene: Scene, folder: Path) -> Came:
     return lived.reached, lived.violations
 
 
-def journeys() -> Iterator[tuple[str, Callable[[Path], Came]]]:
+def scenarios_by_name() -> Iterator[tuple[str, Callable[[Path], Came]]]:
     """Yield everything that is played, by name."""
     for story in (*STORIES, *SPECIAL):
-        yield story.name, partial(told, story)
+        yield story.name, partial(play_scenario, story)
     for scene in SCENES:
         yield scene.__name__, partial(played, scene)
     by_name = {story.name: story for story in STORIES}
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
     seen: set[str] = set()
     wrong: list[str] = []
     count = 0
-    for name, journey in journeys():
+    for name, journey in scenarios_by_name():
         if argv and name not in argv:
             continue
         count += 1

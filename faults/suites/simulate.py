@@ -113,7 +113,7 @@ def _live_timed(asked: tuple[int, int, Sequence[int]]) -> tuple[Lived, float]:
     return lived, time.monotonic() - began
 
 
-def told(lived: Lived, seconds: float, *, story: bool, busy: bool = False) -> Report:
+def reported(lived: Lived, seconds: float, *, story: bool, busy: bool = False) -> Report:
     """Print what came of a seed, and return its report. `busy`: its days were."""
     seed = lived.seed
     again = f"python -m faults.suites.simulate --seed {seed} --days {DAYS_PER_SEED}{' --busy' if busy else ''} --story"
@@ -155,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         task = progress.add_task("simulated days", total=days, completed=days - sum(each[1] for each in todo))
         for lived, seconds in beside(_live_timed, todo, at_once):
             progress.update(task, advance=lived.days)
-            report = told(lived, seconds, story=options.story, busy=busy)
+            report = reported(lived, seconds, story=options.story, busy=busy)
             keep(report)
             if options.resume is not None:
                 keep_as(options.resume, str(lived.seed), report)

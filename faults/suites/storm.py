@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from faults.harness.fork_server import QUOTEBOT, Order, Spawned, Zygote, shared_zygote
+from faults.harness.fork_server import QUOTEBOT, ForkServer, Order, Spawned, shared_fork_server
 from faults.harness.rig import BotProcess, Deal, eventually
 from faults.harness.sessions import living
 from faults.lab.forked_runs import no_traceback_of_ctrl_c
@@ -73,7 +73,7 @@ class Storm:
 
     world: World
     deal: Deal
-    mother: Zygote
+    mother: ForkServer
     folder: Path
     environment: dict[str, str]
     plan: random.Random
@@ -82,14 +82,14 @@ class Storm:
     violations: list[str] = field(default_factory=list)
     reached: set[str] = field(default_factory=set)
     recovery_ms: list[float] = field(default_factory=list)
-    _owing: list[Spawned] = field(default_factory=list)  # bots that owed something due when they started
+    _pending: list[Spawned] = field(default_factory=list)  # bots that owed something due when they started
     _bot: Spawned = field(init=False)
     _started: list[Spawned] = field(default_factory=list)
     _deaths: int = 0
 
     async def rage(self, kills: int, stops: int) -> None:
         """Keep people busy and the bot dying until so many kills and stops are done."""
-        deeds = self._deeds(kills, stops)
+        deeds = self._effects(kills, stops)
         self._bot = await self._spawn("bot", "run")
         await eventually(self._is_connected, "the first bot to connect")
         if pdfs_wait := self.plan.random() < PDFS_WAIT:
@@ -131,10 +131,10 @@ class Storm:
         await self._quotebot("audit", "verify")
         self.violations += storm_facts.in_logs(self.folder)
         self.violations += await ended_with_their_bots({bot.pid: bot.log.stem for bot in self._started})
-        self.counts += storm_facts.told_in_logs(self.folder)
-        self.recovery_ms += [moment for bot in self._owing if (moment := storm_facts.first_delivery_ms(bot)) is not None]
+        self.counts += storm_facts.logged(self.folder)
+        self.recovery_ms += [moment for bot in self._pending if (moment := storm_facts.first_delivery_ms(bot)) is not None]
 
-    def _deeds(self, kills: int, stops: int) -> list[Callable[[], Any]]:
+    def _effects(self, kills: int, stops: int) -> list[Callable[[], Any]]:
         """Return what is done to the bot, in a random order: of the stopped ones a half is killed, a half goes on."""
         taken_over = min(kills, (stops + self.plan.randint(0, 1)) // 2)
         deeds: list[Callable[[], Any]] = [
@@ -225,7 +225,7 @@ class Storm:
         owes = await storm_facts.owes_something_due(self.deal)
         self._bot = await self._spawn("bot", "run")
         if owes:
-            self._owing.append(self._bot)
+            self._pending.append(self._bot)
 
     async def _quotebot(self, *arguments: str) -> None:
         """Run a command as an operator beside the bot; it must succeed."""
@@ -284,7 +284,7 @@ async def _new_storm(folder: Path, seed: int) -> AsyncIterator[Storm]:
     plan = random.Random(seed)  # noqa: S311 -- a plan, not a secret
     async with (
         World(folder / "world", ack_seconds=ACK_SECONDS).serve() as world,
-        shared_zygote() as mother,
+        shared_fork_server() as mother,
         aiohttp.ClientSession() as session,
     ):
         bot = BotProcess(world, folder / "bot", folder / "unused", QUOTEBOT_DRAIN_SECONDS="1")

@@ -165,7 +165,7 @@ def in_logs(folder: Path) -> list[str]:
     ]
 
 
-def told_in_logs(folder: Path) -> Counter[str]:
+def logged(folder: Path) -> Counter[str]:
     """Count what the logs tell of: late results that met a newer fence, rests of a boot loop."""
     counts: Counter[str] = Counter()
     for _, line in _lines(folder):

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from faults.harness.fork_server import BOTS, leave_zygotes, was_left
+from faults.harness.fork_server import BOTS, leave_fork_servers, was_left
 from faults.harness.progress import bar
 from faults.lab.setting import ram
 from faults.report.reports import FOLDER_VARIABLE, Report, keep, keep_in, merged, read_all
@@ -136,7 +136,7 @@ def main(argv: Sequence[str]) -> int:
         report = asyncio.run(one_storm(options.seed, options.kills, options.stops))
     else:
         if not was_left(BOTS):
-            leave_zygotes((BOTS, None))  # for all storms: one of its own takes each two seconds
+            leave_fork_servers((BOTS, None))  # for all storms: one of its own takes each two seconds
         report = run_budget(range(options.seed, options.seed + STORMS[options.budget]), options.resume)
     if options.json is not None:
         options.json.write_text(report.to_text(), encoding="utf-8")

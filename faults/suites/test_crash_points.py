@@ -68,13 +68,13 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.takes(50)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_a_death_a_lost_answer_or_a_refusal_at_any_window_ends_as_if_nothing_had_happened(shard: int, left: Path) -> None:
+def test_crash_lost_answer_or_refusal_at_any_crash_point_ends_in_the_golden_state(shard: int, left: Path) -> None:
     names = [argument for story in STORIES[shard::SHARDS] for argument in ("--only", story.name)]
     done = windows(*names, "--left", str(left))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
 
-def test_a_sigkill_leaves_what_was_expected_of_it_and_ends_as_a_death_in_the_laboratorys_process_does() -> None:
+def test_sigkill_ends_in_the_same_state_as_an_in_process_crash() -> None:
     command = [sys.executable, "-m", "faults.suites.crash_points", "--only", "finalize", "--apart"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
@@ -123,7 +123,7 @@ def deaths_of(golden: dict[str, Any]) -> list[Window]:
     return [window for window in windows_of(golden["passages"], golden["states"], every=False) if window.deed == "kill"]
 
 
-def test_a_death_that_was_kept_on_the_way_ends_as_one_that_was_gone_to() -> None:
+def test_crash_resumed_from_a_snapshot_ends_like_a_full_replay() -> None:
     with beginning_of("finalize") as begun:
         kept = begun.left_at(deaths_of(begun.play(None)))
         assert len(kept) >= 3
@@ -133,7 +133,7 @@ def test_a_death_that_was_kept_on_the_way_ends_as_one_that_was_gone_to() -> None
             assert {name: gone_on[name] for name in SAME} == {name: gone_to[name] for name in SAME}, window
 
 
-def test_a_death_during_the_recovery_from_a_death_that_was_kept_ends_as_one_that_was_gone_to() -> None:
+def test_crash_during_recovery_ends_alike_from_a_snapshot_and_from_a_full_replay() -> None:
     with beginning_of("submit") as begun:
         golden = begun.play(None)
         owing = golden["passages"].index("ack:sent") + 1  # from here on nobody waits for the bot, and what it owes is to do
@@ -152,7 +152,7 @@ def test_a_death_during_the_recovery_from_a_death_that_was_kept_ends_as_one_that
             play_on(begun.again(kept), begun.story, len(passed))
 
 
-def test_an_answer_to_one_person_that_was_cut_off_twice_may_be_missing_and_nothing_else() -> None:
+def test_only_the_ephemeral_reply_may_be_missing_when_its_request_is_cut_off_twice() -> None:
     with beginning_of("refused command") as begun:
         golden = begun.play(None)
         came = begun.play(twice_at("out:slack:response_url:before", begun, golden))
@@ -162,7 +162,7 @@ def test_an_answer_to_one_person_that_was_cut_off_twice_may_be_missing_and_nothi
 
 
 @pytest.mark.parametrize(("name", "point"), [("recovery", "file:create"), ("put back", "out:pdf:render:before")])
-def test_what_dies_a_third_time_is_given_up_and_the_invariants_hold(name: str, point: str) -> None:
+def test_third_crash_makes_poison_and_the_invariants_hold(name: str, point: str) -> None:
     with beginning_of(name) as begun:  # each begins with a death
         golden = begun.play(None)
         came = begun.play(twice_at(point, begun, golden))
@@ -201,7 +201,7 @@ MEMBERS: Final = {
 
 @pytest.mark.late
 @pytest.mark.timeout(200)
-def test_every_kind_of_command_class_of_effects_and_write_and_every_family_of_windows_is_in_a_story(left: Path) -> None:
+def test_scenarios_cover_all_command_kinds_effect_classes_writes_and_crash_points(left: Path) -> None:
     done = windows("--points", "--left", str(left))  # what no shard has played yet is played now
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     found: dict[str, list[str]] = json.loads(done.stdout)

@@ -32,7 +32,7 @@ async def finish_after_restart(bot: BotProcess, deal: Deal, last_step: str) -> N
     await checker.golden_deal(deal)
 
 
-async def test_a_creation_killed_before_its_acknowledgement_is_finished_once_by_the_restart(rig: tuple[BotProcess, Deal]) -> None:
+async def test_creation_killed_before_its_acknowledgement_is_finished_once_after_restart(rig: tuple[BotProcess, Deal]) -> None:
     bot, deal = rig
     await bot.start(KillPlan("ack", "before"))
     await asyncio.gather(deal.slash(), bot.died())
@@ -54,9 +54,7 @@ async def test_an_approval_killed_amid_the_upload_is_finished_once_by_the_restar
         ("slack", "files.completeUploadExternal"),
     ],
 )
-async def test_a_bot_killed_with_a_request_in_flight_does_the_deed_once(
-    rig: tuple[BotProcess, Deal], target: str, method: str
-) -> None:
+async def test_bot_killed_with_a_request_in_flight_applies_it_once(rig: tuple[BotProcess, Deal], target: str, method: str) -> None:
     bot, deal = rig
     await bot.start()
     await deal.submitted_deal()
@@ -72,7 +70,7 @@ async def _struck(deal: Deal) -> bool:
 
 
 @pytest.mark.parametrize("method", ["composite/graph", "files.completeUploadExternal"])
-async def test_a_lost_answer_ends_in_one_deed(rig: tuple[BotProcess, Deal], method: str) -> None:
+async def test_lost_answer_leads_to_exactly_one_applied_effect(rig: tuple[BotProcess, Deal], method: str) -> None:
     bot, deal = rig
     await bot.start()
     await deal.submitted_deal()

@@ -25,7 +25,7 @@ async def can_mount(folder: Path) -> str | None:
 
 
 @pytest.mark.timeout(120)
-async def test_a_full_disk_loses_nothing_that_was_acknowledged_tells_people_and_is_over_when_there_is_room(tmp_path: Path) -> None:
+async def test_full_disk_loses_nothing_acknowledged_notifies_users_and_ends_with_room(tmp_path: Path) -> None:
     disk = tmp_path / "bot"
     disk.mkdir()
     if why := await can_mount(disk):

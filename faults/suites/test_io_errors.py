@@ -30,7 +30,7 @@ except Unobservable as reason:
 
 
 @pytest.mark.parametrize("trial", [pytest.param(trial, id=trial.name) for trial in trials("change")])
-def test_whatever_call_fails_nothing_that_was_said_is_untrue(trial: Trial) -> None:
+def test_io_error_in_any_call_leaves_every_answer_true(trial: Trial) -> None:
     report = trial.run()
 
     keep(report)
@@ -48,7 +48,7 @@ def writes_of(events: Sequence[Event]) -> list[tuple[str, int, int]]:
     return [(event.name, event.offset, len(event.content)) for event in events if isinstance(event, Wrote)]
 
 
-def test_a_first_start_that_goes_on_where_another_was_cut_off_writes_to_the_same_places(tmp_path: Path) -> None:
+def test_resumed_first_start_makes_the_same_writes_as_an_uninterrupted_one(tmp_path: Path) -> None:
     bench = Bench(Trial("first start", "FULL", "once"), tmp_path)
     whole = bench.record({})
 

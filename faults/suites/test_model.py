@@ -12,7 +12,7 @@ from faults.mutants.model import BUGS
 from faults.report.reports import keep
 from faults.suites.model import BLOCKS, RUNS, STEPS, empty_ledger, run_blocks
 from faults.suites.model_ledger import ARROWS, Verdict
-from faults.suites.model_machine import DAY, SECOND, LedgerMachine, Tally
+from faults.suites.model_machine import DAY, SECOND, LedgerMachine, RunCounts
 from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ SOON_FOUND = (  # in a block or two; `python -m faults.mutants.model` hunts them
 def by_hand() -> Iterator[LedgerMachine]:
     """Yield a machine to be driven by hand; at the end model and ledger agree."""
     with empty_ledger() as template:
-        machine = type("Run", (LedgerMachine,), {"tally": Tally(), "template": template})()
+        machine = type("Run", (LedgerMachine,), {"tally": RunCounts(), "template": template})()
         try:
             yield machine
             machine.agree()
@@ -52,7 +52,7 @@ def by_hand() -> Iterator[LedgerMachine]:
 
 @pytest.mark.takes(9)
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_whatever_is_done_to_it_the_ledger_is_as_the_model_says(shard: int) -> None:
+def test_random_steps_leave_the_ledger_equal_to_its_model(shard: int) -> None:
     first = 1 + shard * PER_SHARD
     report = run_blocks(range(first, first + PER_SHARD))
     keep(report)
@@ -75,20 +75,20 @@ def test_the_arrows_of_the_model_are_those_of_the_machines() -> None:
 
 
 @pytest.mark.takes(14)
-def test_planted_bugs_are_found() -> None:
+def test_model_detects_its_seeded_bugs() -> None:
     assert set(SOON_FOUND) <= set(BUGS)
     hunt = run("faults.mutants.model", "--only", *SOON_FOUND, seconds=110)
     assert (hunt.returncode, hunt.stderr) == (0, ""), hunt.stdout
     assert hunt.stdout.count(": found after ") == len(SOON_FOUND) >= 10
 
 
-def test_an_update_replaced_in_the_command_that_owed_it_takes_along_what_waits_for_it() -> None:
+def test_model_accepts_an_update_superseded_with_its_dependents_inside_one_command() -> None:
     with by_hand() as machine:
         card = ("slack.card", "Q-1", None, None, None)
         machine.command("Q-1", [card, ("slack.post", "Q-1", "sibling", None, None), card])
 
 
-def test_what_is_due_before_the_time_it_was_owed_for_holds_its_lane() -> None:
+def test_row_due_before_its_own_not_before_time_holds_its_lane() -> None:
     """The clock was ahead when it was claimed and put back since: it is due at once, though not before a later time."""
     with by_hand() as machine:
         machine.command("Q-1", [("slack.post", "Q-1", None, None, 10 * SECOND), ("slack.post", "Q-1", None, None, None)])
@@ -101,7 +101,7 @@ def test_what_is_due_before_the_time_it_was_owed_for_holds_its_lane() -> None:
 
 
 @pytest.mark.parametrize("kind", ["effect", "operation"])
-def test_a_result_that_comes_twice_does_not_make_a_suspect_nobodys(kind: str) -> None:
+def test_late_result_does_not_clear_a_suspect(kind: str) -> None:
     """What died twice is tried alone, by whoever looked for such rows: a late result must not make this process forget it."""
     with by_hand() as machine:
         machine.command("Q-1", [("slack.post", "Q-1", None, None, None)])

@@ -11,7 +11,7 @@ import pytest
 from faults.harness.programs import run
 from faults.mutants.model import BUGS as MODEL_BUGS
 from faults.report.reports import FOLDER_VARIABLE
-from faults.suites.mutants import BENIGN, BUGS, planted
+from faults.suites.mutants import BENIGN, BUGS, seeded
 
 if TYPE_CHECKING:
     import subprocess
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str]) -> None:
 
 @pytest.mark.takes(15)
 @pytest.mark.parametrize("shard", range(1, SHARDS + 1))
-def test_every_planted_bug_is_caught_and_no_harmless_change_is_flagged(shard: int) -> None:
-    chosen = planted("change")[shard - 1 :: SHARDS]
+def test_every_seeded_bug_is_caught_and_no_harmless_change_is_flagged(shard: int) -> None:
+    chosen = seeded("change")[shard - 1 :: SHARDS]
 
     hunt = run("faults.suites.mutants", "--shard", f"{shard}/{SHARDS}", seconds=300, hash_seed="0")
 
@@ -58,7 +58,7 @@ def test_every_planted_bug_is_caught_and_no_harmless_change_is_flagged(shard: in
     assert hunt.stdout.count(": let pass") == sum(bug in BENIGN for bug in chosen)
 
 
-def test_at_least_forty_bugs_are_planted_beside_those_of_the_model() -> None:
+def test_at_least_forty_bugs_are_seeded_besides_those_of_the_model() -> None:
     names = Counter(bug.name for bug in (*BUGS, *BENIGN))
 
     assert set(names.values()) == {1}
@@ -83,7 +83,7 @@ def test_a_bug_that_no_longer_fits_fails_the_suite_and_is_named() -> None:
     assert "the planted bug has to follow" in hunt.stdout
 
 
-def test_an_error_inside_the_planted_code_is_no_catch() -> None:
+def test_error_inside_the_seeded_code_does_not_count_as_caught() -> None:
     hunt = hunted("plant = lambda: put(QuotePerformer, '_post', clients.key_per_attempt)")  # it takes no arguments
 
     assert hunt.returncode == 1

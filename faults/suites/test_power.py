@@ -102,7 +102,7 @@ def test_after_a_power_cut_at_any_event_nothing_answered_is_lost_and_nothing_is_
 
 @needs_the_library
 @pytest.mark.takes(9)
-def test_synchronous_normal_loses_answered_commands_and_each_is_said_in_a_line_that_repeats_it(
+def test_synchronous_normal_loses_commands_and_each_report_line_reproduces_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)  # what is lost here is lost on purpose
@@ -199,7 +199,7 @@ def test_an_answer_that_was_not_true_is_seen(tmp_path: Path) -> None:
     ]
 
 
-def test_every_caller_is_told_after_the_wal_was_written_and_synced(tmp_path: Path) -> None:
+def test_every_write_returns_after_the_wal_is_written_and_synced(tmp_path: Path) -> None:
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed (.ci/run installs it)")
@@ -227,7 +227,7 @@ def test_every_caller_is_told_after_the_wal_was_written_and_synced(tmp_path: Pat
     assert words.startswith("w")
 
 
-def test_what_hangs_with_a_connection_open_is_told_and_not_waited_for_for_ever() -> None:
+def test_hanging_run_with_an_open_connection_times_out() -> None:
     let_go = threading.Event()
 
     async def hangs() -> None:
@@ -241,5 +241,5 @@ def test_what_hangs_with_a_connection_open_is_told_and_not_waited_for_for_ever()
         let_go.set()
 
 
-def test_folders_for_this_are_made_where_there_is_room() -> None:
+def test_scratch_folder_is_writable() -> None:
     assert os.access(scratch(), os.W_OK)

@@ -15,7 +15,7 @@ from faults.checks import checker
 from faults.harness.rig import Deal, bot_in, eventually, read_ledger
 from ledger import recovery
 from ledger.ledger import Ledger
-from ledger.records import Bury, EffectIntent, Outcome, Request, Trouble
+from ledger.records import EffectIntent, Fail, Outcome, Request, Trouble
 from ledger.sqlite.locks import WriteGate
 from quotebot.app.installation import open_ledger
 from quotebot.cli import terminal
@@ -82,7 +82,7 @@ async def with_dead_letters(folder: Path, rows: int) -> None:
 
 
 async def _given_up(ledger: Ledger, effect: Effect) -> None:
-    await ledger.settle(effect, Bury(Trouble("transient", "no answer")))
+    await ledger.settle(effect, Fail(Trouble("transient", "no answer")))
 
 
 def killed_in_the_middle(folder: Path) -> int:
@@ -113,7 +113,7 @@ def killed_in_the_middle(folder: Path) -> int:
             gate.close()
 
 
-async def test_a_replay_of_a_thousand_killed_in_the_middle_is_continued_by_the_same_command(tmp_path: Path) -> None:
+async def test_killed_bulk_replay_is_continued_by_the_same_command_without_repeats(tmp_path: Path) -> None:
     folder = tmp_path / "bot"
     await with_dead_letters(folder, ROWS)
     keys = [row["effect_key"] for row in read_ledger(folder / "ledger.db", CYCLES)]
@@ -135,9 +135,7 @@ async def test_a_replay_of_a_thousand_killed_in_the_middle_is_continued_by_the_s
     assert (status, said) == (4, "Nothing matched; nothing was replayed.\n")
 
 
-async def test_a_card_in_doubt_is_seen_by_a_dry_run_and_its_thread_goes_on_after_a_persons_word(
-    world: World, tmp_path: Path
-) -> None:
+async def test_dry_run_reports_an_uncertain_card_and_its_deal_continues_once_resolved(world: World, tmp_path: Path) -> None:
     async with bot_in(world, tmp_path / "bot", settle_delay_seconds=600.0) as deal:
         await deal.arm("slack", "reset_after", method="chat.postMessage", times=1)
         await deal.arm("slack", "5xx", method="conversations.history", seconds=600)

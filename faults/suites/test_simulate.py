@@ -45,7 +45,7 @@ def test_after_every_day_whatever_happened_in_it_everything_holds(shard: int) ->
 @pytest.mark.takes(7)
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("seed", ["799", "895"])
-def test_busy_days_in_which_something_did_not_hold_once_hold(seed: str) -> None:
+def test_busy_days_of_earlier_failures_have_no_violations(seed: str) -> None:
     done = simulate("--days", "3", "--seed", seed, "--busy")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 

@@ -35,7 +35,7 @@ async def another_bot(bot: BotProcess, log: Path, *options: str) -> AsyncIterato
         await asyncio.wait_for(process.wait(), 15)
 
 
-async def test_a_second_bot_is_turned_away_and_told_who_is_there(rig: tuple[BotProcess, Deal], tmp_path: Path) -> None:
+async def test_second_bot_ends_with_a_message_that_names_the_running_process(rig: tuple[BotProcess, Deal], tmp_path: Path) -> None:
     bot, _ = rig
     await bot.start()
     log = tmp_path / "second.log"

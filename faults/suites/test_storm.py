@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from faults.harness.fork_server import Order, zygote
+from faults.harness.fork_server import Order, fork_server
 from faults.harness.rig import Deal, eventually
 from faults.harness.sessions import living
 from faults.report.reports import FOLDER_VARIABLE, Report, keep, keep_in
@@ -42,14 +42,14 @@ async def test_a_bot_killed_and_stopped_at_random_loses_nothing_and_doubles_noth
     assert report.counts["duplicates"] > 0
 
 
-def test_a_run_of_this_budget_kills_a_hundred_times_and_a_nightly_one_five_thousand_times() -> None:
+def test_change_budget_makes_100_kills_and_the_nightly_budget_5000() -> None:
     assert STORMS["change"] * KILLS >= 100
     assert STORMS["nightly"] * KILLS >= 5_000
     assert STORMS["nightly"] * STOPS >= 500
 
 
-async def test_what_the_zygote_starts_is_a_process_of_its_own_with_only_the_environment_it_was_given(tmp_path: Path) -> None:
-    async with zygote(tmp_path / "zygote.txt") as mother:
+async def test_fork_server_child_has_its_own_session_and_only_the_given_environment(tmp_path: Path) -> None:
+    async with fork_server(tmp_path / "zygote.txt") as mother:
         version = await mother.spawn(Order(("--version",), {}, str(tmp_path / "version.log")))
         unset = await mother.spawn(Order(("run",), {"QUOTEBOT_DATA_DIR": str(tmp_path)}, str(tmp_path / "run.log")))
         assert [await version.wait(), await unset.wait()] == [0, 78]
@@ -61,8 +61,8 @@ async def test_what_the_zygote_starts_is_a_process_of_its_own_with_only_the_envi
     assert "SLACK_BOT_TOKEN is missing" in (tmp_path / "run.log").read_text()
 
 
-async def test_everything_ends_with_the_zygote_stopped_processes_too(tmp_path: Path) -> None:
-    async with zygote(tmp_path / "zygote.txt") as mother:
+async def test_all_children_end_with_the_fork_server_even_stopped_ones(tmp_path: Path) -> None:
+    async with fork_server(tmp_path / "zygote.txt") as mother:
         pids = [(await mother.spawn(Order((), {}, str(tmp_path / "log"), "signal:pause"))).pid for _ in range(2)]
         os.kill(pids[0], signal.SIGSTOP)
     for pid in pids:
@@ -72,8 +72,8 @@ async def test_everything_ends_with_the_zygote_stopped_processes_too(tmp_path: P
         await mother.spawn(Order((), {}, str(tmp_path / "log")))
 
 
-async def test_the_zygote_outlives_a_caller_that_is_killed_before_it_has_read_its_answer(tmp_path: Path) -> None:
-    async with zygote(tmp_path / "zygote.txt") as mother:
+async def test_fork_server_survives_a_client_killed_before_reading_its_answer(tmp_path: Path) -> None:
+    async with fork_server(tmp_path / "zygote.txt") as mother:
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(mother.place)
             caller.sendall(json.dumps(asdict(Order((), {}, str(tmp_path / "log"), "signal:pause"))).encode() + b"\n")
@@ -89,8 +89,8 @@ def leave_a_child_behind() -> None:
         signal.pause()
 
 
-async def test_what_outlives_its_bot_is_told_and_ended(tmp_path: Path) -> None:
-    async with zygote(tmp_path / "zygote.txt") as mother:
+async def test_process_that_outlives_its_bot_is_reported_and_ended(tmp_path: Path) -> None:
+    async with fork_server(tmp_path / "zygote.txt") as mother:
         alone = await mother.spawn(Order(("--version",), {}, str(tmp_path / "alone.log")))
         survived = await mother.spawn(Order((), {}, str(tmp_path / "bot.log"), f"{__name__}:leave_a_child_behind"))
         assert [await alone.wait(), await survived.wait()] == [0, 0]
@@ -101,7 +101,7 @@ async def test_what_outlives_its_bot_is_told_and_ended(tmp_path: Path) -> None:
         await eventually(lambda: not living(bots), "it to be gone")
 
 
-async def test_a_lost_a_doubled_and_an_unasked_quote_are_told(tmp_path: Path) -> None:
+async def test_lost_duplicated_and_unrequested_quotes_are_reported(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as ledger:
         ledger.executescript(
             "CREATE TABLE quotes (quote_id, account); CREATE TABLE one_time_tokens (token, quote_id); "
@@ -127,20 +127,20 @@ async def test_a_lost_a_doubled_and_an_unasked_quote_are_told(tmp_path: Path) ->
     ]
 
 
-def test_only_three_deaths_are_a_reason_to_give_up() -> None:
+def test_giving_up_for_anything_but_three_crashes_is_reported() -> None:
     row = {"what": "effect slack.post", "id": 7, "category": "poison", "last_error": "died", "deaths": 3}
     assert storm_facts.given_up_against_the_rules([row]) == []
     early, other = {**row, "deaths": 2}, {**row, "category": "transient"}
     assert len(storm_facts.given_up_against_the_rules([early, other])) == 2
 
 
-def test_a_lock_that_somebody_was_shown_and_a_bug_are_found_in_the_logs(tmp_path: Path) -> None:
+def test_locked_database_and_a_traceback_are_found_in_the_logs(tmp_path: Path) -> None:
     (tmp_path / "bot-0001.log").write_text('{"event": "effect.delivered"}\n{"event": "x", "error": "database is locked"}\n')
     (tmp_path / "bot-0002.log").write_text("Traceback (most recent call last):\n  somewhere\n")
     assert [line.partition(" says")[0] for line in storm_facts.in_logs(tmp_path)] == ["bot-0001.log", "bot-0002.log"]
 
 
-def test_storms_that_were_run_before_are_not_run_again(
+def test_finished_storm_seeds_are_not_run_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)  # no storm of ours

@@ -73,7 +73,7 @@ class Anchor:
         return _encode({"event": "audit.anchor", **asdict(self)})
 
 
-class Standing(NamedTuple):
+class ChainEnds(NamedTuple):
     """Snapshot of the ends of all chains."""
 
     last_event_id: int
@@ -142,7 +142,7 @@ def read_lines(text: str) -> list[Anchor]:
     return anchors
 
 
-def heads_at(tx: Tx, upto: int) -> Standing:
+def heads_at(tx: Tx, upto: int) -> ChainEnds:
     """Return the ends of all chains when `upto` was the newest event. The events must already be verified.
 
     Uses the memory of one page of heads.
@@ -151,15 +151,15 @@ def heads_at(tx: Tx, upto: int) -> Standing:
     for page in _head_pages(tx):
         rows = tx.all("audit_heads_at", after=page.after, last=page.last, upto=upto)
         digest.add(rows)
-    return Standing(upto, digest.chains, digest.hexdigest())
+    return ChainEnds(upto, digest.chains, digest.hexdigest())
 
 
-def _standing(tx: Tx) -> Standing:
+def _standing(tx: Tx) -> ChainEnds:
     last = tx.one("last_audit_id")
     digest = _HeadsDigest()
     for page in _head_pages(tx):
         digest.add(page.rows)
-    return Standing(0 if last is None else last["id"] or 0, digest.chains, digest.hexdigest())
+    return ChainEnds(0 if last is None else last["id"] or 0, digest.chains, digest.hexdigest())
 
 
 class _HeadPage(NamedTuple):

@@ -30,7 +30,7 @@ _STATEMENTS: Final = {
 
 
 @dataclass(frozen=True)
-class Table:
+class TableColumns:
     """Columns of one table by class, as names separated by spaces.
 
     `chain` is the SQL expression of the aggregate in whose audit chain a row is bound; `{row}` stands for the row. `of_chain` is
@@ -65,12 +65,12 @@ class Table:
         return [*self.chained.split(), *self.derived.split(), *self.operational.split()]
 
 
-LEDGER_TABLES: Final[Mapping[str, Table]] = {
-    "meta": Table("name", operational="name value"),
-    "epochs": Table("epoch", operational="epoch role pid build started_at seen_at ended_at end_reason"),
-    "operation_arrows": Table("source target", derived="source target"),
-    "effect_arrows": Table("source target", derived="source target"),
-    "operations": Table(
+LEDGER_TABLES: Final[Mapping[str, TableColumns]] = {
+    "meta": TableColumns("name", operational="name value"),
+    "epochs": TableColumns("epoch", operational="epoch role pid build started_at seen_at ended_at end_reason"),
+    "operation_arrows": TableColumns("source target", derived="source target"),
+    "effect_arrows": TableColumns("source target", derived="source target"),
+    "operations": TableColumns(
         "id",
         derived=(
             "operation_key source source_request_id action_kind aggregate_id lane aggregate_version payload_hash payload "
@@ -82,11 +82,11 @@ LEDGER_TABLES: Final[Mapping[str, Table]] = {
             "failure_history created_at updated_at finished_at retain_until"
         ),
     ),
-    "deliveries": Table(
+    "deliveries": TableColumns(
         "id",
         operational="id source source_request_id action_kind operation_id fingerprint transport seen received_at last_seen_at",
     ),
-    "effects": Table(
+    "effects": TableColumns(
         "id",
         derived="effect_key class target payload state",
         operational=(
@@ -96,35 +96,35 @@ LEDGER_TABLES: Final[Mapping[str, Table]] = {
             "external_ref result created_at updated_at finished_at lost_from look_first"
         ),
     ),
-    "attempts": Table(
+    "attempts": TableColumns(
         "id",
         operational=(
             "id operation_id effect_id cycle fence epoch kind started_at ended_at outcome http_status category error "
             "retry_after_ms delay_ms"
         ),
     ),
-    "gates": Table("name", operational="name state cause reason held_by held_at until_at resumed_at failures failing"),
-    "holds": Table("id", operational="id name cause held_at ended_at"),
-    "audit_events": Table(
+    "gates": TableColumns("name", operational="name state cause reason held_by held_at until_at resumed_at failures failing"),
+    "holds": TableColumns("id", operational="id name cause held_at ended_at"),
+    "audit_events": TableColumns(
         "id",
         derived=(
             "id at event_type aggregate_id seq previous_id operation_key effect_id correlation_id actor actor_type retry_count "
             "failure_category recovery_action before after schema_version key_id mac"
         ),
     ),
-    "audit_heads": Table("aggregate_id", derived="aggregate_id event_id seq mac key_id seal"),
-    "audit_anchors": Table("id", derived="id at last_event_id chains heads_sha256 key_id seal"),
-    "tombstones": Table("operation_key", operational="operation_key payload_hash state outcome finished_at expires_at"),
-    "generations": Table(
+    "audit_heads": TableColumns("aggregate_id", derived="aggregate_id event_id seq mac key_id seal"),
+    "audit_anchors": TableColumns("id", derived="id at last_event_id chains heads_sha256 key_id seal"),
+    "tombstones": TableColumns("operation_key", operational="operation_key payload_hash state outcome finished_at expires_at"),
+    "generations": TableColumns(
         "generation",
         chain="'system'",
         chained="generation started_at backup_made_at backup_sha256 last_operation_id doubt_until started_by",
     ),
-    "schema_migrations": Table("component name", derived="component name sha256", operational="applied_at"),
+    "schema_migrations": TableColumns("component name", derived="component name sha256", operational="applied_at"),
 }
 
 
-def statements(tables: Mapping[str, Table]) -> dict[str, str]:
+def statements(tables: Mapping[str, TableColumns]) -> dict[str, str]:
     """Return the named statements that read the rows of the bound tables: `bound_row_quotes` and so on."""
     made: dict[str, str] = {}
     for name, table in tables.items():

@@ -3,7 +3,7 @@
 Temporary triggers on the writer's connection report each row of a bound table (ledger/audit/columns.py) that a statement inserts,
 updates or deletes. Right before COMMIT `Binding` reads these rows once more and adds `bound` to the `after` of an event of the same
 commit and chain: {table: {key: digest}}, None for a deleted row. A program without the keys cannot write such an event, so a row
-that was edited in the file no longer matches its chain. `Replay` compares the last digest of every row with the row.
+that was edited in the file no longer matches its chain. `TableReplay` compares the last digest of every row with the row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ledger.audit.columns import Table
+    from ledger.audit.columns import TableColumns
     from ledger.database import Row, Tx
 
 BOUND: Final = "bound"  # the name in an event's `after`
@@ -59,7 +59,7 @@ def key_text(values: Sequence[object]) -> str:
 class Binding:
     """Rows that the open transaction of one writer changed. `tables` is the classification."""
 
-    def __init__(self, tables: Mapping[str, Table]) -> None:
+    def __init__(self, tables: Mapping[str, TableColumns]) -> None:
         self._tables = {name: table for name, table in tables.items() if table.bound}
         self._touched: dict[tuple[str, tuple[object, ...]], tuple[str, bool]] = {}
 
@@ -130,7 +130,7 @@ def _attach(entries: list[Entry], chain: str, bound: Mapping[str, object], told:
     entries[last] = entry._replace(after=dumps({**told, **after, BOUND: bound}))
 
 
-class Facts(Protocol):
+class ChainFacts(Protocol):
     """Facts that the events of one ledger state, by chain. The domain reads them from events, the replay stores them."""
 
     def of(self, chain: str) -> dict[str, Any] | None:
@@ -150,16 +150,16 @@ class Words:
     """
 
     read: Callable[[str, Mapping[str, Any]], dict[str, Any] | None]
-    compare: Callable[[Tx, Facts], Finding | None]
+    compare: Callable[[Tx, ChainFacts], Finding | None]
 
 
-class Replay:
+class TableReplay:
     """State of the bound tables according to the audit alone, compared with the tables. One pass over one snapshot; then close it.
 
     The digests are kept in a private scratch database, which SQLite spills to disk when it grows: memory use stays flat.
     """
 
-    def __init__(self, tables: Mapping[str, Table], words: Words | None = None) -> None:
+    def __init__(self, tables: Mapping[str, TableColumns], words: Words | None = None) -> None:
         self._tables = {name: table for name, table in tables.items() if table.bound}
         self._words = words
         self._scratch = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -233,14 +233,14 @@ class Replay:
             [(name, key, digest, event_id) for name, rows in bound.items() for key, digest in rows.items()],
         )
 
-    def _compare(self, tx: Tx, name: str, table: Table, *, lenient: bool) -> Finding | None:
+    def _compare(self, tx: Tx, name: str, table: TableColumns, *, lenient: bool) -> Finding | None:
         for row in pages(tx, name, table):
             found = row if isinstance(row, Finding) else self._compare_row(name, table, row, lenient=lenient)
             if found is not None:
                 return found
         return self._left(name)
 
-    def _compare_row(self, name: str, table: Table, row: Row | Mapping[str, Any], *, lenient: bool) -> Finding | None:
+    def _compare_row(self, name: str, table: TableColumns, row: Row | Mapping[str, Any], *, lenient: bool) -> Finding | None:
         key = key_text([row[column] for column in table.keys])
         known = self._scratch.execute("SELECT digest, event_id FROM bound WHERE name = ? AND key = ?", (name, key)).fetchone()
         wrong = None
@@ -266,7 +266,7 @@ class Replay:
         return None if left is None else Finding(Fault.MISSING, name, left[0], f"event {left[1]} wrote this row; it was deleted")
 
 
-def pages(tx: Tx, name: str, table: Table) -> Iterator[Row | Finding]:
+def pages(tx: Tx, name: str, table: TableColumns) -> Iterator[Row | Finding]:
     """Yield every row of a bound table, page by page, by its key; a finding where a page cannot be read."""
     statement, key = f"bound_first_{name}", dict[str, Any]()
     while True:

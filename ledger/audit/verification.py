@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ledger.audit.chain import Keyring
-    from ledger.audit.history import Replay
+    from ledger.audit.history import TableReplay
     from ledger.database import Database, Row, Tx
     from ledger.sqlite.connections import ReadOnlyFile
 
@@ -76,7 +76,7 @@ async def verify(
     *,
     anchors_kept_elsewhere: Sequence[Anchor] = (),
     every_anchor: bool = False,
-    replay: Callable[[], Replay] | None = None,
+    replay: Callable[[], TableReplay] | None = None,
 ) -> VerificationReport:
     """Verify all chains, heads and anchors, and the tables by `replay` (ledger/audit/history.py).
 
@@ -90,7 +90,7 @@ async def verify(
 
 
 def verify_within(
-    tx: Tx, keyring: Keyring, *, events_max: int, replay: Callable[[], Replay] | None = None
+    tx: Tx, keyring: Keyring, *, events_max: int, replay: Callable[[], TableReplay] | None = None
 ) -> VerificationReport | None:
     """Verify inside an open transaction, as `verify` does, or return None when there are more than `events_max` events."""
     last = tx.one("last_audit_id")
@@ -124,7 +124,7 @@ class _Verification:
         kept: Sequence[Anchor],
         *,
         every_anchor: bool,
-        replay: Callable[[], Replay] | None = None,
+        replay: Callable[[], TableReplay] | None = None,
     ) -> None:
         self._tx = tx
         self._keys = keyring.keys

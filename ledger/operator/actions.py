@@ -67,7 +67,7 @@ def any_reference(effect: Effect, external_ref: str | None) -> str | None:
     return None
 
 
-def in_doubt(effect: Effect) -> bool:
+def is_uncertain(effect: Effect) -> bool:
     """Tell whether the ledger cannot know if this effect was performed. Only such an effect may be resolved by an operator."""
     if effect.state is EffectState.UNCERTAIN:
         return True
@@ -122,8 +122,8 @@ def mark_delivered(
     if row is None:
         return _not_found(word)
     effect = Effect.of(row)
-    if not in_doubt(effect):
-        return _not_in_doubt(word, row, effect)
+    if not is_uncertain(effect):
+        return _not_uncertain(word, row, effect)
     missing = objection(effect, external_ref)
     if missing is not None:
         return Ruling(word.reference, Verdict.REFUSED, f"{missing} Nothing was changed.", effect.effect_class)
@@ -152,8 +152,8 @@ def send_again(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
     if row is None:
         return _not_found(word)
     effect = Effect.of(row)
-    if not in_doubt(effect):
-        return _not_in_doubt(word, row, effect)
+    if not is_uncertain(effect):
+        return _not_uncertain(word, row, effect)
     if effect.state is EffectState.UNCERTAIN:
         row = _give_up(ledger, tx, word, effect)
     moved = tx.one(
@@ -224,7 +224,7 @@ def _refused(word: Word, row: Row, what: str, *, dead: bool) -> Ruling | None:
     return Ruling(word.reference, Verdict.REFUSED, detail, what)
 
 
-def _not_in_doubt(word: Word, row: Row, effect: Effect) -> Ruling:
+def _not_uncertain(word: Word, row: Row, effect: Effect) -> Ruling:
     if effect.state is EffectState.FAILED:
         why = (
             f"{word.reference} failed ({effect.category}) and it is known that a repetition does no harm. Nothing was changed. "
@@ -288,7 +288,7 @@ def cancel_operation(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, reason:
     )
     details = {"reason": reason, "state": operation.state.value}
     ledger.audit.of_operation(tx, now, "operation.cancelled", operation, actor=actor, after=details)
-    ledger.owe_for(tx, now, operation, intents)
+    ledger.enqueue_for(tx, now, operation, intents)
     return Ruling(reference, Verdict.DONE, "Cancelled: it will not be executed.", operation.action_kind)
 
 
@@ -329,7 +329,7 @@ _FOR_TIME: Final = frozenset({"time", "uncertain"})  # causes where only the due
 _OVER_SOON: Final = frozenset({"breaker", "throttled"})  # holds that end by themselves
 
 
-def hasten_effect(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, now: int, cycle_seen: int) -> Ruling:
+def retry_effect_now(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, now: int, cycle_seen: int) -> Ruling:
     """Make an effect due that waits between two attempts, or reconcile an uncertain one now, inside an open transaction.
 
     Other waits (a paused class, the previous effect in the lane, a wait the external service requested) stay: then the action is

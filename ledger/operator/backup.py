@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger.audit.chain import Keyring
-    from ledger.audit.history import Replay
+    from ledger.audit.history import TableReplay
     from ledger.database import Row
     from ledger.sqlite.migrations import Migration
 
@@ -77,7 +77,7 @@ class Proof:
     keyring: Keyring | None  # None: the audit is not verified
     statements: Mapping[str, str]
     migrations: Sequence[Migration]
-    replay: Callable[[], Replay] | None = None  # compares the tables with the audit
+    replay: Callable[[], TableReplay] | None = None  # compares the tables with the audit
 
 
 @dataclass(frozen=True, slots=True)

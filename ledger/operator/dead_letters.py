@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ledger.operator import actions
 from ledger.operator import replay as replays
 from ledger.operator.actions import Ruling, Word, any_reference
-from ledger.operator.replay import Expectation, Foresight, Order, Replay, ReplayResult
+from ledger.operator.replay import Expectation, Order, Replay, ReplayPreview, ReplayResult
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -23,8 +23,8 @@ __all__ = [
     "DeadLetters",
     "Expectation",
     "Filters",
-    "Foresight",
     "Replay",
+    "ReplayPreview",
     "ReplayResult",
     "Ruling",
     "Word",
@@ -189,12 +189,12 @@ class DeadLetters:
         """Return how a queued replay ended, or None while it is under way."""
         return (await self.standings([result]))[0]
 
-    async def foresee(
-        self, references: Sequence[str], ask: Callable[[Effect], Awaitable[Foresight]] | None = None
-    ) -> Sequence[Foresight]:
+    async def preview(
+        self, references: Sequence[str], ask: Callable[[Effect], Awaitable[ReplayPreview]] | None = None
+    ) -> Sequence[ReplayPreview]:
         """Return the expected result of replaying each. `ask` may query the external service about effects that need a lookup."""
         parsed = [parse_reference(reference) for reference in references]
-        expected = await self._ledger.database.read(lambda tx: [replays.foresee(tx, *each) for each in parsed])
+        expected = await self._ledger.database.read(lambda tx: [replays.preview_replay(tx, *each) for each in parsed])
         if ask is None:
             return [foresight for foresight, _ in expected]
         return [

@@ -42,7 +42,7 @@ def begin_generation(ledger: Ledger, tx: Tx, now: int, beginning: Beginning) -> 
     The ledger must have an epoch; every other epoch is closed and its claims are released.
     """
     for row in tx.all("unsettled_effects"):
-        _doubt(ledger, tx, now, Effect.of(row))
+        _mark_uncertain(ledger, tx, now, Effect.of(row))
     doubted = tx.all("doubt_lost", lost_from=beginning.backup_made_at, now=now)
     in_doubt: int = sum(row["state"] != EffectState.FAILED for row in doubted)
     tx.one(
@@ -64,7 +64,7 @@ def begin_generation(ledger: Ledger, tx: Tx, now: int, beginning: Beginning) -> 
     return in_doubt
 
 
-def _doubt(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
+def _mark_uncertain(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
     """Make a pending effect uncertain, as if a crashed process had attempted it: claimed, with unknown outcome."""
     due = effect.next_attempt_at
     row = tx.one("claim_effect", id=effect.id, fence=effect.fence, epoch=ledger.epoch, lease_until=now + ledger.lease_ms, now=now)

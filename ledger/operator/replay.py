@@ -74,7 +74,7 @@ class Expectation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Foresight:
+class ReplayPreview:
     """The expected result of one replay. `detail` is the external reference, or why the result cannot be known."""
 
     expectation: Expectation
@@ -186,16 +186,16 @@ def standing(tx: Tx, result: ReplayResult, kind: Literal["effect", "operation"],
     return replace(result, outcome=Replay.ALREADY_THERE if before else outcome, external_ref=row["external_ref"])
 
 
-def foresee(tx: Tx, kind: Literal["effect", "operation"], row_id: int) -> tuple[Foresight, Effect | None]:
+def preview_replay(tx: Tx, kind: Literal["effect", "operation"], row_id: int) -> tuple[ReplayPreview, Effect | None]:
     """Return the expected result of a replay from the ledger alone, with the effect for callers that can query the service."""
     row = tx.one("effect_by_id" if kind == "effect" else "operation_by_id", id=row_id)
     if row is None:
-        return Foresight(Expectation.NOT_FOUND), None
+        return ReplayPreview(Expectation.NOT_FOUND), None
     if kind == "operation":
         dead = row["state"] == OperationState.FAILED_TERMINAL
-        return Foresight(Expectation.EXECUTED if dead else _FORESEEN[_STANDING[row["state"]]]), None
+        return ReplayPreview(Expectation.EXECUTED if dead else _FORESEEN[_STANDING[row["state"]]]), None
     effect = Effect.of(row)
-    return _foresee_effect(tx, effect), effect
+    return _preview_effect(tx, effect), effect
 
 
 def closed_cycle(row: Row, build: str, actor: str, now: int) -> str:
@@ -223,17 +223,17 @@ def last_replay(row: Row) -> tuple[str | None, int | None]:
     return (history[-1]["replayed_by"], history[-1]["replayed_at"]) if history else (None, None)
 
 
-def _foresee_effect(tx: Tx, effect: Effect) -> Foresight:
+def _preview_effect(tx: Tx, effect: Effect) -> ReplayPreview:
     if effect.state is EffectState.UNCERTAIN:
-        return Foresight(Expectation.LOOKED_FOR)
+        return ReplayPreview(Expectation.LOOKED_FOR)
     if effect.state is not EffectState.FAILED:
-        return Foresight(_FORESEEN[_STANDING[effect.state]], effect.external_ref)
+        return ReplayPreview(_FORESEEN[_STANDING[effect.state]], effect.external_ref)
     newer = _newer(tx, effect)
     if newer is not None:
-        return Foresight(Expectation.SUPERSEDED, f"effect {newer.id}")
+        return ReplayPreview(Expectation.SUPERSEDED, f"effect {newer.id}")
     if effect.semantics == "append":
-        return Foresight(Expectation.LOOKED_FOR if effect.maybe_sent else Expectation.NEVER_SENT)
-    return Foresight(_BY_SEMANTICS[effect.semantics])
+        return ReplayPreview(Expectation.LOOKED_FOR if effect.maybe_sent else Expectation.NEVER_SENT)
+    return ReplayPreview(_BY_SEMANTICS[effect.semantics])
 
 
 def _look_now(ledger: Ledger, tx: Tx, order: Order, effect: Effect) -> ReplayResult:

@@ -136,7 +136,7 @@ def _first_event_at(tx: Tx, at: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OperationFilter:
     """Filter of operations; None does not filter. `since` is Unix milliseconds, compared with the time of recording."""
 
     state: str | None = None
@@ -151,7 +151,7 @@ class Choice:
         return row["created_at"] >= (self.since or 0) and all(value is None or row[name] == value for name, value in wanted.items())
 
 
-def list_operations(tx: Tx, choice: Choice, limit: int) -> list[Row]:
+def list_operations(tx: Tx, choice: OperationFilter, limit: int) -> list[Row]:
     """Return operations: unfinished ones first, then dead letters, then finished ones; the newest of each first."""
     if choice.aggregate_id is not None:
         found = tx.all("operations_of_aggregate", aggregate_id=choice.aggregate_id, limit=WINDOW_ROWS)

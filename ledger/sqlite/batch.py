@@ -61,7 +61,7 @@ class BatchRunner:
         self.wal: Wal | None = None  # set where COMMIT does not flush and `flush` does
         self._committing = False
         self._patient = True
-        self.pressing: Callable[[], bool] = lambda: False  # whether an urgent write waits for this batch to end
+        self.contended: Callable[[], bool] = lambda: False  # whether an urgent write waits for this batch to end
         self.let_by: Callable[[], object] = lambda: None  # waits briefly while an urgent write of another process goes first
         self.broken: str | None = None
         self.full_since: int | None = None
@@ -202,7 +202,7 @@ class BatchRunner:
         for index, member in enumerate(batch):
             if index:
                 now = self._clock.monotonic()
-                hurry = not member.urgent and not batch[index - 1].urgent and (shared or self.pressing())
+                hurry = not member.urgent and not batch[index - 1].urgent and (shared or self.contended())
                 if now - began >= (SHARED_SECONDS if hurry else BATCH_SECONDS):
                     return self._prepared(tx, version, ran, batch[index:])
             if not member.start():

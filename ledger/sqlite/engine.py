@@ -34,7 +34,7 @@ from ledger.sqlite.file import (
 )
 from ledger.sqlite.flushing import Flushing
 from ledger.sqlite.locks import WriteGate, hold_instance_lock
-from ledger.sqlite.members import MAX_BATCH, Errand, Member, Ran, tell
+from ledger.sqlite.members import MAX_BATCH, Member, QueuedCall, Ran, tell
 from ledger.sqlite.transaction import SqliteTx
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class SqliteDatabase:
         runner: BatchRunner,
         opening: Opening,
         statements: Mapping[str, str],
-        pressing: Callable[[], bool],
+        contended: Callable[[], bool],
         let_by: Callable[[], object],
         *,
         at_once: bool,
@@ -88,14 +88,14 @@ class SqliteDatabase:
         self._flushing = Flushing(runner, _deliver, self._kick_soon) if at_once else None
         self._urgent: deque[Member] = deque()
         self._waiting: deque[Member] = deque()
-        self._inbox: queue.SimpleQueue[list[Member] | Errand] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[list[Member] | QueuedCall] = queue.SimpleQueue()
         self._serving: asyncio.Task[None] | None = None
         self._under_way: list[Member] = []  # the batch on the thread
         self._beginning = False  # whether the thread waits until the next batch can begin
         self._kicked = False
         self._stood_still_at = float("-inf")  # monotonic seconds: end of the last batch committed on the loop
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
-        runner.pressing = lambda: bool(self._urgent) or pressing()  # members of the running batch have left the queue
+        runner.contended = lambda: bool(self._urgent) or contended()  # members of the running batch have left the queue
         runner.let_by = let_by
 
     @classmethod
@@ -111,7 +111,7 @@ class SqliteDatabase:
         ballast_bytes: int = 0,
         finish: Callable[[SqliteTx, Sequence[Any]], None] | None = None,
         before_migrating: Callable[[], None] | None = None,
-        pressing: Callable[[], bool] = lambda: False,
+        contended: Callable[[], bool] = lambda: False,
         let_by: Callable[[], object] = lambda: None,
         at_once: bool = False,
         copy_after: int = COPY_AFTER,
@@ -125,7 +125,7 @@ class SqliteDatabase:
         are any. `before_migrating` is called once before the schema of a used ledger is changed; an exception from it prevents the
         change.
 
-        `pressing` returns, on the writer's thread, whether an urgent write of another process waits for a batch to end; `let_by`
+        `contended` returns, on the writer's thread, whether an urgent write of another process waits for a batch to end; `let_by`
         waits there, briefly, until that write is done. `at_once` is for a process whose main work is writing: its loop blocks
         during a batch, and it flushes separately (see flushing.py). The bot ignores it: its thread also checkpoints, in an idle
         pause once it changed `copy_after` rows. `binding` records the changed rows of the audited tables; `finish` is then called
@@ -170,7 +170,7 @@ class SqliteDatabase:
             if isinstance(error, sqlite3.Error):
                 raise cannot_be_opened(error) from error
             raise
-        return cls(writer, reader, runner, opening, statements, pressing, let_by, at_once=at_once)
+        return cls(writer, reader, runner, opening, statements, contended, let_by, at_once=at_once)
 
     @classmethod
     async def connect(cls, path: Path, *, read_only: bool = False) -> aiosqlite.Connection:
@@ -261,7 +261,7 @@ class SqliteDatabase:
             await self._drained
         if self._flushing is not None:
             await self._flushing.close()
-        self._inbox.put(Errand.LEAVE)
+        self._inbox.put(QueuedCall.LEAVE)
         await self._reader.close()
         await _on_its_thread(self._writer, self._runner.close, checkpoint=self._opening.checkpoints)
         await self._writer.close()
@@ -303,11 +303,11 @@ class SqliteDatabase:
                 self._run_at_once()
             else:
                 self._beginning = True
-                self._hand_over(Errand.BEGIN)
+                self._hand_over(QueuedCall.BEGIN)
         elif self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
-    def _hand_over(self, errand: list[Member] | Errand) -> None:
+    def _hand_over(self, errand: list[Member] | QueuedCall) -> None:
         self._inbox.put(errand)
         self._serve_if_needed()
 
@@ -324,7 +324,7 @@ class SqliteDatabase:
         """Run the begun batch on the loop; slow flushes run on another thread."""
         ran = self._runner.run(self._next_batch())
         self._stood_still_at = self._clock.monotonic()
-        self._told(ran)
+        self._notified(ran)
 
     def _next_batch(self) -> list[Member]:
         batch: list[Member] = []
@@ -333,7 +333,7 @@ class SqliteDatabase:
                 batch.append(waiting.popleft())
         return batch
 
-    def _told(self, ran: Ran) -> None:
+    def _notified(self, ran: Ran) -> None:
         """Deliver the results of a batch in one turn of the loop; members to run again return to the head of the queue."""
         self._under_way = []
         for member in reversed(ran.again):
@@ -358,15 +358,15 @@ class SqliteDatabase:
         if error is not None:
             self._runner.broken = f"the ledger's writer failed ({error!r})."
             self._beginning = False
-            self._told(Ran(tell(self._under_way, OutcomeUnknown, self._runner.broken), []))
+            self._notified(Ran(tell(self._under_way, OutcomeUnknown, self._runner.broken), []))
         elif self._under_way or self._beginning:  # it arrived while the thread was leaving
             self._serve_if_needed()
 
-    def _do(self, errand: list[Member] | Errand) -> Callable[[], None]:
+    def _do(self, errand: list[Member] | QueuedCall) -> Callable[[], None]:
         """Run one item of the inbox on the thread; return the callback for the loop."""
-        if isinstance(errand, Errand):
+        if isinstance(errand, QueuedCall):
             return partial(self._begun, begun=self._runner.begin())
-        return partial(self._told, self._runner.run(errand))
+        return partial(self._notified, self._runner.run(errand))
 
     def _serve(self, connection: sqlite3.Connection) -> None:
         """Run batches until the inbox is idle: one call to the thread per burst, not per batch.
@@ -382,7 +382,7 @@ class SqliteDatabase:
             except queue.Empty:
                 if not unchecked or not self._opening.checkpoints:
                     return
-                if not self._runner.pressing():
+                if not self._runner.contended():
                     if self._runner.worth_copying:
                         self._runner.checkpoint("PASSIVE")
                     return
@@ -390,7 +390,7 @@ class SqliteDatabase:
                     self._runner.let_by()
                     self._runner.checkpoint("PASSIVE")
                 continue
-            if errand is Errand.LEAVE:
+            if errand is QueuedCall.LEAVE:
                 return
             told = self._do(errand)
             unchecked = True

@@ -66,7 +66,7 @@ class Prepared(NamedTuple):
     version: int  # the file's data_version before the batch
 
 
-class Errand(Enum):
+class QueuedCall(Enum):
     """Requests to the writer's thread other than batches."""
 
     BEGIN = auto()  # wait until a batch can begin, which the loop then runs

@@ -49,7 +49,7 @@ async def run_bot(
     ports = ports or Ports()
     supervisor = supervisor or Supervisor()
     slack_tokens(settings)
-    async with supervisor.told_of(stop), contextlib.AsyncExitStack() as stack:
+    async with supervisor.notifying(stop), contextlib.AsyncExitStack() as stack:
         if standby:  # to wait is what was asked for
             supervisor.tell(READY=1, STATUS="Waiting for the active bot to end")
         if not await stack.enter_async_context(instance_lock(settings, stop if standby else None)):
@@ -66,7 +66,7 @@ async def run_bot(
         if not identifying.done():
             return
         identity = identifying.result()
-        core.guard.hear(core.outside.adapters.slack.time_ms)
+        core.guard.compare(core.outside.adapters.slack.time_ms)
         receiver = await _receiver(core, settings, ports, identity, ack, ingress)
         stack.push_async_callback(receiver.close, min(ACK_DRAIN_SECONDS, settings.drain_seconds))
         vitals.socket = receiver.is_alive

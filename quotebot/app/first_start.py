@@ -50,7 +50,7 @@ def require_ledger(settings: Settings) -> None:
     """Raise LedgerLostError when the ledger is missing or empty and something says that there was one. Changes nothing."""
     if not _is_missing(settings.ledger_path) or (settings.data_dir / MARKER).exists():
         return
-    found = remains(settings)
+    found = traces_of_ledger(settings)
     if not found:
         return
     state = "is empty" if settings.ledger_path.exists() else "is missing"
@@ -70,12 +70,12 @@ def begin_anew(settings: Settings) -> list[str]:
             f"There is a ledger at {settings.ledger_path.absolute()}. Nothing was started. --new is for a folder whose ledger is "
             "lost."
         )
-    found = remains(settings)
+    found = traces_of_ledger(settings)
     _mark(settings.data_dir / MARKER)
     return found
 
 
-def remains(settings: Settings) -> list[str]:
+def traces_of_ledger(settings: Settings) -> list[str]:
     """Return what only an installation that had a ledger has."""
     folder = settings.data_dir
     if not folder.is_dir():

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ledger.audit.chain import Keyring
     from ledger.clock import Clock
     from ledger.database import Database, Tx
-    from quotebot.domain.approvals.policy import Policy
+    from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.settings import Settings
 
@@ -80,7 +80,7 @@ def _ruleset() -> Ruleset:
 
 
 @functools.cache
-def _policy() -> Policy:
+def _policy() -> ApprovalPolicy:
     return parse_policy(files("quotebot").joinpath("data", "policy.toml").read_text("utf-8"))
 
 
@@ -153,7 +153,7 @@ async def open_database(
     bot: bool,
     may_migrate: bool = True,
     keeps_room: bool | None = None,
-    pressing: Callable[[], bool] = lambda: False,
+    contended: Callable[[], bool] = lambda: False,
     let_by: Callable[[], object] = lambda: None,
     at_once: bool = False,
     copy_after: int = COPY_AFTER,
@@ -162,8 +162,8 @@ async def open_database(
 ) -> Database:
     """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL.
 
-    `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does. `pressing`: whether somebody
-    of another process waits for an acknowledgement; batches are short then. `let_by` lets that one write first. `at_once`: what
+    `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does. `contended`: true while
+    another process waits for an acknowledgement; batches are short then. `let_by` lets that one write first. `at_once`: what
     can be written without waiting is written on the loop's own thread. `copy_after`: how many changed rows are worth a checkpoint.
     `on_migrating` is called before the schema of a ledger that was used is changed.
     """
@@ -184,7 +184,7 @@ async def open_database(
         finish=history.finish_with(audit, bound, clock),
         binding=bound,
         before_migrating=before_migrating,
-        pressing=pressing,
+        contended=contended,
         let_by=let_by,
         at_once=at_once,
         copy_after=copy_after,

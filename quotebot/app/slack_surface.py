@@ -17,9 +17,9 @@ from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.slack.bolt import Ack, Envelopes, bolt_app, send_ack
 from quotebot.slack.connections import Links
 from quotebot.slack.crm_lookup import AccountLookup, OpportunityLookup
-from quotebot.slack.gate import Gate
+from quotebot.slack.gate import AccessGate
 from quotebot.slack.receiver import SocketReceiver
-from quotebot.slack.reserve import FrontDesk
+from quotebot.slack.reserve import Reserver
 from quotebot.slack.surface import Surface
 from quotebot.store.rulesets import ActiveRuleset
 
@@ -41,7 +41,7 @@ IDENTIFY_PAUSE_SECONDS: Final = 1.0
 log = structlog.get_logger(__name__)
 
 
-class Observer(Protocol):
+class SurfaceObserver(Protocol):
     """Whoever counts what happens at the socket."""
 
     def observe_ack(self, envelope: str, seconds: float) -> None:
@@ -65,7 +65,7 @@ class Front:
     outside: Outside
     rules: Rules
     performer: QuotePerformer
-    observer: Observer
+    observer: SurfaceObserver
     precedence: Precedence
 
 
@@ -115,8 +115,8 @@ def surface_of(
     directory = Directory(front.ledger, slack, identity=identity, enterprise_id=settings.enterprise_id)
     visibility = Visibility(front.ledger, front.performer.channels, front.rules.role_holders)
     return Surface(
-        gate=Gate(front.ledger, slack, directory, identity.team_id, settings.guest_reps, visibility),
-        desk=FrontDesk(
+        gate=AccessGate(front.ledger, slack, directory, identity.team_id, settings.guest_reps, visibility),
+        desk=Reserver(
             front.ledger,
             team_id=identity.team_id,
             ack_budget_seconds=settings.ack_budget_seconds,

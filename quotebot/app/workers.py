@@ -28,11 +28,11 @@ from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.follow_ups import follow_ups
 from quotebot.execution.actors import Directory
 from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import burial_answer
+from quotebot.execution.transaction import failure_answer
 from quotebot.execution.visibility import Visibility
 from quotebot.jobs.artefacts import ArtefactSweep
-from quotebot.jobs.maintenance import LEASES_PER_LIFE, Housekeeper, Job, announce_letters
-from quotebot.jobs.retention import Keeping, forget, let_go
+from quotebot.jobs.maintenance import LEASES_PER_LIFE, Housekeeper, Job, announce_dead_letters
+from quotebot.jobs.retention import RetentionPeriods, forget, let_go
 from quotebot.jobs.rulesets import RulesetChanges
 from quotebot.jobs.scheduler import Scheduler
 from quotebot.jobs.table import jobs as scheduled_jobs
@@ -100,7 +100,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     audit = open_audit(settings)
     precedence = Precedence(ports.clock)
     database = await ports.database(
-        settings.ledger_path, audit, ports.clock, bot=True, pressing=lambda: precedence.pressing, let_by=precedence.let_by
+        settings.ledger_path, audit, ports.clock, bot=True, contended=lambda: precedence.contended, let_by=precedence.let_by
     )
     stack.push_async_callback(database.close)
     epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build=__version__)
@@ -250,7 +250,7 @@ class Workers:
 
 def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: ArtefactSweep, guard: ClockGuard) -> list[Job]:
     """Return what may take minutes; it runs beside the short jobs, which it must not hold up. Deleting by age needs the clock."""
-    keeping = Keeping.of(settings)
+    keeping = RetentionPeriods.of(settings)
 
     def needs_clock(name: str, every_seconds: float, do: Callable[[], Awaitable[object]], first_seconds: float) -> Job:
         async def do_if_trusted() -> object:
@@ -273,7 +273,7 @@ def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics) ->
     renewal_seconds = settings.lease_seconds / LEASES_PER_LIFE
     answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
     ops_channel = settings.ops_channel
-    letters = [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce_letters(ledger, ops_channel))]
+    letters = [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce_dead_letters(ledger, ops_channel))]
     return [
         *letters,
         Job("tend", TEND_SECONDS, ledger.database.tend),
@@ -285,7 +285,7 @@ def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics) ->
 
 
 def _poison_answer(clock: Clock) -> recovery.AnswerDecision:
-    return lambda tx, operation: burial_answer(tx, operation, "the bot stopped while working on it, several times", clock.now_ms())
+    return lambda tx, operation: failure_answer(tx, operation, "the bot stopped while working on it, several times", clock.now_ms())
 
 
 def _follow(clock: Clock) -> FollowUpDecision:

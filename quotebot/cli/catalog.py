@@ -14,7 +14,7 @@ from quotebot.app.installation import load_rules
 from quotebot.cli import catalog_files, catalog_print, catalog_reads, dead_letter_tables, exits, opened, terminal
 from quotebot.cli.quote_work import REQUEST_ID
 from quotebot.domain.catalogue.lint import lint
-from quotebot.domain.catalogue.lint import lint as doubts
+from quotebot.domain.catalogue.lint import lint as open_questions
 from quotebot.domain.catalogue.ruleset_diff import ruleset_changes
 from quotebot.jobs.rulesets import Import, RulesetChanges, Who
 from quotebot.settings import load_settings
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.jobs.rulesets import Answer
+    from quotebot.jobs.rulesets import RulesetAnswer
 
 app = App(name="catalog", help="What is sold and for how much: import, compare, check and activate versions of the ruleset.")
 app.command(catalog_reads.list_versions, name="list")
@@ -131,7 +131,7 @@ async def activate(version: str, *, actor: As = None, request_id: str | None = N
         if isinstance(found, int):
             return found
         row, ruleset = found
-        differences, warnings = ruleset_changes(base, ruleset), doubts(ruleset)
+        differences, warnings = ruleset_changes(base, ruleset), open_questions(ruleset)
         if not json_output:
             catalog_print.print_changes(differences)
             catalog_print.print_warnings(warnings)
@@ -213,7 +213,7 @@ def _dry(told: Mapping[str, object], ruleset: Ruleset, *, json_output: bool) -> 
     return exits.OK
 
 
-def _report(answer: Answer, who: Who, told: Mapping[str, object], *, json_output: bool) -> int:
+def _report(answer: RulesetAnswer, who: Who, told: Mapping[str, object], *, json_output: bool) -> int:
     done = answer.outcome in ("applied", "unchanged")
     if json_output:
         dead_letter_tables.print_json({"schema_version": 1, "request_id": who.request_id, **asdict(answer), **told})

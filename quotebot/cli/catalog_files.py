@@ -27,7 +27,7 @@ NOTHING_KNOWN: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CatalogSource:
     """One file as it was named and read: `table` is set for CSV."""
 
     name: str
@@ -40,17 +40,17 @@ class FilesError(ValueError):
     """The files cannot be taken as they were named; nothing was read."""
 
 
-def sources(names: Sequence[str]) -> list[Source]:
+def sources(names: Sequence[str]) -> list[CatalogSource]:
     """Read what was named, e.g. catalogue.toml, prices-2027.csv or prices=sheet.csv. Raises FilesError."""
     named = [_named(name) for name in names]
     whole = next((path for path, table in named if table is None), None)
     if whole is not None and len(named) > 1:
         raise FilesError(f"{whole} is a whole ruleset: give it alone, or give CSV files for single tables")
-    return [Source(str(path), path, table, _bytes(path)) for path, table in named]
+    return [CatalogSource(str(path), path, table, _bytes(path)) for path, table in named]
 
 
 def read(
-    given: Sequence[Source], base: Ruleset, as_version: str | None = None, known: Mapping[str, str] = NOTHING_KNOWN
+    given: Sequence[CatalogSource], base: Ruleset, as_version: str | None = None, known: Mapping[str, str] = NOTHING_KNOWN
 ) -> Ruleset | list[SheetProblem]:
     """Return the ruleset that the files make, CSV over `base`, or everything that is wrong.
 
@@ -70,7 +70,7 @@ def read(
     return found
 
 
-def fingerprint(given: Sequence[Source], as_version: str | None) -> str:
+def fingerprint(given: Sequence[CatalogSource], as_version: str | None) -> str:
     """Return what identifies the files as they were read, 64 hex digits."""
     return keys.digest([as_version, *([source.table, keys.sha256(source.data)] for source in given)])
 
@@ -118,7 +118,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _sheets(
-    given: Sequence[Source], base: Ruleset, as_version: str | None, known: Mapping[str, str]
+    given: Sequence[CatalogSource], base: Ruleset, as_version: str | None, known: Mapping[str, str]
 ) -> Ruleset | list[SheetProblem]:
 
     problems: list[SheetProblem] = []
@@ -138,7 +138,7 @@ def _sheets(
     return _in_order(problems, given) if problems else ruleset
 
 
-def _document(source: Source, as_version: str | None) -> Ruleset | list[SheetProblem]:
+def _document(source: CatalogSource, as_version: str | None) -> Ruleset | list[SheetProblem]:
 
     lines: dict[tuple[str | int, ...], int] = {}
     try:
@@ -156,7 +156,7 @@ def _document(source: Source, as_version: str | None) -> Ruleset | list[SheetPro
         ]
 
 
-def _parsed(source: Source, lines: dict[tuple[str | int, ...], int]) -> Ruleset:
+def _parsed(source: CatalogSource, lines: dict[tuple[str | int, ...], int]) -> Ruleset:
     """Read a document by its kind; YAML also gives the lines of its parts. Raises UnicodeDecodeError, YamlError or RulesetError."""
     text, suffix = source.data.decode("utf-8-sig"), source.path.suffix.casefold()
     if suffix not in YAML:
@@ -171,6 +171,6 @@ def _line(path: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int
     return next((lines[path[:length]] for length in range(len(path), -1, -1) if path[:length] in lines), None)
 
 
-def _in_order(problems: list[SheetProblem], given: Sequence[Source]) -> list[SheetProblem]:
+def _in_order(problems: list[SheetProblem], given: Sequence[CatalogSource]) -> list[SheetProblem]:
     order = {source.name: number for number, source in enumerate(given)}
     return sorted(problems, key=lambda problem: (order.get(problem.file, len(order)), problem.line or 0))

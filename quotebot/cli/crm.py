@@ -20,7 +20,7 @@ from quotebot.store import crm as store
 from quotebot.store import quotes
 
 if TYPE_CHECKING:
-    from adapters.salesforce.describe import Finding
+    from adapters.salesforce.describe import MappingFinding
     from adapters.salesforce.mapping import CrmMapping
     from ledger.database import Tx
     from quotebot.domain.quotes.crm_fields import Conflict
@@ -153,7 +153,7 @@ async def apply(
             exits.complain(f"There is no difference {conflict}. Nothing was changed. See: quotebot crm reconcile list")
             return exits.NOTHING_MATCHED
         payload = ReconcileCrm(conflict, take, found.difference.theirs, reason)
-        deed = quote_work.Deed(payload, CRM_AGGREGATE, None, team_id, ["crm reconcile", conflict, take, reason])
+        deed = quote_work.TerminalCommand(payload, CRM_AGGREGATE, None, team_id, ["crm reconcile", conflict, take, reason])
         return await quote_work.carry_out(ledger, deed, asked)
 
 
@@ -225,7 +225,7 @@ def _rows(mapping: CrmMapping) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _tell(found: tuple[Finding, ...]) -> None:
+def _tell(found: tuple[MappingFinding, ...]) -> None:
     for each in found:
         print(f"{each.place}: {each.what}\n  Why:  {each.why}\n  Fix:  {each.fix}\n")
     print(

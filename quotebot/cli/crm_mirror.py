@@ -37,7 +37,7 @@ async def status(*, json_output: Annotated[bool, Parameter(name="--json", negati
     kinds = sorted({*settings.crm_mirror, *found})
     stale = [kind for kind in settings.crm_mirror if is_stale(_whole_at(found.get(kind)), settings.crm_sync_minutes, now)]
     if json_output:
-        rows = [_told(kind, found.get(kind), wanted=kind in settings.crm_mirror, stale=kind in stale) for kind in kinds]
+        rows = [_printed(kind, found.get(kind), wanted=kind in settings.crm_mirror, stale=kind in stale) for kind in kinds]
         print(json.dumps({"schema_version": 1, "mirrors": rows}, indent=2))
     elif not kinds:
         exits.complain("Nothing of Salesforce is kept here. What may be: crm_mirror in docs/salesforce.md")
@@ -70,7 +70,7 @@ async def sync(
         return exits.USAGE
     payload = SyncCrm(load_settings().crm_mirror)
     async with opened.existing_ledger() as ledger:
-        deed = quote_work.Deed(payload, CRM_AGGREGATE, None, "", ["crm sync"])
+        deed = quote_work.TerminalCommand(payload, CRM_AGGREGATE, None, "", ["crm sync"])
         return await quote_work.carry_out(ledger, deed, asked)
 
 
@@ -88,7 +88,7 @@ def _row(kind: str, standing: Standing | None, now: int, stale: Sequence[str]) -
     return kind, records, dead_letter_tables.time_words(whole_at), dead_letter_tables.age_words(now - whole_at), state
 
 
-def _told(kind: str, standing: Standing | None, *, wanted: bool, stale: bool) -> dict[str, Any]:
+def _printed(kind: str, standing: Standing | None, *, wanted: bool, stale: bool) -> dict[str, Any]:
     if standing is None:
         return {"kind": kind, "wanted": wanted, "records": 0, "whole_at": None, "read_at": None, "more": True, "stale": stale}
     cursor = standing.cursor

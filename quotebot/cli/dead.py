@@ -25,7 +25,7 @@ _IN_A_LINK: Final = re.compile(r"(?:https://\S+/)?p([0-9]{10})([0-9]{6})(?:\?\S*
 
 
 @app.command(name="list")
-async def list_letters(
+async def list_dead_letters(
     *,
     status: ListedStatus = "pending",
     effect_class: Annotated[str | None, Parameter(name="--class")] = None,

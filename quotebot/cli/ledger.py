@@ -18,7 +18,7 @@ from ledger.operator.manifests import NotAuthenticError
 from quotebot.app.backups import authentic_backup, prove_backup
 from quotebot.app.installation import proof_by
 from quotebot.cli import backup, exits, opened, terminal
-from quotebot.jobs.retention import Keeping, forget, let_go, too_old
+from quotebot.jobs.retention import RetentionPeriods, forget, let_go, too_old
 from quotebot.observability.clock_guard import read_suspension
 from quotebot.settings import load_settings
 
@@ -49,7 +49,7 @@ async def prune(
     json_output
         Print JSON.
     """
-    keeping = Keeping.of(load_settings())
+    keeping = RetentionPeriods.of(load_settings())
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     async with opened.existing_ledger() as ledger:
         with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:

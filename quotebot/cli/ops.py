@@ -10,12 +10,12 @@ from cyclopts.validators import Number
 
 from ledger.operator.actions import cancel_effect, cancel_operation
 from ledger.operator.explain import operation_facts, waiting
-from ledger.operator.trace import Choice
+from ledger.operator.trace import OperationFilter
 from ledger.operator.trace import list_operations as listed
 from ledger.operator.trace import trace as traced
 from quotebot.cli import dead_letter_tables, exits, opened, rulings, tables, terminal, trace, watching
 from quotebot.cli.following import bot_runs
-from quotebot.execution.transaction import burial_answer
+from quotebot.execution.transaction import failure_answer
 from quotebot.views import messages
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ async def list_operations(
         return exits.USAGE
     async with opened.existing_ledger() as ledger:
         now = ledger.clock.now_ms()
-        choice = Choice(
+        choice = OperationFilter(
             state=state,
             aggregate_id=None if quote is None else trace.quote_or(quote),
             actor=actor,
@@ -176,7 +176,7 @@ async def give_up_operation(ledger: Ledger, row_id: int, actor: str, reason: str
         told = f"It was cancelled by an operator: {why}"
         quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
         text = messages.terminal(told, operation.correlation_id, quote_id)
-        return {"code": "cancelled", "quote_id": quote_id, "text": text}, burial_answer(tx, operation, told, now)
+        return {"code": "cancelled", "quote_id": quote_id, "text": text}, failure_answer(tx, operation, told, now)
 
     ruling = await ledger.database.write(
         "cancel", lambda tx: cancel_operation(ledger, tx, row_id, actor=actor, reason=reason, now=now, answer=answer)

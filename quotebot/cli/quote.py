@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from quotebot.cli import exits, opened, quote_people, quote_reads, quote_verify
-from quotebot.cli.quote_work import NEW, Deed, UsageError, carry_out, options
+from quotebot.cli.quote_work import NEW, TerminalCommand, UsageError, carry_out, options
 from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
 from quotebot.commands.registry import CreateQuote, DecideApproval, ReviseQuote, SubmitQuote
 from quotebot.slack import grammar
@@ -72,7 +72,7 @@ async def new(
         if team_id is None:
             exits.complain("Say in which workspace: --team T.... Nothing was done.")
             return exits.USAGE
-        return await carry_out(ledger, Deed(read, NEW, 0, team_id, ("new", typed, channel)), asked)
+        return await carry_out(ledger, TerminalCommand(read, NEW, 0, team_id, ("new", typed, channel)), asked)
 
 
 @app.command
@@ -106,11 +106,11 @@ async def clone(
         Print JSON.
     """
 
-    def deed(found: Quote) -> Deed:
+    def command(found: Quote) -> TerminalCommand:
         payload = CloneQuote(found.quote_id, channel or found.channel, version, account)
-        return Deed(payload, NEW, 0, found.team_id, ("clone", found.quote_id, version, account, channel))
+        return TerminalCommand(payload, NEW, 0, found.team_id, ("clone", found.quote_id, version, account, channel))
 
-    return await _about(quote, user, request_id, deed, json_output=json_output)
+    return await _about(quote, user, request_id, command, json_output=json_output)
 
 
 @app.command
@@ -251,12 +251,12 @@ async def _decide(
 ) -> int:
     """Decide about the request that the quote waits for now; of a quote that waits for none the ledger says so."""
 
-    def deed(found: Quote) -> Deed:
+    def command(found: Quote) -> TerminalCommand:
         approval_id = "" if found.approval is None else found.approval.approval_id
         payload = DecideApproval(approval_id, decision, reason)
-        return Deed(payload, found.quote_id, version, found.team_id, (decision, reason))
+        return TerminalCommand(payload, found.quote_id, version, found.team_id, (decision, reason))
 
-    return await _about(quote, user, request_id, deed, json_output=json_output, decides=True)
+    return await _about(quote, user, request_id, command, json_output=json_output, decides=True)
 
 
 async def _change(
@@ -269,17 +269,17 @@ async def _change(
     *,
     json_output: bool,
 ) -> int:
-    def deed(found: Quote) -> Deed:
-        return Deed(payload, found.quote_id, version, found.team_id, typed)
+    def command(found: Quote) -> TerminalCommand:
+        return TerminalCommand(payload, found.quote_id, version, found.team_id, typed)
 
-    return await _about(quote, user, request_id, deed, json_output=json_output)
+    return await _about(quote, user, request_id, command, json_output=json_output)
 
 
 async def _about(
     quote: str,
     user: str | None,
     request_id: str | None,
-    deed: Callable[[Quote], Deed],
+    command: Callable[[Quote], TerminalCommand],
     *,
     json_output: bool,
     decides: bool = False,
@@ -293,7 +293,7 @@ async def _about(
             asked = options(user, request_id, json_output=json_output, decides=decides)
         except UsageError as error:
             return _usage(error)
-        return await carry_out(ledger, deed(found), asked)
+        return await carry_out(ledger, command(found), asked)
 
 
 def _usage(error: UsageError) -> int:

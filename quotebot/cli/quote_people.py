@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from quotebot.cli import dead_letter_tables, exits, opened, quote_reads
-from quotebot.cli.quote_work import Deed, UsageError, carry_out, options, plain
+from quotebot.cli.quote_work import TerminalCommand, UsageError, carry_out, options, plain
 from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, delegation_command, read_delegation
 from quotebot.store import approvals
 from quotebot.views import approval_messages
@@ -52,7 +52,9 @@ async def delegate(
                 return await _shown(ledger, team_id, user, json_output=json_output)
             asked = options(user, request_id, json_output=json_output, decides=True)
             payload = delegation_command(read, asked.user, ledger.clock.now_ms())
-            return await carry_out(ledger, Deed(payload, f"delegation:{asked.user}", None, team_id, ("delegate", typed)), asked)
+            return await carry_out(
+                ledger, TerminalCommand(payload, f"delegation:{asked.user}", None, team_id, ("delegate", typed)), asked
+            )
         except UsageError as error:
             exits.complain(str(error))
             return exits.USAGE

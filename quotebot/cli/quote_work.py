@@ -25,7 +25,7 @@ from quotebot.app.installation import LedgerInUseError
 from quotebot.cli import dead_letter_tables, exits, terminal
 from quotebot.cli.following import bot_runs
 from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import as_it_came, burial_answer
+from quotebot.execution.transaction import as_it_came, failure_answer
 from quotebot.jobs.rulesets import RulesetChanges
 from quotebot.observability import logs
 from quotebot.observability.clock_guard import read_suspension
@@ -59,7 +59,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class TerminalCommand:
     """A command as it is recorded. `typed` is what the person typed, which identifies a repetition of the same request id.
 
     `version` is the one that was named, None for the head, 0 for a creation.
@@ -107,7 +107,7 @@ def options(user: str | None, request_id: str | None, *, json_output: bool, deci
     return Options(person, request_id, json_output)
 
 
-async def carry_out(ledger: Ledger, deed: Deed, asked: Options) -> int:
+async def carry_out(ledger: Ledger, deed: TerminalCommand, asked: Options) -> int:
     """Record the command, wait for its end and print its answer; returns the exit status."""
     reservation = await reserve(ledger, deed, asked)
     if reservation.operation.id == 0 or reservation.sighting == "conflict":
@@ -116,7 +116,7 @@ async def carry_out(ledger: Ledger, deed: Deed, asked: Options) -> int:
     return _report(operation, asked, repeated=reservation.sighting == "duplicate")
 
 
-async def reserve(ledger: Ledger, deed: Deed, asked: Options) -> Reservation:
+async def reserve(ledger: Ledger, deed: TerminalCommand, asked: Options) -> Reservation:
     """Record the command; the same request id gets the operation that it became at first sight."""
     name = await ledger.database.read(lambda tx: versions.known_name(tx, asked.user, deed.team_id))
     typed: list[Any] = [*deed.typed, deed.quote_id, deed.version, asked.user]
@@ -166,7 +166,7 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
             ledger = Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds, pin=store.head_version)
             await recovery.take_back(
                 ledger,
-                answer=lambda tx, poisoned: burial_answer(tx, poisoned, "the bot stopped while working on it", clock.now_ms()),
+                answer=lambda tx, poisoned: failure_answer(tx, poisoned, "the bot stopped while working on it", clock.now_ms()),
                 follow=dead_letter_tables.follow(ledger),
             )
             rules = installation.load_rules(settings)

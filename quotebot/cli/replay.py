@@ -129,7 +129,7 @@ async def replay(
             exits.complain("Queued. No bot is running here: they wait for the next start of `quotebot run`.")
         await _tell_held(ledger, results)
         if wait:
-            results = await following.settled(_letters(ledger), results, asked.interval_ms * len(chosen) / 1000)
+            results = await following.settled(_dead_letters(ledger), results, asked.interval_ms * len(chosen) / 1000)
         elif not idle and any(result.outcome == "queued" for result in results):
             how_to_follow = " Use --wait to follow." if sys.stderr.isatty() else ""  # not for who reads it on the sandbox's page
             exits.complain(f"Queued: the running bot delivers them.{how_to_follow}")
@@ -184,8 +184,8 @@ def _checked(
 async def _chosen(ledger: Ledger, asked: _Asked) -> list[tuple[str, DeadLetter | None]]:
     """Return what to replay, with the row the operator sees; None for an id that is no dead letter."""
     if asked.references:
-        return list(zip(asked.references, await _letters(ledger).show_each(asked.references), strict=True))
-    found = await _letters(ledger).list(asked.filters, limit=asked.limit)
+        return list(zip(asked.references, await _dead_letters(ledger).show_each(asked.references), strict=True))
+    found = await _dead_letters(ledger).list(asked.filters, limit=asked.limit)
     return [(letter.reference, letter) for letter in found]
 
 
@@ -196,7 +196,7 @@ async def _replayed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | Non
     for start in range(0, len(chosen), BATCH):
         ended = await asyncio.gather(
             *(
-                _letters(ledger).replay(
+                _dead_letters(ledger).replay(
                     reference,
                     actor=asked.actor,
                     reason=asked.reason,
@@ -219,7 +219,7 @@ async def _replayed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | Non
 
 async def _show_plan(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]], *, json_output: bool) -> None:
     async with replay_preview.asking(ledger) as ask:
-        foreseen = await _letters(ledger).foresee([reference for reference, _ in chosen], ask)
+        foreseen = await _dead_letters(ledger).preview([reference for reference, _ in chosen], ask)
     plan = replay_preview.described(chosen, foreseen)
     if json_output:
         dead_letter_tables.print_json({"schema_version": 1, "would_replay": [reference for reference, _ in chosen], "plan": plan})
@@ -228,7 +228,7 @@ async def _show_plan(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | No
 
 
 async def _confirmed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]]) -> bool:
-    foreseen = await _letters(ledger).foresee([reference for reference, _ in chosen])
+    foreseen = await _dead_letters(ledger).preview([reference for reference, _ in chosen])
     replay_preview.print_plan(replay_preview.described(chosen, foreseen), on_stderr=True)  # stdout is kept for the outcome
     if not sys.stdin.isatty():
         exits.complain("Nothing was replayed. Add --yes to replay more than one without being asked.")
@@ -282,6 +282,6 @@ def _in_words(result: ReplayResult) -> str:
     return said
 
 
-def _letters(ledger: Ledger) -> DeadLetters:
+def _dead_letters(ledger: Ledger) -> DeadLetters:
 
     return dead_letters(ledger)

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from adapters.failures import AdapterError
-from ledger.operator.dead_letters import Expectation, Foresight
+from ledger.operator.dead_letters import Expectation, ReplayPreview
 from quotebot.cli import tables
 from quotebot.settings import load_settings
 
@@ -23,7 +23,7 @@ LOOK_SECONDS: Final = 30.0
 
 
 @contextlib.asynccontextmanager
-async def asking(ledger: Ledger) -> AsyncIterator[Callable[[Effect], Awaitable[Foresight]] | None]:
+async def asking(ledger: Ledger) -> AsyncIterator[Callable[[Effect], Awaitable[ReplayPreview]] | None]:
     """Give a way to ask Slack and Salesforce whether something was delivered; None when no token is configured."""
     from quotebot.app.clients import open_performer  # noqa: PLC0415 -- HTTP clients, for an undecided letter only
 
@@ -31,7 +31,7 @@ async def asking(ledger: Ledger) -> AsyncIterator[Callable[[Effect], Awaitable[F
         yield None if performer is None else lambda effect: _looked(performer, effect)
 
 
-def described(chosen: Sequence[tuple[str, DeadLetter | None]], foreseen: Sequence[Foresight]) -> list[dict[str, Any]]:
+def described(chosen: Sequence[tuple[str, DeadLetter | None]], foreseen: Sequence[ReplayPreview]) -> list[dict[str, Any]]:
     """Return the plan as JSON prints it."""
     return [
         {
@@ -63,17 +63,17 @@ def print_plan(plan: Sequence[dict[str, Any]], *, on_stderr: bool) -> None:
         tables.print_table(("ID", "Class", "Quote", "Category", "What will happen"), rows)
 
 
-async def _looked(performer: Any, effect: Effect) -> Foresight:
+async def _looked(performer: Any, effect: Effect) -> ReplayPreview:
 
     if not performer.may_have_happened(effect):
-        return Foresight(Expectation.WOULD_BE_REDONE)
+        return ReplayPreview(Expectation.WOULD_BE_REDONE)
     try:
         async with asyncio.timeout(LOOK_SECONDS):
             found = await performer.look_up(effect)
     except TimeoutError:
-        return Foresight(Expectation.CANNOT_KNOW, f"no answer within {LOOK_SECONDS:g} s")
+        return ReplayPreview(Expectation.CANNOT_KNOW, f"no answer within {LOOK_SECONDS:g} s")
     except AdapterError as error:
-        return Foresight(Expectation.CANNOT_KNOW, str(error))
+        return ReplayPreview(Expectation.CANNOT_KNOW, str(error))
     if found is None:
-        return Foresight(Expectation.WOULD_BE_REDONE)
-    return Foresight(Expectation.ALREADY_THERE, found.external_ref)
+        return ReplayPreview(Expectation.WOULD_BE_REDONE)
+    return ReplayPreview(Expectation.ALREADY_THERE, found.external_ref)

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from ledger.operator.dead_letters import Filters
-from ledger.operator.trace import Choice, list_operations
+from ledger.operator.trace import OperationFilter, list_operations
 from quotebot.cli import dead_letter_tables, exits, opened, trace
 from quotebot.cli.signals import stop_on_signals
 
@@ -79,8 +79,8 @@ def picture(tx: Tx, limit: int) -> Picture:
     given_up = tx.all("newest_dead_letters", **Filters().parameters(), limit=limit)
     return {
         "unfinished": {f"{row['kind']} {row['state']}": row["found"] for row in tx.all("measure_unfinished", now=0)},
-        "operations": [_operation(tx, row) for row in list_operations(tx, Choice(), limit)],
-        "dead_letters": [_letter(row) for row in given_up],
+        "operations": [_operation(tx, row) for row in list_operations(tx, OperationFilter(), limit)],
+        "dead_letters": [_dead_letter(row) for row in given_up],
         "gates": [trace.pick(row, GATE) for row in tx.all("all_gates") if row["state"] != "flowing"],
     }
 
@@ -127,6 +127,6 @@ def _operation(tx: Tx, row: Row) -> Picture:
     return {**trace.pick(row, trace.OPERATION), "id": f"op{row['id']}", "effects": effects}
 
 
-def _letter(row: Row) -> Picture:
+def _dead_letter(row: Row) -> Picture:
     reference = f"op{row['id']}" if row["kind"] == "operation" else str(row["id"])
     return {**trace.pick(row, LETTER), "id": reference}

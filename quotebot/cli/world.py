@@ -15,7 +15,7 @@ from quotebot.cli import exits, terminal
 from quotebot.cli.children import OURSELVES, our_name, with_our_code, without_settings
 from quotebot.cli.signals import stop_on_signals
 from quotebot.sandbox.backstage import Staff
-from quotebot.sandbox.bot_process import Keeper
+from quotebot.sandbox.bot_process import BotProcess
 from quotebot.sandbox.console import Console
 from quotebot.sandbox.ledger_feed import LedgerFeed
 from quotebot.sandbox.salesforce.login import MY_DOMAIN
@@ -77,7 +77,7 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
         await stop.wait()
         return exits.OK
     environment = {**without_settings(with_our_code()), **environment}
-    keeper = Keeper(
+    keeper = BotProcess(
         (*OURSELVES, "run"),
         environment,
         is_connected=lambda: world.socket.connections > 0,
@@ -102,7 +102,7 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
     return exits.OK
 
 
-async def _until_connected(world: World, keeper: Keeper, stop: asyncio.Event) -> None:
+async def _until_connected(world: World, keeper: BotProcess, stop: asyncio.Event) -> None:
     deadline = asyncio.get_running_loop().time() + BOT_CONNECT_SECONDS
     while not world.socket.connections and keeper.exit_status is None and not stop.is_set():
         if asyncio.get_running_loop().time() > deadline:

@@ -36,7 +36,7 @@ class ShowHome:
 
 
 @dataclass(frozen=True, slots=True)
-class AnnounceLetter:
+class AnnounceDeadLetter:
     """Post the card of a dead letter into the operators' channel. The bot asks for it itself, once per letter."""
 
     kind: ClassVar[str] = "letter.announce"
@@ -49,13 +49,13 @@ class AnnounceLetter:
         return {"v": self.schema, "reference": self.reference, "channel": self.channel}
 
     @classmethod
-    def parse(cls, stored: Stored) -> AnnounceLetter:
+    def parse(cls, stored: Stored) -> AnnounceDeadLetter:
         """Rebuild from the canonical form of this schema version."""
         return cls(str(stored["reference"]), str(stored["channel"]))
 
 
 @dataclass(frozen=True, slots=True)
-class RetryLetter:
+class RetryDeadLetter:
     """Put a dead letter back to work, as it was when the operator looked: in that `cycle`."""
 
     kind: ClassVar[str] = "letter.retry"
@@ -68,13 +68,13 @@ class RetryLetter:
         return {"v": self.schema, "reference": self.reference, "cycle": self.cycle}
 
     @classmethod
-    def parse(cls, stored: Stored) -> RetryLetter:
+    def parse(cls, stored: Stored) -> RetryDeadLetter:
         """Rebuild from the canonical form of this schema version."""
         return cls(str(stored["reference"]), int(stored["cycle"]))
 
 
 @dataclass(frozen=True, slots=True)
-class DiscardLetter:
+class DiscardDeadLetter:
     """Close a dead letter for good, as it was when the operator looked: in that `cycle`."""
 
     kind: ClassVar[str] = "letter.discard"
@@ -88,19 +88,19 @@ class DiscardLetter:
         return {"v": self.schema, "reference": self.reference, "cycle": self.cycle, "reason": self.reason}
 
     @classmethod
-    def parse(cls, stored: Stored) -> DiscardLetter:
+    def parse(cls, stored: Stored) -> DiscardDeadLetter:
         """Rebuild from the canonical form of this schema version."""
         return cls(str(stored["reference"]), int(stored["cycle"]), str(stored["reason"]))
 
 
-LetterPayload = AnnounceLetter | RetryLetter | DiscardLetter
+LetterPayload = AnnounceDeadLetter | RetryDeadLetter | DiscardDeadLetter
 
 Deed = Literal["retry", "cancel"]
 _DEEDS: Mapping[str, Deed] = {"retry": "retry", "cancel": "cancel"}
 
 
 @dataclass(frozen=True, slots=True)
-class SteerEffect:
+class ActOnEffect:
     """Try what waits for its next try at once, or cancel it, as the card showed it: in that `cycle`."""
 
     kind: ClassVar[str] = "effect.steer"
@@ -114,6 +114,6 @@ class SteerEffect:
         return {"v": self.schema, "deed": self.deed, "effect": self.effect_id, "cycle": self.cycle}
 
     @classmethod
-    def parse(cls, stored: Mapping[str, Any]) -> SteerEffect:
+    def parse(cls, stored: Mapping[str, Any]) -> ActOnEffect:
         """Rebuild from the canonical form of this schema version. Raises KeyError for a deed it does not have."""
         return cls(_DEEDS[stored["deed"]], int(stored["effect"]), int(stored["cycle"]))

@@ -28,7 +28,14 @@ from quotebot.commands.lifecycle import (
     NoteStaleDraft,
     RefreshCard,
 )
-from quotebot.commands.operations import AnnounceLetter, DiscardLetter, LetterPayload, RetryLetter, ShowHome, SteerEffect
+from quotebot.commands.operations import (
+    ActOnEffect,
+    AnnounceDeadLetter,
+    DiscardDeadLetter,
+    LetterPayload,
+    RetryDeadLetter,
+    ShowHome,
+)
 from quotebot.domain.extraction.remarks import Remark
 from quotebot.domain.pricing.price_requests import canonical_request, parse_request
 from quotebot.domain.quotes.changes import Changes, LineChange
@@ -246,7 +253,7 @@ Creation = CreateQuote | CloneQuote  # what makes a quote of its own content
 LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | AcceptQuote | LoseQuote
 ScheduledPayload = ExpireQuote | NoteStaleDraft  # what the scheduler asks for
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
-QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard | SteerEffect  # about a quote that exists
+QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard | ActOnEffect  # about a quote that exists
 ApartPayload = DelegateApprovals | ProposeQuote | ReadingPayload | ShowHome | LetterPayload | CrmPayload  # about no quote
 Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | ApartPayload | QuotePayload
 
@@ -258,8 +265,8 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
         *(ReviseQuote, CancelQuote, FinalizeQuote, MarkSent, AcceptQuote, LoseQuote),
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),
-        *(RefreshCard, ShowHome, SteerEffect),
-        *(AnnounceLetter, RetryLetter, DiscardLetter),
+        *(RefreshCard, ShowHome, ActOnEffect),
+        *(AnnounceDeadLetter, RetryDeadLetter, DiscardDeadLetter),
         *(SyncCrm, ReconcileCrm),
     )
 }

@@ -10,7 +10,7 @@ from ledger.operator.actions import THROTTLED
 from quotebot import effects
 from quotebot.execution.operator_actions import LABELS
 from quotebot.views import messages
-from quotebot.views.card import CANCEL, CHECK, RETRY, OwedEffect
+from quotebot.views.card import CANCEL, CHECK, RETRY, PendingEffect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMMANDS_SHOWN_MAX: Final = 5  # those of one quote come one after another
 
 
-def owed_lines(rows: Iterable[Effect], gates: Iterable[Gate]) -> tuple[OwedEffect, ...]:
+def effect_lines(rows: Iterable[Effect], gates: Iterable[Gate]) -> tuple[PendingEffect, ...]:
     """Return the newest PDF and CRM effects as the card shows them; a PDF is there when its upload is."""
     latest = {LABELS[effect.effect_class]: effect for effect in rows if effect.effect_class in LABELS}
     held = {gate.name: gate for gate in gates if gate.state == "held"}
@@ -39,21 +39,21 @@ def pending_lines(tx: Tx, quote_id: str) -> tuple[str, ...]:
     )
 
 
-def _line(label: Label, effect: Effect, held: Mapping[str, Gate]) -> OwedEffect:
+def _line(label: Label, effect: Effect, held: Mapping[str, Gate]) -> PendingEffect:
     ref = effect.correlation_id
     if effect.state in ("failed", "discarded"):
-        return OwedEffect(label, "cancelled" if effect.state == "discarded" else "failed", ref, effect.last_error)
+        return PendingEffect(label, "cancelled" if effect.state == "discarded" else "failed", ref, effect.last_error)
     if effect.state != "delivered":
         return _waiting_line(label, effect, _gate(effect, held))
     if effect.effect_class == effects.RENDER:
-        return OwedEffect(label, "pending", ref)  # its upload is owed next
+        return PendingEffect(label, "pending", ref)  # its upload is owed next
     link = (effect.result or {}).get("permalink")
-    return OwedEffect(label, "delivered", ref, effect.external_ref if label == "CRM" else None, link)
+    return PendingEffect(label, "delivered", ref, effect.external_ref if label == "CRM" else None, link)
 
 
-def _waiting_line(label: Label, effect: Effect, gate: Gate | None) -> OwedEffect:
+def _waiting_line(label: Label, effect: Effect, gate: Gate | None) -> PendingEffect:
     """Say what it waits for, and offer what may be done about it: what an operator has to let go nobody else can hurry."""
-    line = OwedEffect(label, "pending", effect.correlation_id, effect_id=effect.id, cycle=effect.cycle)
+    line = PendingEffect(label, "pending", effect.correlation_id, effect_id=effect.id, cycle=effect.cycle)
     cancels = () if effect.state == "uncertain" else (CANCEL,)
     if gate is not None and gate.until_at is None:
         return replace(line, state="paused", detail=gate.reason, since=gate.held_at, offers=(CHECK, *cancels))

@@ -15,8 +15,8 @@ from adapters.failures import AdapterError, Failure
 from adapters.salesforce.api import CrmDocument
 from ledger.records import Delivered
 from quotebot.domain import money
-from quotebot.domain.quotes.crm_fields import Difference, FieldVerdict, judge, status_of
-from quotebot.execution.crm_effects import CHOSEN, DOCUMENT, OWN, effects_of, newest_recorded, told_before
+from quotebot.domain.quotes.crm_fields import CrmDifference, FieldVerdict, judge, status_of
+from quotebot.execution.crm_effects import CHOSEN, DOCUMENT, OWN, effects_of, newest_recorded, notified_before
 from quotebot.store import crm as store
 from quotebot.store import quotes
 
@@ -71,7 +71,9 @@ class CrmUpdates:
         status = status_of(quote)
         ours = mapping.words[status]
         earlier = await self.ledger.database.read(lambda tx: effects_of(tx, effect.aggregate_id))
-        expected = {mapping.words[name] for name in told_before(earlier, quote.version)} | set(effect.payload.get("instead_of", ()))
+        expected = {mapping.words[name] for name in notified_before(earlier, quote.version)} | set(
+            effect.payload.get("instead_of", ())
+        )
         verdict = judge(mapping.owner, ours, theirs, expected)
         if verdict is FieldVerdict.WRITE:
             await self.salesforce.write_status(key, ours, correlation_id=effect.correlation_id)
@@ -127,7 +129,7 @@ class CrmReader:
         return Delivered(None, result)
 
 
-def _look(tx: Tx, changed: ChangedQuote, ledger_id: str, crm: CrmMapping) -> tuple[Difference, bool] | None:
+def _look(tx: Tx, changed: ChangedQuote, ledger_id: str, crm: CrmMapping) -> tuple[CrmDifference, bool] | None:
     """Compare one record with its version; None when it is none of ours."""
     mapping = crm.status
     match = _KEY.fullmatch(changed.key)
@@ -138,9 +140,9 @@ def _look(tx: Tx, changed: ChangedQuote, ledger_id: str, crm: CrmMapping) -> tup
     if quote is None:
         return None
     ours = mapping.words[status_of(quote)]
-    expected = {mapping.words[name] for name in told_before(effects_of(tx, quote_id), version)}
+    expected = {mapping.words[name] for name in notified_before(effects_of(tx, quote_id), version)}
     verdict = judge(mapping.owner, ours, changed.status, expected)
-    difference = Difference(quote_id, version, changed.record_id, status_field(crm), ours, changed.status or "")
+    difference = CrmDifference(quote_id, version, changed.record_id, status_field(crm), ours, changed.status or "")
     return difference, verdict is FieldVerdict.ASK
 
 

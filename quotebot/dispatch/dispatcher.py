@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from adapters.failures import AdapterError, Failure
-from adapters.policies import Matrix, Policy, Verdict, verdict
+from adapters.policies import Matrix, Policy, RetryDecision, verdict
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.machine import EffectState
-from ledger.records import Bury, Delivered, Doubt, Drop, Effect, FollowUps, Hold, Retry, Settlement, Trouble
+from ledger.records import Delivered, Drop, Effect, Fail, FollowUps, Hold, Retry, Settlement, Trouble, Uncertain
 from quotebot.ack_priority import Precedence
 from quotebot.worker_loop import POLL_SECONDS, one_round
 
@@ -190,7 +190,7 @@ class Dispatcher:
                         raise
                     log.exception("effect.follow_ups_failed")
                     decide = no_follow_ups
-                    settlement = Bury(Trouble(Failure.INTERNAL.value, "What follows could not be decided.", maybe_sent=True))
+                    settlement = Fail(Trouble(Failure.INTERNAL.value, "What follows could not be decided.", maybe_sent=True))
         finally:
             self._unwritten -= waiting
             if waiting:  # nothing was claimed meanwhile
@@ -233,7 +233,7 @@ class Dispatcher:
         if now >= settled_at:
             await self._performer.start_over(effect)
             return Retry(doubt, delay_ms=0, spent=False)
-        return Doubt(doubt, delay_ms=settled_at - now, spent=False)
+        return Uncertain(doubt, delay_ms=settled_at - now, spent=False)
 
     def _judge(self, effect: Effect, policy: Policy, error: AdapterError) -> Settlement:
         """Say what a failed attempt means for this effect."""
@@ -246,25 +246,25 @@ class Dispatcher:
             unavailable=error.failure is Failure.TRANSIENT,
         )
         judged = verdict(policy, error, alike_before=_alike_before(effect, error))
-        if judged is Verdict.PAUSE:
+        if judged is RetryDecision.PAUSE:
             return Hold(trouble)
-        if judged is Verdict.DEAD:
+        if judged is RetryDecision.DEAD:
             # An answer to one person that cannot arrive any more is needless: the quote's card shows the outcome. One that Slack
             # would refuse wherever it went is a bug of ours, for people to see.
             needless = effect.semantics == "repeat_once" and error.failure is not Failure.VALIDATION
-            return Drop(trouble) if needless else Bury(trouble)
-        spent = judged is not Verdict.WAIT
+            return Drop(trouble) if needless else Fail(trouble)
+        spent = judged is not RetryDecision.WAIT
         delay = policy.next_delay(effect.attempts + spent, self._draw, error.retry_after_seconds)
         if delay is None:
-            return Bury(trouble)
+            return Fail(trouble)
         if not spent and error.retry_after_seconds is None:
             delay = max(delay, THROTTLE_SECONDS_MIN)
         delay_ms = round(delay * 1000)
         hold_until = None
         if error.retry_after_seconds is not None:
             hold_until = self._ledger.clock.now_ms() + round(error.retry_after_seconds * 1000)
-        if effect.reconciling or judged is Verdict.UNCERTAIN:
-            return Doubt(trouble, delay_ms, spent=spent, hold_until=hold_until)
+        if effect.reconciling or judged is RetryDecision.UNCERTAIN:
+            return Uncertain(trouble, delay_ms, spent=spent, hold_until=hold_until)
         return Retry(trouble, delay_ms, spent=spent, hold_until=hold_until)
 
 
@@ -272,7 +272,7 @@ def _step_unwritten(effect: Effect, error: NotRecorded) -> Settlement:
     """Say what it means that a step's result was not recorded: our disk failed, not the deed. No attempt is burnt for that."""
     log.warning("effect.step_unwritten", error=str(error))
     trouble = Trouble(Failure.TRANSIENT.value, "The ledger could not be written in the middle of it.", maybe_sent=True)
-    again = Doubt if effect.reconciling or effect.semantics == "append" else Retry
+    again = Uncertain if effect.reconciling or effect.semantics == "append" else Retry
     return again(trouble, delay_ms=round(POLL_SECONDS * 1000), spent=False)
 
 

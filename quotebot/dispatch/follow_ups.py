@@ -10,7 +10,7 @@ from quotebot import effects
 from quotebot.dispatch import thread_roots
 from quotebot.dispatch.llm import summary_arrived
 from quotebot.dispatch.pdf import remember
-from quotebot.dispatch.slack_messages import letter_drawn, settled, what_of
+from quotebot.dispatch.slack_messages import dead_letter_card_updated, settled, what_of
 from quotebot.execution import crm_effects
 from quotebot.execution.extraction import answer_follows
 from quotebot.store import quotes as store
@@ -36,50 +36,51 @@ def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:  # noqa: PLR09
         case effects.SUMMARIZE:
             return _summary_follows(tx, effect, now_ms)
         case effects.EXTRACT:
-            return FollowUps(letter_drawn(tx, effect), commands=answer_follows(tx, effect, now_ms))
+            return FollowUps(dead_letter_card_updated(tx, effect), commands=answer_follows(tx, effect, now_ms))
         case effects.POST:
             return _post_follows(tx, effect, now_ms)
         case effects.UPDATE:
             found = crm_effects.after_update(tx, effect, now_ms)
-            return FollowUps((*_update_told(tx, effect), *found.effects, *letter_drawn(tx, effect)), found.events)
+            return FollowUps((*_update_notified(tx, effect), *found.effects, *dead_letter_card_updated(tx, effect)), found.events)
         case effects.READ_CRM:
             found = crm_effects.after_reading(tx, effect, now_ms)
-            return FollowUps((*found.effects, *letter_drawn(tx, effect)), found.events)
+            return FollowUps((*found.effects, *dead_letter_card_updated(tx, effect)), found.events)
         case effects.RENDER | effects.FILE | effects.CRM if not _looks_the_same(effect):
-            return FollowUps((*_of_a_deal(tx, effect, now_ms), *letter_drawn(tx, effect)))
+            return FollowUps((*_of_a_deal(tx, effect, now_ms), *dead_letter_card_updated(tx, effect)))
         case _:
-            return FollowUps(letter_drawn(tx, effect))
+            return FollowUps(dead_letter_card_updated(tx, effect))
 
 
 def _post_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     if effect.payload["what"] == "root":
         return _root_follows(tx, effect, now_ms)
-    told = _told_directly(tx, effect, now_ms) if effect.state == "delivered" else ()
-    return FollowUps((*told, *letter_drawn(tx, effect)))
+    told = _sent_directly(tx, effect, now_ms) if effect.state == "delivered" else ()
+    return FollowUps((*told, *dead_letter_card_updated(tx, effect)))
 
 
 def _root_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     if effect.state == "failed":
         return FollowUps((_card_not_posted(tx, effect, now_ms),))
     if effect.state != "delivered":
-        return FollowUps(letter_drawn(tx, effect))
+        return FollowUps(dead_letter_card_updated(tx, effect))
     assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
     store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
     moved = _card_moved(tx, effect, now_ms)
     if effect.lost_from is not None:  # it may be the card of a part of the ledger that was lost, with another number
         return FollowUps(
-            (*moved.effects, effects.card(effect.aggregate_id, effect.effect_key), *letter_drawn(tx, effect)), moved.events
+            (*moved.effects, effects.card(effect.aggregate_id, effect.effect_key), *dead_letter_card_updated(tx, effect)),
+            moved.events,
         )
     if "replaces" in effect.payload:  # what was drawn meanwhile went to the card that is gone
         return FollowUps((effects.card(effect.aggregate_id, effect.effect_key),), moved.events)
-    return FollowUps((*moved.effects, *letter_drawn(tx, effect)), moved.events)
+    return FollowUps((*moved.effects, *dead_letter_card_updated(tx, effect)), moved.events)
 
 
 def _card_moved(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     """Remember that a card was posted into a direct message, and tell the requester in the channel where to find it."""
     if thread_roots.DIRECT not in effect.steps:
         return FollowUps()
-    quote = _owing(tx, effect)
+    quote = _enqueuing(tx, effect)
     if quote.card_channel is not None:
         return FollowUps()
     assert effect.result is not None  # noqa: S101 -- delivered
@@ -90,7 +91,7 @@ def _card_moved(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     return FollowUps((pointer,), (moved,))
 
 
-def _told_directly(tx: Tx, effect: Effect, now_ms: int) -> tuple[EffectIntent, ...]:
+def _sent_directly(tx: Tx, effect: Effect, now_ms: int) -> tuple[EffectIntent, ...]:
     """Send a notice to whoever it mentions, when its thread is a direct message that only the requester reads."""
     quote = quote_of(tx, effect)
     if quote is None or quote.card_channel is None:
@@ -98,7 +99,7 @@ def _told_directly(tx: Tx, effect: Effect, now_ms: int) -> tuple[EffectIntent, .
     text = effect.payload["text"]
     mentioned = dict.fromkeys(messages.mentioned(text))
     return tuple(
-        effects.tell(quote.quote_id, user, messages.told_directly(quote, text), now_ms)
+        effects.tell(quote.quote_id, user, messages.sent_directly(quote, text), now_ms)
         for user in mentioned
         if user != quote.requester
     )
@@ -112,10 +113,10 @@ def _of_a_deal(tx: Tx, effect: Effect, now_ms: int) -> list[EffectIntent]:
     owed = [effects.card(effect.aggregate_id, root)]
     if effect.state == "failed":
         reason = effect.last_error or "it failed"
-        text = messages.dead_letter(LABELS[effect.effect_class], effect.correlation_id, reason, _owing(tx, effect))
+        text = messages.dead_letter(LABELS[effect.effect_class], effect.correlation_id, reason, _enqueuing(tx, effect))
         owed.append(effects.notice(effect.aggregate_id, root, text))
     if effect.cycle > 1 and effect.state == "delivered" and effect.effect_class != effects.RENDER:
-        text = operator_messages.recovered(LABELS[effect.effect_class], _owing(tx, effect), effect.correlation_id)
+        text = operator_messages.recovered(LABELS[effect.effect_class], _enqueuing(tx, effect), effect.correlation_id)
         owed.append(effects.notice(effect.aggregate_id, root, text))
     if effect.effect_class == effects.RENDER and effect.state == "delivered":
         assert effect.result is not None  # noqa: S101 -- delivered
@@ -128,16 +129,16 @@ def _of_a_deal(tx: Tx, effect: Effect, now_ms: int) -> list[EffectIntent]:
 def _in_crm(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
     """Owe what a delivered effect entails for its version's record, whichever of the two was there first."""
     if effect.effect_class == effects.RENDER:
-        return crm_effects.document_owed(tx, effect)
-    return crm_effects.after_creation(tx, effect, _owing(tx, effect)) if effect.effect_class == effects.CRM else ()
+        return crm_effects.document_pending(tx, effect)
+    return crm_effects.after_creation(tx, effect, _enqueuing(tx, effect)) if effect.effect_class == effects.CRM else ()
 
 
-def _update_told(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
+def _update_notified(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
     """Say in the thread what became of a write that follows a record; the card shows the record itself only."""
     gave_up, came_true = effect.state == "failed", effect.cycle > 1 and effect.state == "delivered"
     if not (gave_up or came_true):
         return ()
-    quote, label = _owing(tx, effect), crm_effects.label_of(effect)
+    quote, label = _enqueuing(tx, effect), crm_effects.label_of(effect)
     if gave_up:
         text = messages.dead_letter(label, effect.correlation_id, effect.last_error or "it failed", quote)
     else:
@@ -147,7 +148,7 @@ def _update_told(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
 
 def _summary_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     """Show the approvers what the model said, if it may be shown. The card never waits for it."""
-    letter, quote = letter_drawn(tx, effect), quote_of(tx, effect)
+    letter, quote = dead_letter_card_updated(tx, effect), quote_of(tx, effect)
     if quote is None or not summary_arrived(tx, effect, quote, now_ms):
         return FollowUps(letter)
     return FollowUps((effects.card(quote.quote_id, store.root_effect_key(tx, quote.quote_id)), *letter))
@@ -159,7 +160,7 @@ def quote_of(tx: Tx, effect: Effect) -> Quote | None:
     return store.load(tx, effect.aggregate_id) if version is None else store.load_version(tx, effect.aggregate_id, version)
 
 
-def _owing(tx: Tx, effect: Effect) -> Quote:
+def _enqueuing(tx: Tx, effect: Effect) -> Quote:
     quote = quote_of(tx, effect)
     assert quote is not None  # noqa: S101 -- it owes this effect
     return quote
@@ -167,7 +168,7 @@ def _owing(tx: Tx, effect: Effect) -> Quote:
 
 def _card_not_posted(tx: Tx, effect: Effect, now_ms: int) -> EffectIntent:
     """Without its card the thread does not exist: the requester is told over the response_url of the creating command."""
-    quote = _owing(tx, effect)
+    quote = _enqueuing(tx, effect)
     text = messages.card_not_posted(quote, effect.correlation_id, effect.last_error or "Slack refused it")
     return effects.reply(quote.quote_id, quote.requester, quote.channel, text, now_ms)
 

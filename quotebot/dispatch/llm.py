@@ -17,7 +17,7 @@ from quotebot.domain.quotes.summaries import facts_of, shown
 from quotebot.store import extractions as store
 
 if TYPE_CHECKING:
-    from adapters.llm.api import Call, Llm
+    from adapters.llm.api import Llm, ModelCall
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.records import Effect
@@ -32,13 +32,13 @@ log = structlog.get_logger(__name__)
 class CallLog:
     """Takes what the adapter tells of its calls until it is written to the ledger."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ModelCall] = field(default_factory=list)
 
-    def note(self, call: Call) -> None:
+    def note(self, call: ModelCall) -> None:
         """Take the line of one call."""
         self.calls.append(call)
 
-    def take(self) -> list[Call]:
+    def take(self) -> list[ModelCall]:
         """Hand over what was told so far."""
         taken, self.calls = self.calls, []
         return taken

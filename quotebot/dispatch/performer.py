@@ -18,7 +18,7 @@ from ledger.gates import Gate
 from ledger.records import Delivered, Effect, FollowUps, Settlement
 from quotebot import effects
 from quotebot.dispatch import thread_roots
-from quotebot.dispatch.card_state import owed_lines, pending_lines
+from quotebot.dispatch.card_state import effect_lines, pending_lines
 from quotebot.dispatch.crm import CrmReader, CrmUpdates, OpportunityAmounts, newest_of_record, opportunity_kind
 from quotebot.dispatch.crm_mirror import MirrorReader
 from quotebot.dispatch.follow_ups import follow_ups, quote_of
@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
-    from quotebot.views.card import OwedEffect
+    from quotebot.views.card import PendingEffect
     from quotebot.views.document import Seller
 
-    _CardState = tuple[Quote, tuple["OwedEffect", ...], tuple[Delegation, ...], str | None, tuple[str, ...]]
+    _CardState = tuple[Quote, tuple["PendingEffect", ...], tuple[Delegation, ...], str | None, tuple[str, ...]]
 
 LOOK_BACK_SECONDS: Final = 60  # the other side's clock may differ from ours
 TICKET, UPLOADED = "ticket", "uploaded"  # durable steps of an upload
@@ -273,7 +273,7 @@ class QuotePerformer:
         away = approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
         return (
             quote,
-            owed_lines(rows, gates),
+            effect_lines(rows, gates),
             away,
             extractions.summary_of(tx, quote_id, quote.version),
             pending_lines(tx, quote_id),

@@ -14,7 +14,7 @@ from quotebot.domain.access import Refusal, admit
 from quotebot.store import dead_letters as store
 from quotebot.store import people
 from quotebot.views import messages
-from quotebot.views.dead_letter_card import letter_card
+from quotebot.views.dead_letter_card import dead_letter_card
 from quotebot.views.home import home_view, load_home, refused_view
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from ledger.records import Effect, EffectIntent, Settlement
     from quotebot.dispatch.pacing import Pacer
-    from quotebot.domain.dead_letters import LetterCard
+    from quotebot.domain.dead_letters import DeadLetterCard
     from quotebot.domain.rules import Rules
     from quotebot.execution.channels import Channels
     from quotebot.views.blocks import Json
@@ -52,7 +52,7 @@ class SurfaceEffects:
 
     async def draw(self, effect: Effect) -> Settlement:
         """Replace a Home tab or the card of a dead letter. Raises AdapterError."""
-        return await (self._publish_home(effect) if what_of(effect) == HOME else self._update_letter(effect))
+        return await (self._publish_home(effect) if what_of(effect) == HOME else self._update_dead_letter(effect))
 
     async def post(self, effect: Effect) -> Settlement:
         """Post the card of a dead letter into the operators' channel, unless it may be shared. Raises AdapterError."""
@@ -60,7 +60,7 @@ class SurfaceEffects:
             return Drop(Trouble(Failure.VALIDATION.value, OPS_SHARED))
         if (later := self.pacer.put_off(effect.payload["channel"], effect.id)) is not None:
             return later
-        card, _ = await self._letter(effect)
+        card, _ = await self._dead_letter(effect)
         posted = await self.slack.post(
             channel=effect.payload["channel"],
             text=card.text,
@@ -85,8 +85,8 @@ class SurfaceEffects:
             return refused_view(messages.turned_away(admitted.code))
         return home_view(load_home(tx, admitted, self.rules, self.ledger.clock.now_ms()))
 
-    async def _update_letter(self, effect: Effect) -> Settlement:
-        drawn, card = await self._letter(effect)
+    async def _update_dead_letter(self, effect: Effect) -> Settlement:
+        drawn, card = await self._dead_letter(effect)
         assert card is not None  # noqa: S101 -- the effect waits for its posting
         if not await self.channels.may_post(card.channel):
             return Drop(Trouble(Failure.VALIDATION.value, OPS_SHARED))
@@ -101,14 +101,14 @@ class SurfaceEffects:
             return Drop(Trouble(error.failure.value, f"Somebody deleted this card ({error.code}): there is nothing to update."))
         return Delivered(card.ts, {})
 
-    async def _letter(self, effect: Effect) -> tuple[Card, LetterCard | None]:
+    async def _dead_letter(self, effect: Effect) -> tuple[Card, DeadLetterCard | None]:
         """Return the card of a dead letter as it is now, and where it is."""
         reference = effect.payload["reference"]
         letter = await DeadLetters(self.ledger, build=__version__).show(reference)
         card = await self.ledger.database.read(lambda tx: store.find(tx, reference))
         if letter is None:
             raise AdapterError(Failure.INTERNAL, "unknown_letter", f"There is no dead letter {reference}.")
-        return letter_card(letter, card), card
+        return dead_letter_card(letter, card), card
 
 
 def settled(tx: Tx, effect: Effect) -> FollowUps:
@@ -126,13 +126,13 @@ def drawn_again(tx: Tx, effect: Effect, not_before: int) -> EffectIntent:
     else:
         card = store.find(tx, effect.payload["reference"])
         assert card is not None  # noqa: S101 -- it was just drawn
-        again = effects.draw_letter(card.reference, card.post_key)
+        again = effects.update_dead_letter(card.reference, card.post_key)
     return replace(again, supersede_key=None, not_before=not_before)
 
 
-def letter_drawn(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
+def dead_letter_card_updated(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
     """Owe the card of the dead letter that this effect is or was, when operators have one and it shows something else now."""
     if effect.cycle == 1 and effect.state != "discarded":
         return ()  # no dead letter before
     card = store.find(tx, str(effect.id))
-    return () if card is None else (effects.draw_letter(card.reference, card.post_key),)
+    return () if card is None else (effects.update_dead_letter(card.reference, card.post_key),)

@@ -9,7 +9,7 @@ Decision = Literal["retried", "discarded"]
 
 
 @dataclass(frozen=True, slots=True)
-class LetterCard:
+class DeadLetterCard:
     """One card. `post_key` is the effect that posts it; `decided_at` is Unix milliseconds."""
 
     reference: str

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from quotebot.domain.approvals.people import Delegation, Person
-    from quotebot.domain.approvals.policy import Policy
+    from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem
@@ -28,7 +28,7 @@ class Rules:
     """What decisions are made by: the active ruleset and policy, who holds which role, how long a quote is valid."""
 
     ruleset: Ruleset
-    policy: Policy
+    policy: ApprovalPolicy
     approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
     valid_days: int = 30
     operators: tuple[str, ...] = ()  # Slack user ids of those who may work dead letters

@@ -20,7 +20,7 @@ from quotebot.store import approvals, people
 from quotebot.store.people import Known
 
 if TYPE_CHECKING:
-    from adapters.slack.api import Identity, Member, SlackApi
+    from adapters.slack.api import Identity, SlackApi, SlackMember
     from ledger.ledger import Ledger
     from ledger.records import Operation
 
@@ -153,7 +153,7 @@ def is_fresh(found: Known, now: int, *, approving: bool = False) -> bool:
     return 0 <= now - found.fetched_at < longest
 
 
-def kind_of(member: Member, home: Identity, enterprise_id: str | None) -> str:
+def kind_of(member: SlackMember, home: Identity, enterprise_id: str | None) -> str:
     """Return the first kind that excludes a person from the bot's workspace, or "member".
 
     Members of the Enterprise organization belong to it when it is configured and Slack says that the bot is part of it.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ledger.records import AuditEvent, Effect, FollowUps
 from quotebot import effects
-from quotebot.domain.quotes.crm_fields import Difference, FieldVerdict, status_of
+from quotebot.domain.quotes.crm_fields import CrmDifference, FieldVerdict, status_of
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.store import crm as store
 from quotebot.store import quotes
@@ -26,7 +26,7 @@ CHOSEN, OWN = "chosen", "own"  # whose opportunity a record hangs on, in the res
 _LABELS: Final = {STATUS: "The status", DOCUMENT: "The PDF", AMOUNT: "The opportunity's amount"}
 
 
-def told_before(earlier: Iterable[Effect], version: int) -> set[str]:
+def notified_before(earlier: Iterable[Effect], version: int) -> set[str]:
     """Return the statuses that Salesforce may hold from us: what was told last, and what was sent since and never answered."""
     found = {"approved"}  # the record was made with it
     for effect in earlier:
@@ -40,7 +40,7 @@ def told_before(earlier: Iterable[Effect], version: int) -> set[str]:
     return found
 
 
-def status_owed(tx: Tx, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:
+def status_pending(tx: Tx, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:
     """Owe what a decision changed about versions that Salesforce has. One that it will have is told by `after_creation`."""
     if before.version != after.version:
         return _status(tx, before.quote_id, before.version, "superseded")
@@ -50,7 +50,7 @@ def status_owed(tx: Tx, before: Quote, after: Quote) -> tuple[EffectIntent, ...]
     return (*told, *(_amount(tx, after.quote_id, after.version) if finalized else ()))
 
 
-def document_owed(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
+def document_pending(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
     """Owe a rendered PDF to the record of its version, when it is there."""
     version, sha256 = effect.payload["version"], (effect.result or {})["sha256"]
     if creation_of(tx, effect.aggregate_id, version) is None:
@@ -119,8 +119,8 @@ def after_update(tx: Tx, effect: Effect, now: int) -> FollowUps:
     if result["verdict"] != FieldVerdict.ASK:
         store.over(tx, effect.aggregate_id, version, field, now)
         return FollowUps()
-    found = Difference(effect.aggregate_id, version, result["record_id"], field, result["ours"], result["theirs"])
-    return _told(tx, [found], now)
+    found = CrmDifference(effect.aggregate_id, version, result["record_id"], field, result["ours"], result["theirs"])
+    return _notified(tx, [found], now)
 
 
 def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:
@@ -135,12 +135,12 @@ def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:
         return FollowUps()
     for quote_id, version in result["agreed"]:
         store.over(tx, quote_id, version, result["field"], now)
-    told = _told(tx, [Difference(**each) for each in result["found"]], now)
+    told = _notified(tx, [CrmDifference(**each) for each in result["found"]], now)
     rest = (effects.read_crm(effect.aggregate_id),) if result["more"] else ()
     return FollowUps((*told.effects, *rest), told.events)
 
 
-def _told(tx: Tx, differences: Iterable[Difference], now: int) -> FollowUps:
+def _notified(tx: Tx, differences: Iterable[CrmDifference], now: int) -> FollowUps:
     """Keep differences; what is news is said in the quote's thread and in the audit."""
     owed: list[EffectIntent] = []
     events: list[AuditEvent] = []

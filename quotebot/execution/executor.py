@@ -17,7 +17,7 @@ from quotebot.ack_priority import Precedence
 from quotebot.commands.registry import NeedsNewerBuild
 from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle
 from quotebot.domain.catalogue.rulesets import RulesetError
-from quotebot.execution.transaction import ChannelUnaskedError, Decider, as_it_came, burial_answer, standing_drawn, untrusted
+from quotebot.execution.transaction import ChannelUnaskedError, Decider, as_it_came, failure_answer, standing_drawn, untrusted
 from quotebot.observability.logs import hashed
 from quotebot.store.history import BrokenChainError, require_as_audited
 from quotebot.views import messages
@@ -177,7 +177,7 @@ class Executor:
             log.error("operation.history_broken", found=broken, do="quotebot audit verify")
             refusal = untrusted(operation, self._now_ms())
             return await self._when_writable(lambda: self._ledger.execute(operation, lambda _: refusal))
-        foreseen, circle = self._decider.foresee(operation), NOBODY_ASKED
+        foreseen, circle = self._decider.precompute(operation), NOBODY_ASKED
 
         def work(tx: Tx) -> Outcome:
             return self._decider.decide(tx, operation, foreseen, circle)
@@ -237,11 +237,11 @@ class Executor:
         if operation.attempts < INTERNAL_RETRIES and delay is not None:
             await self._retry(operation, trouble, delay)
             return
-        answer = await self._ledger.database.read(lambda tx: burial_answer(tx, operation, trouble.error, self._now_ms()))
+        answer = await self._ledger.database.read(lambda tx: failure_answer(tx, operation, trouble.error, self._now_ms()))
         quote_id = None if operation.aggregate_id == "new" else operation.aggregate_id
         text = messages.terminal(trouble.error, operation.correlation_id, quote_id)
         response = {"code": "failed", "quote_id": quote_id, "text": text}
-        await self._when_writable(lambda: self._ledger.bury_operation(operation, trouble, response, answer))
+        await self._when_writable(lambda: self._ledger.fail_operation(operation, trouble, response, answer))
 
     def _now_ms(self) -> int:
         return self._ledger.clock.now_ms()

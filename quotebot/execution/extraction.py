@@ -75,7 +75,9 @@ class ReadingWork:
             found = handlers.by_rules(message.text, self.rules.catalogue, why)
         return self._fill(tx, author, slot.operation_key, message, found, now)
 
-    def _fill(self, tx: Tx, author: Asked, reading: str, message: ReadMessage, found: handlers.Found, now: int) -> Decision:
+    def _fill(
+        self, tx: Tx, author: Asked, reading: str, message: ReadMessage, found: handlers.ExtractionResult, now: int
+    ) -> Decision:
         decision, wanted = handlers.answer(author, message, found, self.rules)
         creation = None if wanted is None else wanted.canonical()
         filled = store.fill_slot(tx, reading, author.operation_key, found.read_by, creation, now)

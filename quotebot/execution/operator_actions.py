@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ledger.operator import actions, replay
-from ledger.operator.actions import Verdict, Word, cancel_effect, hasten_effect
+from ledger.operator.actions import Verdict, Word, cancel_effect, retry_effect_now
 from ledger.operator.dead_letters import parse_reference
 from ledger.operator.explain import effect_facts, waiting
 from ledger.operator.replay import Order, Replay
 from ledger.records import Effect
 from ledger.references import effect_row
 from quotebot import __version__, effects
-from quotebot.commands.operations import AnnounceLetter, DiscardLetter, RetryLetter
+from quotebot.commands.operations import AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter
 from quotebot.domain.access import Sight, may_see
 from quotebot.handlers import dead_letters as handlers
 from quotebot.handlers import operator_actions
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
     from ledger.database import Tx
     from ledger.ledger import FollowUpDecision, Ledger
-    from quotebot.commands.operations import LetterPayload, SteerEffect
+    from quotebot.commands.operations import ActOnEffect, LetterPayload
     from quotebot.domain.access import Viewer
-    from quotebot.domain.dead_letters import LetterCard
+    from quotebot.domain.dead_letters import DeadLetterCard
     from quotebot.domain.quotes.quote import Quote
     from quotebot.handlers.decision import Asked, Decision
 
 
 @dataclass(frozen=True, slots=True)
-class LetterWork:
+class DeadLetterActions:
     """What it takes to work dead letters: `follow` decides what else is owed (the quote's card), `operators` are Slack user ids."""
 
     ledger: Ledger
@@ -45,7 +45,7 @@ class LetterWork:
 
     def decide(self, tx: Tx, asked: Asked, payload: LetterPayload, now: int) -> Decision:
         """Do it, or say who was first."""
-        if isinstance(payload, AnnounceLetter):
+        if isinstance(payload, AnnounceDeadLetter):
             inserted = dead_letters.insert(tx, payload.reference, payload.channel, root_key(asked.operation_key), now)
             return handlers.announced(payload.reference, payload.channel, has_card=not inserted)
         card = dead_letters.find(tx, payload.reference)
@@ -53,11 +53,11 @@ class LetterWork:
             return handlers.not_operator(asked, payload.reference, card)
         if card is None:
             return handlers.unknown(asked, payload.reference)
-        if isinstance(payload, RetryLetter):
+        if isinstance(payload, RetryDeadLetter):
             return self._retry(tx, asked, payload, card, now)
         return self._discard(tx, asked, payload, card, now)
 
-    def _retry(self, tx: Tx, asked: Asked, payload: RetryLetter, card: LetterCard, now: int) -> Decision:
+    def _retry(self, tx: Tx, asked: Asked, payload: RetryDeadLetter, card: DeadLetterCard, now: int) -> Decision:
         kind, row_id = parse_reference(payload.reference)
         order = Order(payload.reference, row_id, asked.actor, None, self.follow, __version__, now, now, payload.cycle)
         move = replay.replay_effect if kind == "effect" else replay.replay_operation
@@ -67,7 +67,7 @@ class LetterWork:
         dead_letters.decide(tx, payload.reference, "retried", asked.actor, now, None)
         return handlers.done(payload.reference, card, "retried")
 
-    def _discard(self, tx: Tx, asked: Asked, payload: DiscardLetter, card: LetterCard, now: int) -> Decision:
+    def _discard(self, tx: Tx, asked: Asked, payload: DiscardDeadLetter, card: DeadLetterCard, now: int) -> Decision:
         kind, row_id = parse_reference(payload.reference)
         word = Word(payload.reference, row_id, asked.actor, payload.reason, self.follow, now, __version__, payload.cycle)
         move = actions.discard_effect if kind == "effect" else actions.discard_operation
@@ -85,7 +85,7 @@ REASON: Final = "A person cancelled it on the quote's card."
 
 def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
     """Say what an effect of a quote waits for; a quote out of sight is answered like one that does not exist."""
-    quote, effect = store.load(tx, quote_id), _owed_by(tx, quote_id, effect_id)
+    quote, effect = store.load(tx, quote_id), _effect_of_quote(tx, quote_id, effect_id)
     row = effect_row(tx, effect_id)
     if quote is not None and may_see(viewer, quote) is Sight.OUTLINE:
         return messages.outline(quote)
@@ -97,29 +97,29 @@ def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *,
 
 
 @dataclass(frozen=True, slots=True)
-class Steering:
+class EffectActions:
     """Carries out Retry and Cancel: `follow` decides what else is owed (the card), `operators` are Slack user ids."""
 
     ledger: Ledger
     follow: FollowUpDecision
     operators: tuple[str, ...]
 
-    def decide(self, tx: Tx, asked: Asked, payload: SteerEffect, quote: Quote, root: str) -> Decision:
+    def decide(self, tx: Tx, asked: Asked, payload: ActOnEffect, quote: Quote, root: str) -> Decision:
         """Do it inside the executor's transaction, or say what stands in the way."""
         if refusal := foreign(asked, quote):
             return refusal
-        effect = _owed_by(tx, quote.quote_id, payload.effect_id)
+        effect = _effect_of_quote(tx, quote.quote_id, payload.effect_id)
         if effect is None:
             return operator_actions.unknown(asked, quote)
         if payload.deed == "cancel":
             return self._cancel(tx, asked, payload, quote, effect, root)
         now, label = self.ledger.clock.now_ms(), LABELS[effect.effect_class]
-        ruling = hasten_effect(self.ledger, tx, effect.id, actor=asked.actor, now=now, cycle_seen=payload.cycle)
+        ruling = retry_effect_now(self.ledger, tx, effect.id, actor=asked.actor, now=now, cycle_seen=payload.cycle)
         if ruling.verdict is not Verdict.DONE:
             return operator_actions.too_late(asked, quote, effect, label, ruling.detail, root)
         return operator_actions.tried(asked, quote, effect, label, ruling.detail)
 
-    def _cancel(self, tx: Tx, asked: Asked, payload: SteerEffect, quote: Quote, effect: Effect, root: str) -> Decision:
+    def _cancel(self, tx: Tx, asked: Asked, payload: ActOnEffect, quote: Quote, effect: Effect, root: str) -> Decision:
         now, label = self.ledger.clock.now_ms(), LABELS[effect.effect_class]
         if not operator_actions.may_cancel(asked, quote, self.operators):
             return operator_actions.not_yours(asked, quote, label)
@@ -131,7 +131,7 @@ class Steering:
         return operator_actions.too_late(asked, quote, effect, label, waiting(effect_facts(tx, row, now)).sentence, root)
 
 
-def _owed_by(tx: Tx, quote_id: str, effect_id: int) -> Effect | None:
+def _effect_of_quote(tx: Tx, quote_id: str, effect_id: int) -> Effect | None:
     """Return an effect that this quote's card shows or showed, or None."""
     row = effect_row(tx, effect_id)
     found = None if row is None else Effect.of(row)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class Precomputed:
     """What was computed of one command; without a payload nothing was. Each method gives what its inputs give, known or not."""
 
     payload: Payload | None = None
@@ -50,20 +50,20 @@ class Foreseen:
         return self.snapshot if pricing is self.priced else written(pricing)
 
 
-NOTHING: Final = Foreseen()
+NOTHING: Final = Precomputed()
 
 
-def foresee(operation: Operation, ruleset: Ruleset) -> Foreseen:
+def precompute(operation: Operation, ruleset: Ruleset) -> Precomputed:
     """Compute what can be; nothing of what this build cannot read or has a bug about: its transaction says what is wrong."""
     try:
         payload = parse_stored(operation.action_kind, operation.payload)
         creation = payload.quote if isinstance(payload, CreateByForm) else payload
         if not isinstance(creation, CreateQuote):
-            return Foreseen(payload)
+            return Precomputed(payload)
         request = dated(creation.request, operation.received_at)
         priced = price(request, ruleset)
         snapshot = written(priced) if isinstance(priced, Pricing) else b""
-        return Foreseen(payload, creation, content_hash(creation), request, ruleset, priced, snapshot)
+        return Precomputed(payload, creation, content_hash(creation), request, ruleset, priced, snapshot)
     except Exception:  # noqa: BLE001 -- met again, and recorded, where the command is executed
         return NOTHING
 

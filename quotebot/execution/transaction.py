@@ -16,7 +16,7 @@ from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, Exp
 from quotebot.commands.crm import CrmPayload, ReconcileCrm, SyncCrm
 from quotebot.commands.extraction import AnswerMessage, ReadingPayload, ReadMessage
 from quotebot.commands.lifecycle import CloneQuote, ExpireQuote, NoteStaleDraft, RefreshCard
-from quotebot.commands.operations import LetterPayload, ShowHome, SteerEffect
+from quotebot.commands.operations import ActOnEffect, LetterPayload, ShowHome
 from quotebot.commands.registry import (
     CreateAnother,
     CreateByForm,
@@ -29,10 +29,10 @@ from quotebot.commands.registry import (
 from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle, Refusal, Sight, Viewer, admit, may_see
 from quotebot.domain.quotes.lifecycle import is_final
 from quotebot.domain.quotes.quote import parse_quote_id
-from quotebot.execution.crm_effects import status_owed
+from quotebot.execution.crm_effects import status_pending
 from quotebot.execution.extraction import ReadingWork
-from quotebot.execution.operator_actions import LetterWork, Steering
-from quotebot.execution.precompute import NOTHING, Foreseen, content_hash, foresee
+from quotebot.execution.operator_actions import DeadLetterActions, EffectActions
+from quotebot.execution.precompute import NOTHING, Precomputed, content_hash, precompute
 from quotebot.handlers import approvals, crm, escalation, expiry, lifecycle
 from quotebot.handlers import quotes as handlers
 from quotebot.handlers.access import out_of_sight, turned_away
@@ -95,8 +95,8 @@ class Decider:
         self._judged_at = judged_at
         self._rules = rules
         self._active = ActiveRuleset(rules.ruleset)
-        self._letters = LetterWork(ledger, follow, rules.operators)
-        self._steering = Steering(ledger, follow, rules.operators)
+        self._letters = DeadLetterActions(ledger, follow, rules.operators)
+        self._steering = EffectActions(ledger, follow, rules.operators)
         self._vouched = vouched
 
     async def look_ahead(self) -> None:
@@ -109,14 +109,14 @@ class Decider:
     def _now_ms(self) -> int:
         return self._ledger.clock.now_ms()
 
-    def foresee(self, operation: Operation) -> Foreseen:
+    def precompute(self, operation: Operation) -> Precomputed:
         """Compute of a command what its transaction will need and can be known before."""
-        return foresee(operation, self._active.known)
+        return precompute(operation, self._active.known)
 
-    def decide(self, tx: Tx, operation: Operation, foreseen: Foreseen = NOTHING, circle: Circle = NOBODY_ASKED) -> Outcome:
+    def decide(self, tx: Tx, operation: Operation, foreseen: Precomputed = NOTHING, circle: Circle = NOBODY_ASKED) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read.
 
-        `foreseen` is what `foresee` told of this operation. Operators see what became of a command that they put back to work.
+        `foreseen` is what `precompute` told of this operation. Operators see what became of a command that they put back to work.
         Raises ChannelUnaskedError when the decision depends on a channel that is not in `circle`: its members may change a quote
         of a private channel.
         """
@@ -125,9 +125,9 @@ class Decider:
             outcome = _by_terminal_user(outcome, store.transport(tx, operation.id).get("terminal_user"))
         drawn = any(owed.effect_class == effects.CARD and owed.aggregate_id == operation.aggregate_id for owed in outcome.effects)
         again = () if drawn or not operation.attempts else standing_drawn(tx, operation)
-        return replace(outcome, effects=(*outcome.effects, *again, *letter_drawn(tx, operation)))
+        return replace(outcome, effects=(*outcome.effects, *again, *dead_letter_card_updated(tx, operation)))
 
-    def _outcome_of(self, tx: Tx, operation: Operation, foreseen: Foreseen, circle: Circle) -> Outcome:
+    def _outcome_of(self, tx: Tx, operation: Operation, foreseen: Precomputed, circle: Circle) -> Outcome:
         self._rules = replace(self._rules, ruleset=self._active.read(tx))  # what an operator activated meanwhile counts at once
         payload = foreseen.payload_of(operation)
         transport = store.transport(tx, operation.id)
@@ -198,7 +198,7 @@ class Decider:
         return admit(asked.actor, asked.team_id, asked.actor_kind, self._rules.guest_reps)
 
     def _create(
-        self, tx: Tx, asked: Asked, payload: Creation, foreseen: Foreseen, viewer: Viewer | None, *, reserved_at: int
+        self, tx: Tx, asked: Asked, payload: Creation, foreseen: Precomputed, viewer: Viewer | None, *, reserved_at: int
     ) -> Outcome:
         """Create, unless the person already has this very quote. A replay counts from when the command first came."""
         asked_hash = foreseen.hash_of(payload)
@@ -209,7 +209,7 @@ class Decider:
         return _outcome(self._make(tx, asked, payload, asked_hash, foreseen, viewer))
 
     def _create_by_form(
-        self, tx: Tx, asked: Asked, payload: CreateByForm, foreseen: Foreseen, viewer: Viewer | None, *, reserved_at: int
+        self, tx: Tx, asked: Asked, payload: CreateByForm, foreseen: Precomputed, viewer: Viewer | None, *, reserved_at: int
     ) -> Outcome:
         """Create what a form asks for, once per form: sent again with other values, it is told what it made."""
         token = f"{asked.team_id}:{payload.token}"
@@ -240,7 +240,7 @@ class Decider:
         return _outcome(decision)
 
     def _make(
-        self, tx: Tx, asked: Asked, payload: Creation, asked_hash: str, foreseen: Foreseen, viewer: Viewer | None
+        self, tx: Tx, asked: Asked, payload: Creation, asked_hash: str, foreseen: Precomputed, viewer: Viewer | None
     ) -> Decision:
         year = datetime.fromtimestamp(asked.received_at / 1000, tz=UTC).year
 
@@ -314,7 +314,7 @@ class Decider:
         decision = self._decide_about(tx, asked, payload, quote, root)
         if decision.quote is not None:
             versions.save(tx, quote, decision.quote, asked.received_at)
-            decision = replace(decision, effects=(*decision.effects, *status_owed(tx, quote, decision.quote)))
+            decision = replace(decision, effects=(*decision.effects, *status_pending(tx, quote, decision.quote)))
         elif decision.response["code"] in _CARD_WAS_STALE:
             decision = replace(decision, effects=(*decision.effects, effects.card(quote_id, root)))
         return self._kept(tx, decision.quote or quote, _outcome(decision))
@@ -342,7 +342,7 @@ class Decider:
                 return expiry.note_stale(asked, payload, quote, root, schedule.touched_at(tx, quote.quote_id))
             case RefreshCard():
                 return lifecycle.refresh(asked, quote, root)
-            case SteerEffect():
+            case ActOnEffect():
                 return self._steering.decide(tx, asked, payload, quote, root)
             case _:
                 return lifecycle.change(asked, payload, quote, root, self._rules)
@@ -384,16 +384,16 @@ class Decider:
         return replace(outcome, retain_until=until)
 
 
-def burial_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
+def failure_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
     """Owe the person whose command was given up an answer where they can see it: the quote's channel, or where they typed."""
     if operation.actor_type == "system":
-        return letter_drawn(tx, operation)  # there is nobody to answer; operators see the dead letter
+        return dead_letter_card_updated(tx, operation)  # there is nobody to answer; operators see the dead letter
     quote_id = parse_quote_id(operation.aggregate_id)  # None: it creates one, or is about none
     quote = None if quote_id is None else _readable(tx, quote_id)
     channel = operation.payload.get("channel") if quote is None else quote.channel
     text = messages.terminal(error, operation.correlation_id, quote_id)
     answer = effects.reply(operation.aggregate_id, operation.actor, channel, text, now_ms)
-    return (answer, *(standing_drawn(tx, operation) if operation.attempts else ()), *letter_drawn(tx, operation))
+    return (answer, *(standing_drawn(tx, operation) if operation.attempts else ()), *dead_letter_card_updated(tx, operation))
 
 
 def untrusted(operation: Operation, now_ms: int) -> Outcome:
@@ -414,10 +414,10 @@ def standing_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
     return (effects.card(quote_id, store.root_effect_key(tx, quote_id)),)
 
 
-def letter_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
+def dead_letter_card_updated(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
     """Owe the card of a dead letter that this command was, when it has one."""
     card = None if operation.cycle == 1 else letter_store.find(tx, f"op{operation.id}")
-    return () if card is None else (effects.draw_letter(card.reference, card.post_key),)
+    return () if card is None else (effects.update_dead_letter(card.reference, card.post_key),)
 
 
 def _readable(tx: Tx, quote_id: str) -> Quote | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ledger.records import AuditEvent
 from quotebot.commands.extraction import ReadMessage
 from quotebot.commands.lifecycle import RefreshCard
-from quotebot.commands.operations import ShowHome, SteerEffect
+from quotebot.commands.operations import ActOnEffect, ShowHome
 from quotebot.commands.registry import CreateAnother as Again
 from quotebot.commands.registry import CreateByForm as ByForm
 from quotebot.commands.registry import Creation, LifecyclePayload, ProposeQuote, SubmitQuote
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # The commands of a listed guest; each is about a quote of their own (domain/access.py). Everything else is for members.
 GUEST_COMMANDS: Final = (
-    Creation | Again | ByForm | ProposeQuote | ReadMessage | ShowHome | SubmitQuote | LifecyclePayload | RefreshCard | SteerEffect
+    Creation | Again | ByForm | ProposeQuote | ReadMessage | ShowHome | SubmitQuote | LifecyclePayload | RefreshCard | ActOnEffect
 )
 
 

@@ -19,7 +19,7 @@ from quotebot.views import approval_messages, messages
 
 if TYPE_CHECKING:
     from quotebot.commands.registry import DecideApproval
-    from quotebot.domain.approvals.decisions import Refusal
+    from quotebot.domain.approvals.decisions import DecisionRefusal
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.approvals.policy import PolicyDecision
     from quotebot.domain.approvals.reuse import EarlierApproval
@@ -234,7 +234,7 @@ def _unreasoned(asked: Asked, command: DecideApproval, quote: Quote, approval: A
     return refused(asked, quote.quote_id, quote.channel, "incident_needed", approval_messages.incident_needed())
 
 
-def _no_authority(asked: Asked, quote: Quote, verdict: Refusal) -> Decision:
+def _no_authority(asked: Asked, quote: Quote, verdict: DecisionRefusal) -> Decision:
     refusal = refused(asked, quote.quote_id, quote.channel, verdict.code, messages.refusal(verdict))
     return replace(refusal, events=(_refused_event(asked, quote, verdict.code),))
 

@@ -10,7 +10,7 @@ from quotebot.views import operator_messages
 
 if TYPE_CHECKING:
     from ledger.records import EffectIntent
-    from quotebot.domain.dead_letters import LetterCard
+    from quotebot.domain.dead_letters import DeadLetterCard
 
 
 def may_operate(asked: Asked, operators: tuple[str, ...]) -> bool:
@@ -18,13 +18,13 @@ def may_operate(asked: Asked, operators: tuple[str, ...]) -> bool:
     return asked.actor in operators
 
 
-def done(reference: str, card: LetterCard, deed: Literal["retried", "discarded"]) -> Decision:
+def done(reference: str, card: DeadLetterCard, deed: Literal["retried", "discarded"]) -> Decision:
     """Answer what was carried out; the card shows who did it."""
     text = operator_messages.queued(reference) if deed == "retried" else operator_messages.discarded(reference)
     return Decision("applied", _response(deed, text), None, (_drawn(card),))
 
 
-def came_late(asked: Asked, reference: str, standing: str, card: LetterCard | None) -> Decision:
+def came_late(asked: Asked, reference: str, standing: str, card: DeadLetterCard | None) -> Decision:
     """Tell the second of two operators who was first, and show it on the card."""
     earlier = None
     if card is not None and card.decision is not None and card.decided_by is not None and card.decided_at is not None:
@@ -32,7 +32,7 @@ def came_late(asked: Asked, reference: str, standing: str, card: LetterCard | No
     return _refused(asked, reference, "too_late", operator_messages.too_late(reference, standing, earlier), card)
 
 
-def not_operator(asked: Asked, reference: str, card: LetterCard | None) -> Decision:
+def not_operator(asked: Asked, reference: str, card: DeadLetterCard | None) -> Decision:
     """Refuse somebody who is no operator."""
     return _refused(asked, reference, "not_operator", operator_messages.not_operator(), card)
 
@@ -44,18 +44,18 @@ def unknown(asked: Asked, reference: str) -> Decision:
 
 def announced(reference: str, channel: str, *, has_card: bool) -> Decision:
     """Owe the card of a letter, unless it has one."""
-    owed = () if has_card else (effects.post_letter(reference, channel),)
+    owed = () if has_card else (effects.post_dead_letter(reference, channel),)
     return Decision("applied", _response("announced", operator_messages.announced(reference)), None, owed)
 
 
-def _refused(asked: Asked, reference: str, code: str, text: str, card: LetterCard | None) -> Decision:
+def _refused(asked: Asked, reference: str, code: str, text: str, card: DeadLetterCard | None) -> Decision:
     channel = None if card is None else card.channel
-    answer = effects.reply(effects.letter_target(reference), asked.actor, channel, text, asked.received_at)
+    answer = effects.reply(effects.dead_letter_target(reference), asked.actor, channel, text, asked.received_at)
     return Decision("refused", _response(code, text), None, (answer, *(() if card is None else (_drawn(card),))))
 
 
-def _drawn(card: LetterCard) -> EffectIntent:
-    return effects.draw_letter(card.reference, card.post_key)
+def _drawn(card: DeadLetterCard) -> EffectIntent:
+    return effects.update_dead_letter(card.reference, card.post_key)
 
 
 def _response(code: str, text: str) -> dict[str, Any]:

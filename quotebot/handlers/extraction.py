@@ -35,7 +35,7 @@ ASKED_BACK: Final = "asked_back"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExtractionResult:
     """What was made of a message, by whom, and whether the model said what the message does not say."""
 
     extraction: Extraction
@@ -43,22 +43,22 @@ class Found:
     distrusted: bool = False
 
 
-def by_rules(text: str, catalogue: Catalogue, why: str) -> Found:
+def by_rules(text: str, catalogue: Catalogue, why: str) -> ExtractionResult:
     """Read a message without the model; `why` is a sentence for its author."""
     plain = extract(text, catalogue)
-    return Found(replace(plain, remarks=worth_showing((Remark(RULES, "", why), *plain.remarks))), "rules")
+    return ExtractionResult(replace(plain, remarks=worth_showing((Remark(RULES, "", why), *plain.remarks))), "rules")
 
 
-def by_model(text: str, said: Mapping[str, Any], catalogue: Catalogue) -> Found:
+def by_model(text: str, said: Mapping[str, Any], catalogue: Catalogue) -> ExtractionResult:
     """Read a message with what the model says it says: as far as it does, and where that is no worse than fixed rules."""
     given = _reading(said)
     if given is None:
         return by_rules(text, catalogue, extraction_messages.WITHOUT_MODEL["unusable"])
     found = checked(text, given, catalogue)
     distrusted = any(remark.code == INVENTED for remark in found.remarks)
-    if found.doubts and not extract(text, catalogue).doubts:
+    if found.open_questions and not extract(text, catalogue).open_questions:
         return replace(by_rules(text, catalogue, extraction_messages.WITHOUT_MODEL["doubtful"]), distrusted=distrusted)
-    return Found(found, "model", distrusted)
+    return ExtractionResult(found, "model", distrusted)
 
 
 def why_by_rules(category: str | None, *, is_over: bool, held: bool) -> str:
@@ -68,12 +68,12 @@ def why_by_rules(category: str | None, *, is_over: bool, held: bool) -> str:
     return extraction_messages.WITHOUT_MODEL["unusable" if category == "llm_schema" else "failed"]
 
 
-def answer(asked: Asked, message: ReadMessage, found: Found, rules: Rules) -> tuple[Decision, CreateQuote | None]:
+def answer(asked: Asked, message: ReadMessage, found: ExtractionResult, rules: Rules) -> tuple[Decision, CreateQuote | None]:
     """Propose what was read for its author to confirm, or ask for the rest; with it what may be confirmed, if anything."""
     extraction = found.extraction
     event = AuditEvent("reading.distrusted", "new", after={"code": INVENTED, "actor": asked.actor})
     events = (event,) if found.distrusted else ()
-    if extraction.doubts:
+    if extraction.open_questions:
         return replace(_question(asked, message, extraction), events=events), None
     wanted = creation(extraction, message.channel)
     decision = quotes.propose(asked, ProposeQuote(wanted, message.thread_ts, extraction.remarks), rules)

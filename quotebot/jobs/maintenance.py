@@ -16,7 +16,7 @@ from ledger.database import DamagedError, NotRecorded, WritesRefused
 from ledger.records import Request
 from ledger.settlement import QUOTEBOT
 from quotebot import effects
-from quotebot.commands.operations import AnnounceLetter
+from quotebot.commands.operations import AnnounceDeadLetter
 from quotebot.store import dead_letters
 from quotebot.worker_loop import POLL_SECONDS
 
@@ -79,18 +79,18 @@ class Housekeeper:
 UNDECIDED_MAX: Final = 20  # cards that wait for somebody at once: an outage must not flood the channel
 
 
-async def announce_letters(ledger: Ledger, channel: str) -> int:
+async def announce_dead_letters(ledger: Ledger, channel: str) -> int:
     """Reserve the announcement of each dead letter that has no card yet; returns how many those are."""
     found = await ledger.database.read(lambda tx: dead_letters.unannounced(tx, UNDECIDED_MAX))
     for letter in found:
-        payload = AnnounceLetter(letter.reference, channel)
+        payload = AnnounceDeadLetter(letter.reference, channel)
         request_id = f"letter:{letter.reference}"
         await ledger.reserve(
             Request(
                 source="scheduler",
                 source_request_id=request_id,
                 action_kind=payload.kind,
-                aggregate_id=effects.letter_target(letter.reference),
+                aggregate_id=effects.dead_letter_target(letter.reference),
                 aggregate_version=None,
                 payload=payload.canonical(),
                 fingerprint=keys.digest(["quotebot/letter/1", request_id]),

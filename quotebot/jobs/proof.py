@@ -56,7 +56,7 @@ can show, by `quotebot audit verify`, that the chain in the ledger still is the 
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ProofFacts:
     """Everything the ledger knows of one quote, read in one snapshot, as JSON-ready values."""
 
     quote: dict[str, Any]
@@ -69,7 +69,7 @@ class Facts:
     rows: dict[str, list[dict[str, Any]]]
 
 
-def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> Facts | None:
+def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> ProofFacts | None:
     """Return the facts of a quote, or None when there is no such quote. Raises BrokenChainError."""
     quote = store.load(tx, quote_id)
     row = tx.one("load_quote", quote_id=quote_id)
@@ -98,7 +98,7 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> Facts | None:
         if (found := tx.one("latest_approval", quote_id=quote_id, quote_version=version)) is not None
     ]
     anchors = [asdict(Anchor.of(found)) for found in tx.all("audit_anchors_since", event_id=events[0]["id"])]
-    return Facts(
+    return ProofFacts(
         quote={**fields, "pricing_hash": row["pricing_hash"], "pdf_sha256": rendered[-1] if rendered else None},
         pricing=row["pricing"].encode(),
         trace=pricing_rules.explain(quote.pricing),
@@ -133,7 +133,7 @@ async def export(
     return bundle
 
 
-def assemble(facts: Facts, signer: Signer, now: int, pdf: bytes | None) -> bytes:
+def assemble(facts: ProofFacts, signer: Signer, now: int, pdf: bytes | None) -> bytes:
     """Return the bundle; the same facts at the same time give the same bytes."""
     quote_id, version = facts.quote["quote_id"], facts.quote["version"]
     exported_at = f"{datetime.fromtimestamp(now / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"

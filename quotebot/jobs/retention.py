@@ -60,20 +60,20 @@ BATCH: Final = 100  # rows of each kind in one transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class RetentionPeriods:
     """For how many days after its end what is kept: what has to do with a model, and settled differences with Salesforce."""
 
     model_days: int
     reconcile_days: int
 
     @classmethod
-    def of(cls, settings: Settings) -> Keeping:
+    def of(cls, settings: Settings) -> RetentionPeriods:
         """Return what the installation's settings say."""
         return cls(settings.model_keep_days, settings.reconcile_keep_days)
 
 
 async def let_go(
-    ledger: Ledger, keeping: Keeping, *, batch: int = BATCH, between: Rest = rest, actor: str = QUOTEBOT
+    ledger: Ledger, keeping: RetentionPeriods, *, batch: int = BATCH, between: Rest = rest, actor: str = QUOTEBOT
 ) -> dict[str, int]:
     """Delete what is older than it is kept, in batches, audited; returns how many rows of which kind those were.
 
@@ -88,13 +88,13 @@ async def let_go(
     return dict(forgotten)
 
 
-async def too_old(ledger: Ledger, keeping: Keeping) -> dict[str, int]:
+async def too_old(ledger: Ledger, keeping: RetentionPeriods) -> dict[str, int]:
     """Return how many rows of which kind `let_go` would delete now."""
     before = _before(keeping, ledger.clock.now_ms())
     return await ledger.database.read(lambda tx: store.count(tx, **before))
 
 
-def _some(tx: Tx, *, ledger: Ledger, keeping: Keeping, now: int, limit: int, actor: str) -> dict[str, int]:
+def _some(tx: Tx, *, ledger: Ledger, keeping: RetentionPeriods, now: int, limit: int, actor: str) -> dict[str, int]:
     gone = store.delete(tx, **_before(keeping, now), limit=limit)
     if gone:
         actor_type = "system" if actor == QUOTEBOT else "operator"
@@ -102,5 +102,5 @@ def _some(tx: Tx, *, ledger: Ledger, keeping: Keeping, now: int, limit: int, act
     return gone
 
 
-def _before(keeping: Keeping, now: int) -> dict[str, int]:
+def _before(keeping: RetentionPeriods, now: int) -> dict[str, int]:
     return {"model_before": now - keeping.model_days * DAY_MS, "reconcile_before": now - keeping.reconcile_days * DAY_MS}

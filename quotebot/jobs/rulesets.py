@@ -55,7 +55,7 @@ class Import:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RulesetAnswer:
     """What became of a request. `version` is the one it was about; `text` says what happened, why not, and what to do next."""
 
     outcome: Outcome
@@ -87,12 +87,12 @@ class RulesetChanges:
 
         await self._ledger.database.write("ruleset.begin", work)
 
-    async def import_draft(self, asked: Import, who: Who, *, seen: int | None) -> Answer:
+    async def import_draft(self, asked: Import, who: Who, *, seen: int | None) -> RulesetAnswer:
         """Store a ruleset as the next version. The content of a version that is there already makes no other one."""
         now = self._ledger.clock.now_ms()
         fingerprint = keys.digest(["import", asked.given or asked.ruleset.hash, asked.replaces, asked.activate])
 
-        def change(tx: Tx) -> Answer:
+        def change(tx: Tx) -> RulesetAnswer:
             twin = store.of_hash(tx, asked.ruleset.hash)
             refused = _moved_on(tx, seen) or (_no_room(tx, asked) if twin is None else None)
             if refused is not None:
@@ -105,71 +105,73 @@ class RulesetChanges:
             version = self._insert(tx, asked, who.actor, now)
             if not asked.activate:
                 text = f"Version {version} ({asked.ruleset.label}) is a draft; it prices nothing yet. To use it: "
-                return Answer("applied", f"{text}quotebot catalog activate {version}", version)
+                return RulesetAnswer("applied", f"{text}quotebot catalog activate {version}", version)
             return self._activated(tx, version, asked.ruleset, who.actor, now)
 
         return await self._ledger.database.write("ruleset.import", lambda tx: _once(tx, who, fingerprint, now, change))
 
-    async def activate(self, version: int, who: Who, *, seen: int | None) -> Answer:
+    async def activate(self, version: int, who: Who, *, seen: int | None) -> RulesetAnswer:
         """Let a draft, or a retired version, price from now on; the active one is retired in the same transaction."""
         now = self._ledger.clock.now_ms()
         # A large one is read before the transaction, which keeps others waiting; what is wrong with it is said inside.
         with contextlib.suppress(LookupError, RulesetError):
             await self._ledger.database.read(lambda tx: store.document(tx, version))
 
-        def change(tx: Tx) -> Answer:
+        def change(tx: Tx) -> RulesetAnswer:
             found = store.load(tx, version)
             if found is None:
                 return _no_such(version)
             if found.state == "active":
-                return Answer("unchanged", f"Version {version} ({found.label}) is active already; nothing was changed.", version)
+                return RulesetAnswer(
+                    "unchanged", f"Version {version} ({found.label}) is active already; nothing was changed.", version
+                )
             if found.state == "discarded":
-                return Answer("refused", f"Version {version} was discarded. Nothing was changed. Import it again.", version)
+                return RulesetAnswer("refused", f"Version {version} was discarded. Nothing was changed. Import it again.", version)
             return _moved_on(tx, seen) or self._activate_stored(tx, version, who.actor, now)
 
         fingerprint = keys.digest(["activate", version])
         return await self._ledger.database.write("ruleset.activate", lambda tx: _once(tx, who, fingerprint, now, change))
 
-    async def discard(self, version: int, who: Who) -> Answer:
+    async def discard(self, version: int, who: Who) -> RulesetAnswer:
         """Give a draft up. Its number is not used again."""
         now = self._ledger.clock.now_ms()
 
-        def change(tx: Tx) -> Answer:
+        def change(tx: Tx) -> RulesetAnswer:
             found = store.load(tx, version)
             if found is None:
                 return _no_such(version)
             if found.state == "discarded":
-                return Answer("unchanged", f"Version {version} was discarded before; nothing was changed.", version)
+                return RulesetAnswer("unchanged", f"Version {version} was discarded before; nothing was changed.", version)
             if found.state != "draft":
                 text = f"Version {version} ({found.label}) is {found.state}: quotes may name it. Nothing was changed."
-                return Answer("refused", text, version)
+                return RulesetAnswer("refused", text, version)
             self._discard(tx, found, who.actor, now)
-            return Answer("applied", f"Version {version} ({found.label}) is discarded.", version)
+            return RulesetAnswer("applied", f"Version {version} ({found.label}) is discarded.", version)
 
         fingerprint = keys.digest(["discard", version])
         return await self._ledger.database.write("ruleset.discard", lambda tx: _once(tx, who, fingerprint, now, change))
 
-    def _known(self, tx: Tx, twin: RulesetVersion, asked: Import, who: Who, now: int) -> Answer:
+    def _known(self, tx: Tx, twin: RulesetVersion, asked: Import, who: Who, now: int) -> RulesetAnswer:
         said = f"Version {twin.version} ({twin.label}, {twin.state}) already says exactly this"
         if not asked.activate or twin.state == "active":
             rest = "" if twin.state == "active" else f" To use it: quotebot catalog activate {twin.version}"
-            return Answer("unchanged", f"{said}; nothing was imported.{rest}", twin.version)
+            return RulesetAnswer("unchanged", f"{said}; nothing was imported.{rest}", twin.version)
         activated = self._activated(tx, twin.version, asked.ruleset, who.actor, now)
         return replace(activated, text=f"{said}. {activated.text}")
 
-    def _activate_stored(self, tx: Tx, version: int, actor: str, now: int) -> Answer:
+    def _activate_stored(self, tx: Tx, version: int, actor: str, now: int) -> RulesetAnswer:
         try:
             ruleset = store.document(tx, version)  # what cannot be read must never price
         except RulesetError as error:
             text = f"Version {version} cannot be used by this build: {error.problems[0]}. Nothing was changed. Import it again."
-            return Answer("refused", text, version)
+            return RulesetAnswer("refused", text, version)
         return self._activated(tx, version, ruleset, actor, now)
 
-    def _activated(self, tx: Tx, version: int, ruleset: Ruleset, actor: str, now: int) -> Answer:
+    def _activated(self, tx: Tx, version: int, ruleset: Ruleset, actor: str, now: int) -> RulesetAnswer:
         retired = store.activate(tx, version, actor=actor, now=now)
         self._audit(tx, now, "ruleset.activated", actor, version=version, label=ruleset.label, hash=ruleset.hash, retired=retired)
         before = "" if retired is None else f" Version {retired} is retired; quotes priced by it keep their prices."
-        return Answer("applied", f"Version {version} ({ruleset.label}) prices from now on.{before}", version)
+        return RulesetAnswer("applied", f"Version {version} ({ruleset.label}) prices from now on.{before}", version)
 
     def _insert(self, tx: Tx, asked: Import, actor: str, now: int) -> int:
         version = store.insert(tx, asked.ruleset, origin=asked.origin, note=asked.note, actor=actor, now=now)
@@ -185,15 +187,15 @@ class RulesetChanges:
         self._ledger.audit.append(tx, now, event, actor=actor, actor_type=kind, after=after)
 
 
-def _once(tx: Tx, who: Who, fingerprint: str, now: int, change: Callable[[Tx], Answer]) -> Answer:
+def _once(tx: Tx, who: Who, fingerprint: str, now: int, change: Callable[[Tx], RulesetAnswer]) -> RulesetAnswer:
     """Make a change unless its request was answered before. What is refused leaves nothing, not even the request."""
     earlier = tx.one("ruleset_request", request_id=who.request_id)
     if earlier is not None:
         if earlier["fingerprint"] != fingerprint:
             text = f"Request id {who.request_id} was used for something else. Nothing was changed. Use a fresh one."
-            return Answer("conflict", text)
+            return RulesetAnswer("conflict", text)
         kept: dict[str, Any] = loads(earlier["answer"])
-        return Answer(**{**kept, "repeated": True})
+        return RulesetAnswer(**{**kept, "repeated": True})
     answer = change(tx)
     if answer.outcome not in ("applied", "unchanged"):
         return answer
@@ -202,7 +204,7 @@ def _once(tx: Tx, who: Who, fingerprint: str, now: int, change: Callable[[Tx], A
     return answer
 
 
-def _moved_on(tx: Tx, seen: int | None) -> Answer | None:
+def _moved_on(tx: Tx, seen: int | None) -> RulesetAnswer | None:
     """Refuse what was decided looking at another active version than there is now."""
     active = store.active(tx)
     if active is None or active.version == seen or active.activated_at is None:
@@ -212,10 +214,10 @@ def _moved_on(tx: Tx, seen: int | None) -> Answer | None:
         f"{active.activated_by} activated version {active.version} ({active.label}) on {when}, after you looked. "
         "Nothing was changed. Give the command again: it shows what differs now."
     )
-    return Answer("refused", text, active.version)
+    return RulesetAnswer("refused", text, active.version)
 
 
-def _no_room(tx: Tx, asked: Import) -> Answer | None:
+def _no_room(tx: Tx, asked: Import) -> RulesetAnswer | None:
     """Refuse to replace what is no draft, and a name that another content has."""
     if asked.replaces is not None:
         replaced = store.load(tx, asked.replaces)
@@ -223,7 +225,7 @@ def _no_room(tx: Tx, asked: Import) -> Answer | None:
             return _no_such(asked.replaces)
         if replaced.state != "draft":
             text = f"Version {replaced.version} is {replaced.state}: only a draft can be replaced. Nothing was imported."
-            return Answer("refused", text, replaced.version)
+            return RulesetAnswer("refused", text, replaced.version)
     namesake = store.of_label(tx, asked.ruleset.label)
     if namesake is None or namesake.version == asked.replaces:
         return None
@@ -232,8 +234,10 @@ def _no_room(tx: Tx, asked: Import) -> Answer | None:
         f"Version {namesake.version} is called {namesake.label} too, with another content. Nothing was imported. "
         f"Give this one another name with --as-version{drafted}."
     )
-    return Answer("refused", text, namesake.version)
+    return RulesetAnswer("refused", text, namesake.version)
 
 
-def _no_such(version: int) -> Answer:
-    return Answer("not_found", f"There is no version {version} of the ruleset. Nothing was changed. See: quotebot catalog list")
+def _no_such(version: int) -> RulesetAnswer:
+    return RulesetAnswer(
+        "not_found", f"There is no version {version} of the ruleset. Nothing was changed. See: quotebot catalog list"
+    )

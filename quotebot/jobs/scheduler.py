@@ -22,7 +22,7 @@ import structlog
 
 from ledger import keys
 from ledger.database import DatabaseError
-from ledger.records import Request, Sighting
+from ledger.records import DedupeResult, Request
 from ledger.settlement import QUOTEBOT
 from quotebot.domain.schedule.schedules import fate_of, slots_due
 from quotebot.store import schedule as store
@@ -43,7 +43,7 @@ REST_SECONDS: Final = 60.0  # how long a job that failed is left alone
 log = structlog.get_logger(__name__)
 
 
-class Order(IntEnum):
+class FiringOrder(IntEnum):
     """What comes first after a downtime: nobody is reminded of what has expired meanwhile."""
 
     EXPIRY = 1
@@ -71,7 +71,7 @@ class ScheduledJob:
     """One line of the table of jobs. `payload` makes the command of a candidate's slot (Unix ms), always the same one."""
 
     name: str
-    order: Order
+    order: FiringOrder
     schedule: Schedule
     find: Find
     payload: Callable[[Candidate, int], Payload]
@@ -206,7 +206,7 @@ def _mark(job: ScheduledJob, due: _Due) -> Mark:
 
 
 def _tell(job: ScheduledJob, candidate: Candidate, late_ms: int, reservation: Reservation) -> None:
-    known = reservation.sighting is not Sighting.NEW
+    known = reservation.sighting is not DedupeResult.NEW
     log.info(
         "schedule.known" if known else "schedule.fired",
         job=job.name,

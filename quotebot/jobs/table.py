@@ -13,7 +13,7 @@ from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
 from quotebot.domain.schedule.cron import parse_cron
 from quotebot.domain.schedule.schedules import DAY_MS, HOUR_MS, MINUTE_MS, Candidate, Every, Misfire, Once
 from quotebot.effects import EXTRACT
-from quotebot.jobs.scheduler import Order, ScheduledJob
+from quotebot.jobs.scheduler import FiringOrder, ScheduledJob
 from quotebot.store import extractions
 from quotebot.store import schedule as store
 
@@ -58,7 +58,7 @@ def quote_expiry() -> ScheduledJob:
         del slot
         return ExpireQuote(valid_until=candidate.anchor)
 
-    return ScheduledJob("quote_expiry", Order.EXPIRY, Once(GRACE_MS), find, payload, Misfire.COALESCE)
+    return ScheduledJob("quote_expiry", FiringOrder.EXPIRY, Once(GRACE_MS), find, payload, Misfire.COALESCE)
 
 
 def approval_expiry() -> ScheduledJob:
@@ -71,7 +71,7 @@ def approval_expiry() -> ScheduledJob:
         del slot
         return ExpireApproval(candidate.aggregate_id, int(candidate.part))
 
-    return ScheduledJob("approval_expiry", Order.EXPIRY, Once(GRACE_MS), find, payload, Misfire.COALESCE)
+    return ScheduledJob("approval_expiry", FiringOrder.EXPIRY, Once(GRACE_MS), find, payload, Misfire.COALESCE)
 
 
 def approval_escalation() -> ScheduledJob:
@@ -84,7 +84,7 @@ def approval_escalation() -> ScheduledJob:
         del slot
         return EscalateApproval(candidate.aggregate_id, int(candidate.part))
 
-    return ScheduledJob("approval_escalation", Order.ESCALATION, Once(), find, payload, Misfire.COALESCE)
+    return ScheduledJob("approval_escalation", FiringOrder.ESCALATION, Once(), find, payload, Misfire.COALESCE)
 
 
 def approval_reminder() -> ScheduledJob:
@@ -97,7 +97,7 @@ def approval_reminder() -> ScheduledJob:
         del slot
         return RemindApprover(candidate.aggregate_id, int(candidate.part))
 
-    return ScheduledJob("approval_reminder", Order.REMINDER, Once(), find, payload, Misfire.COALESCE, REMINDER_LATENESS_MS)
+    return ScheduledJob("approval_reminder", FiringOrder.REMINDER, Once(), find, payload, Misfire.COALESCE, REMINDER_LATENESS_MS)
 
 
 def reading_answer() -> ScheduledJob:
@@ -110,7 +110,7 @@ def reading_answer() -> ScheduledJob:
         del slot
         return AnswerMessage(candidate.aggregate_id)
 
-    return ScheduledJob("reading_answer", Order.ANSWER, Once(), find, payload, Misfire.COALESCE, needs_clock=False)
+    return ScheduledJob("reading_answer", FiringOrder.ANSWER, Once(), find, payload, Misfire.COALESCE, needs_clock=False)
 
 
 def crm_inbound_sync(minutes: int, mirrors: tuple[str, ...] = ()) -> ScheduledJob:
@@ -126,7 +126,7 @@ def crm_inbound_sync(minutes: int, mirrors: tuple[str, ...] = ()) -> ScheduledJo
         return SyncCrm(mirrors)
 
     every = Every(minutes * MINUTE_MS)
-    return ScheduledJob("crm_inbound_sync", Order.NOTICE, every, find, payload, Misfire.COALESCE, needs_clock=False)
+    return ScheduledJob("crm_inbound_sync", FiringOrder.NOTICE, every, find, payload, Misfire.COALESCE, needs_clock=False)
 
 
 def stale_draft(days: int, zone: tzinfo) -> ScheduledJob:
@@ -141,4 +141,4 @@ def stale_draft(days: int, zone: tzinfo) -> ScheduledJob:
         return NoteStaleDraft(untouched_since=candidate.anchor)
 
     schedule = Once(delay_ms, parse_cron(NOTICES_AT, zone))
-    return ScheduledJob("stale_draft", Order.NOTICE, schedule, find, payload, Misfire.COALESCE)
+    return ScheduledJob("stale_draft", FiringOrder.NOTICE, schedule, find, payload, Misfire.COALESCE)

@@ -91,14 +91,14 @@ class ClockGuard:
     def trusted(self) -> bool:
         """Tell whether the wall clock is right as far as is known. A jump is noticed here, before it can do harm."""
         if self._suspension is None and abs(self._ahead_ms()) > GAP_MS:
-            self._doubt(JUMP)
+            self._suspect(JUMP)
         return self._suspension is None
 
     def judged_at(self, at: int) -> int:
         """Return the time by which a command that came at `at` (Unix ms) is judged: never later than the time it would be."""
         return at if self.trusted() else min(at, self._right_ms())
 
-    def hear(self, slack_ms: int | None) -> None:
+    def compare(self, slack_ms: int | None) -> None:
         """Compare the clock with Slack's time (Unix ms); None: Slack said none. What follows is recorded by `look`."""
         if slack_ms is None:
             return
@@ -106,7 +106,7 @@ class ClockGuard:
         if not self._agreed:
             self._right = (slack_ms, self._clock.monotonic())
             if self._suspension is None or self._suspension.cause != SLACK:
-                self._doubt(SLACK)
+                self._suspect(SLACK)
         elif self._suspension is None:
             self._believe()
 
@@ -119,7 +119,7 @@ class ClockGuard:
             self._suspension, self._recorded = found, True
         elif last is not None and now - last > GAP_MS:
             self._right = (last, self._clock.monotonic())
-            self._doubt(UNKNOWN)
+            self._suspect(UNKNOWN)
         with contextlib.suppress(NotRecorded):  # the next look records it
             await self.look()
         if found is not None and self._suspension is not None:
@@ -137,7 +137,7 @@ class ClockGuard:
             return
         if self._clock.monotonic() - self._asked_at >= ASK_SECONDS:
             self._asked_at = self._clock.monotonic()
-            self.hear(await self._slack_ms())
+            self.compare(await self._slack_ms())
         found = self._suspension
         assert found is not None  # noqa: S101 -- only this job resumes
         if self._agreed or (found.cause != UNKNOWN and abs(self._ahead_ms()) <= TOLERANCE_MS):
@@ -167,7 +167,7 @@ class ClockGuard:
     def _believe(self) -> None:
         self._right = (self._clock.now_ms(), self._clock.monotonic())
 
-    def _doubt(self, cause: str) -> None:
+    def _suspect(self, cause: str) -> None:
         """Suspend, or go on suspended for another cause, which is recorded anew."""
         self._suspension, self._recorded, self._agreed = Suspension(cause, self._ahead_ms(), self._right_ms()), False, False
 

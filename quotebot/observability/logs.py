@@ -220,7 +220,7 @@ TEXT_MAX: Final = 200
 Told = str | int | float | bool
 
 
-def told(line: Mapping[str, object], secrets: Sequence[str]) -> dict[str, Told]:
+def exported_fields(line: Mapping[str, object], secrets: Sequence[str]) -> dict[str, Told]:
     """Return of a log line what may leave this machine."""
     found: dict[str, Told] = {}
     for name in TOLD & line.keys():

@@ -13,7 +13,7 @@ from sentry_sdk.transport import HttpTransport
 from sentry_sdk.utils import event_from_exception
 
 from quotebot import __version__
-from quotebot.observability.logs import CLOSING_SECONDS, told
+from quotebot.observability.logs import CLOSING_SECONDS, exported_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class ErrorReports:
 
     def report(self, level: str, logger: str, line: Mapping[str, object], error: BaseException | None) -> dict[str, Any]:
         """Return a line as an event of Sentry's. What is alike is one issue there: same event, same class, same kind of failure."""
-        tags = told(line, self._secrets)
+        tags = exported_fields(line, self._secrets)
         kind = tags.get("category") or (type(error).__name__ if error is not None else "")
         event = {
             "level": level,

@@ -49,7 +49,7 @@ class Supervisor:
             log.warning("supervisor.unreachable", error=error.strerror or type(error).__name__)
 
     @contextlib.asynccontextmanager
-    async def told_of(self, stop: asyncio.Event) -> AsyncIterator[None]:
+    async def notifying(self, stop: asyncio.Event) -> AsyncIterator[None]:
         """Give signs of life for the length of the block, and say when `stop` is set.
 
         The signs come from the event loop: a bot whose loop hangs gives none.

@@ -22,7 +22,7 @@ from opentelemetry.util.re import parse_env_headers
 
 from adapters.reporting import reporting_session
 from quotebot import __version__
-from quotebot.observability.logs import CLOSING_SECONDS, told
+from quotebot.observability.logs import CLOSING_SECONDS, exported_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,7 +73,7 @@ class Tracing:
         ended = _nanoseconds(str(line["timestamp"]))
         took = line.get("latency_ms")
         began = ended - round(took * 1_000_000) if isinstance(took, int | float) else ended
-        attributes = {f"quotebot.{key}": value for key, value in told(line, self._secrets).items()}
+        attributes = {f"quotebot.{key}": value for key, value in exported_fields(line, self._secrets).items()}
         trace_id, root_id = ids_of(reference)
         with self._lock:
             self._ids.root = (trace_id, root_id) if root else None

@@ -26,9 +26,9 @@ from quotebot.sandbox.slack.errors import GestureError, Json
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from quotebot.sandbox.bot_process import Keeper
+    from quotebot.sandbox.bot_process import BotProcess
     from quotebot.sandbox.console import Console, Ran
-    from quotebot.sandbox.faults import Weather
+    from quotebot.sandbox.faults import ArmedFaults
     from quotebot.sandbox.ledger_feed import LedgerFeed
     from quotebot.sandbox.slack.changes import Changes
     from quotebot.sandbox.slack.courier import Courier, Delivery
@@ -45,7 +45,7 @@ _CLASS: Final = re.compile(r"[a-z]+(\.[a-z]+)?")
 class Staff:
     """Who keeps the bot and its ledger when this sandbox has one of its own."""
 
-    keeper: Keeper
+    keeper: BotProcess
     console: Console
     feed: LedgerFeed
 
@@ -53,7 +53,7 @@ class Staff:
 class Backstage:
     """The routes behind the workspace. Without `staff` (a bot that somebody else runs) only the weather is known."""
 
-    def __init__(self, changes: Changes, weather: Weather, courier: Courier) -> None:
+    def __init__(self, changes: Changes, weather: ArmedFaults, courier: Courier) -> None:
         self._changes = changes
         self._weather = weather
         self._courier = courier
@@ -100,13 +100,13 @@ class Backstage:
         reference = body.text("reference")
         if not _REFERENCE.fullmatch(reference):
             raise GestureError(400, f"field 'reference' must be an id such as 118 or op12, not {reference!r}")
-        return _told(await self._staff().console.run("replay", reference, "--as", f"{body.text('user')} (sandbox page)"))
+        return _described(await self._staff().console.run("replay", reference, "--as", f"{body.text('user')} (sandbox page)"))
 
     async def _resume(self, body: Body) -> Json:
         name = body.text("gate")
         if not _CLASS.fullmatch(name):
             raise GestureError(400, f"field 'gate' must be a class such as crm.create, not {name!r}")
-        return _told(await self._staff().console.run("resume", name, "--as", f"{body.text('user')} (sandbox page)"))
+        return _described(await self._staff().console.run("resume", name, "--as", f"{body.text('user')} (sandbox page)"))
 
     def _staff(self) -> Staff:
         if self.staff is None:
@@ -165,5 +165,5 @@ def _about(payload: Json) -> str:
     return f"{payload['type'].replace('_', ' ')} {callback}".rstrip()
 
 
-def _told(ran: Ran) -> Json:
+def _described(ran: Ran) -> Json:
     return {"status": ran.status, "said": "\n".join(part for part in (ran.data.strip(), ran.words) if part)}

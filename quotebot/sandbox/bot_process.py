@@ -25,7 +25,7 @@ class Standing:
     exit_status: int | None
 
 
-class Keeper:
+class BotProcess:
     """One bot as a child process.
 
     `command` and `environment` (the whole of it) start it, `is_connected` tells whether the world sees it, `changed` is called at

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from aiohttp import web
 
 from quotebot.sandbox.answering import Body, answered, posted
-from quotebot.sandbox.faults import SOCKET_EFFECTS, Weather
+from quotebot.sandbox.faults import SOCKET_EFFECTS, ArmedFaults
 from quotebot.sandbox.slack.courier import REDELIVERIES_MAX, Courier
 from quotebot.sandbox.slack.errors import GestureError, Json
 from quotebot.sandbox.slack.listing import listing
@@ -47,7 +47,7 @@ class Control:
         gestures: Gestures,
         courier: Courier,
         socket: SocketMode,
-        weather: Weather,
+        weather: ArmedFaults,
         witness: Witness,
         salesforce: Records,
         backstage: Backstage,

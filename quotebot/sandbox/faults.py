@@ -72,7 +72,7 @@ class Fault:
         return method.startswith(self.method[:-1]) if self.method.endswith("*") else method == self.method
 
 
-class Weather:
+class ArmedFaults:
     """The armed faults, oldest first."""
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic, tokens: Tokens | None = None) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class LoggedRequest:
     """One request as the world saw it. `at` is Unix seconds; `key` is the bot's own key where the protocol carries one."""
 
     seq: int
@@ -35,17 +35,17 @@ class Witness:
     """Append-only, in memory, optionally mirrored to a JSON-lines file that survives the world's own death."""
 
     def __init__(self, path: Path | None = None, *, now: Callable[[], float] = time.time) -> None:
-        self._sightings: list[Sighting] = []
+        self._sightings: list[LoggedRequest] = []
         self._path = path
         self._now = now
         self._changed: asyncio.Event | None = None  # made for whoever waits: most sightings are awaited by nobody
 
     def record(
         self, system: str, method: str, *, key: str | None, applied: bool, status: int | str | None, request: bytes | str
-    ) -> Sighting:
+    ) -> LoggedRequest:
         """Append one sighting; `request` is the raw body, of which only the hash is kept."""
         raw = request.encode() if isinstance(request, str) else request
-        sighting = Sighting(
+        sighting = LoggedRequest(
             seq=len(self._sightings) + 1,
             at=self._now(),
             system=system,
@@ -64,7 +64,7 @@ class Witness:
             self._changed = None
         return sighting
 
-    def since(self, seq: int = 0) -> list[Sighting]:
+    def since(self, seq: int = 0) -> list[LoggedRequest]:
         """Return every sighting after `seq`, in order."""
         return self._sightings[seq:]
 

@@ -16,7 +16,7 @@ from quotebot.sandbox import web as page
 from quotebot.sandbox.backstage import Backstage
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.control import Control
-from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.llm import LlmService
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from quotebot.sandbox.request_log import Sighting
+    from quotebot.sandbox.request_log import LoggedRequest
     from quotebot.sandbox.slack.errors import Json
     from quotebot.sandbox.slack.line import Line
     from quotebot.sandbox.wire import Answer, Received, StandIn
@@ -59,7 +59,7 @@ class Outside:
     messages: list[Json]
     files: list[Json]
     crm: dict[str, list[Json]]
-    sightings: list[Sighting]
+    sightings: list[LoggedRequest]
 
 
 class World:
@@ -92,7 +92,7 @@ class World:
             data_dir.mkdir(parents=True, exist_ok=True)
         tokens = Tokens() if tokens is None else tokens
         self.clock = VirtualClock(now)
-        self.weather = Weather(monotonic=monotonic, tokens=tokens)
+        self.weather = ArmedFaults(monotonic=monotonic, tokens=tokens)
         self.witness = Witness(data_dir and data_dir / "witness.jsonl", now=now)
         self.slack = Workspace(self.clock, tokens, data_dir and data_dir / "slack-files", subscriptions=subscriptions)
         self.salesforce = SalesforceService(

@@ -57,7 +57,7 @@ def trail(tx: Tx, quote_id: str, viewer: Viewer) -> str:
     if quote is None or sight is not Sight.FULL:
         return messages.not_seen(quote_id, quote, sight)
     rows = tx.all("audit_chain", aggregate_id=quote_id, limit=EVENTS_READ_MAX)
-    told = [_event(row) for row in rows if row["event_type"] in _TOLD or _deed(row) in _DEEDS]
+    told = [_event(row) for row in rows if row["event_type"] in _TOLD or _action(row) in _DEEDS]
     shown = told[-EVENTS_SHOWN_MAX:]
     left = "" if len(shown) == len(told) else f"The newest {len(shown)} of what happened. "
     everything = f"{left}Every single step, and proof that none was changed: `quotebot audit show {quote_id}` at a terminal."
@@ -72,13 +72,13 @@ async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]
     gates = await ledger.database.read(lambda tx: [Gate.of(row) for row in tx.all("all_gates")])
     held = [_gate(gate) for gate in gates if gate.state == "held"]
     more = len(letters) > LETTERS_SHOWN_MAX
-    dead = [_letter(letter) for letter in letters[:LETTERS_SHOWN_MAX]]
+    dead = [_dead_letter(letter) for letter in letters[:LETTERS_SHOWN_MAX]]
     count = "1 dead letter waits" if len(dead) == 1 else f"{'The newest ' if more else ''}{len(dead)} dead letters wait"
     rest = "At a terminal: `quotebot dead list`, `quotebot gates`, `quotebot ops list`, `quotebot why <id>`."
     return "\n".join((f"*{count if dead else 'No dead letter waits'}*", *dead, *(held or ["No class of work is held."]), rest))
 
 
-def _deed(row: Row) -> str | None:
+def _action(row: Row) -> str | None:
     """Return the class of what was delivered; None for every other event."""
     if row["event_type"] != "effect.delivered" or row["after"] is None:
         return None
@@ -87,14 +87,14 @@ def _deed(row: Row) -> str | None:
 
 
 def _event(row: Row) -> str:
-    deed = _deed(row)
+    deed = _action(row)
     actor = str(row["actor"])
     who = messages.mention(actor) if _PERSON.fullmatch(actor) else messages.escape(clipped(actor, 60))
     ref = "" if row["correlation_id"] is None else f" · {messages.escape(str(row['correlation_id']))}"
     return f"• {utc_text(row['at'])} · `{row['event_type']}`{'' if deed is None else f' ({deed})'} · {who}{ref}"
 
 
-def _letter(letter: DeadLetter) -> str:
+def _dead_letter(letter: DeadLetter) -> str:
     about = "" if parse_quote_id(letter.aggregate_id) is None else f" of {letter.aggregate_id}"
     why = messages.escape(clipped(messages.one_line(letter.last_error or "no reason is known"), ERROR_CHARACTERS_MAX))
     return f"• `{letter.reference}` {letter.effect_class}{about} ({letter.category or 'unknown'}): {why}"

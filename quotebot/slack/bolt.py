@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient
 
     from adapters.slack.api import Identity
-    from quotebot.slack.gate import Gate
+    from quotebot.slack.gate import AccessGate
     from quotebot.slack.surface import Surface
 
 OK: Final = 200
@@ -75,7 +75,7 @@ class Envelopes:
 
 
 @dataclass(slots=True)
-class Answer:
+class EnvelopeAnswer:
     """What became of an envelope: status 200 is an acknowledgement, which says `payload`, if anything.
 
     As `ack` of a typed command's listener it takes what Bolt's would, of which only words and blocks are for commands.
@@ -101,9 +101,9 @@ class PromptApp(AsyncApp):
     """
 
     typed: Callable[[Any, dict[str, Any], Any], Awaitable[None]]
-    gate: Gate
+    gate: AccessGate
 
-    async def answer(self, body: dict[str, Any], context: dict[str, Any]) -> Answer:
+    async def answer(self, body: dict[str, Any], context: dict[str, Any]) -> EnvelopeAnswer:
         """Answer the request in an envelope, if the access gate admits the person who sent it."""
         admission = self.gate.approached(body)
         if admission is None:  # nobody asked anything
@@ -112,21 +112,21 @@ class PromptApp(AsyncApp):
             answer = await self._listened(body, {**context, ADMISSION: admission})
             self.gate.learn_later(admission)
         if isinstance(admission.known, Refusal):  # before a listener read the text, or because it needed a viewer
-            return Answer(OK, await self.gate.turn_away(body, admission))
+            return EnvelopeAnswer(OK, await self.gate.turn_away(body, admission))
         return answer
 
-    async def _listened(self, body: dict[str, Any], context: dict[str, Any]) -> Answer:
+    async def _listened(self, body: dict[str, Any], context: dict[str, Any]) -> EnvelopeAnswer:
         if body.get("command") != COMMAND:
             response = await self.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body, context=context))
-            return Answer(response.status, _said(response.body))
-        ack = Answer(NOT_FOUND)
+            return EnvelopeAnswer(response.status, _said(response.body))
+        ack = EnvelopeAnswer(NOT_FOUND)
         try:
             await self.typed(ack, body, context)
         except TurnedAwayError:
-            return Answer(FAILED)
+            return EnvelopeAnswer(FAILED)
         except Exception:
             log.exception("command.failed")
-            return Answer(FAILED)
+            return EnvelopeAnswer(FAILED)
         return ack
 
 

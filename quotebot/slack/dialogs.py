@@ -55,16 +55,16 @@ class Dialogs:
         )
         sight = Sight.NOTHING if quote is None else may_see(viewer, quote)
         if quote is None or sight is not Sight.FULL:
-            await self.whisper(body, messages.not_seen(value.quote_id, quote, sight))
+            await self.reply_privately(body, messages.not_seen(value.quote_id, quote, sight))
             return
         if value.version != quote.version:
-            await self.whisper(body, messages.stale(value.version, quote))
+            await self.reply_privately(body, messages.stale(value.version, quote))
             return
         view = self._view(asked, quote, viewer, away)
         if isinstance(view, str):
-            await self.whisper(body, view)
+            await self.reply_privately(body, view)
         elif not await self.open(body, view):
-            await self.whisper(body, messages.form_not_opened())
+            await self.reply_privately(body, messages.form_not_opened())
 
     def _view(self, asked: str, quote: Quote, viewer: Viewer, away: Sequence[Delegation]) -> Body | str:
         """Return the form, or why there is none now."""
@@ -103,7 +103,7 @@ class Dialogs:
             return False
         return True
 
-    async def whisper(self, body: Body, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
+    async def reply_privately(self, body: Body, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
         """Tell one person something that changes nothing: under their message or, on a Home tab, in a window of its own.
 
         `replace` puts it in the place of the private message that they clicked on.

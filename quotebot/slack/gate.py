@@ -52,7 +52,7 @@ class _Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class AccessGate:
     """Judges people by what this process knows of them, and answers the refused."""
 
     ledger: Ledger
@@ -121,11 +121,11 @@ class Gate:
                     thread_ts = event.get("thread_ts")
                     await self.slack.ephemeral(channel=event["channel"], user=approach.user, text=text, thread_ts=thread_ts)
                 elif approach.entry in ("button", "shortcut"):
-                    await self._whisper(body, text)
+                    await self._reply_privately(body, text)
         except (AdapterError, TimeoutError) as error:
             log.warning("reply.not_sent", code=error.code if isinstance(error, AdapterError) else "timeout")
 
-    async def _whisper(self, body: Body, text: str) -> None:
+    async def _reply_privately(self, body: Body, text: str) -> None:
         response_url = payloads.gesture(body).response_url
         if response_url is not None:
             await self.slack.respond(response_url, text=text)

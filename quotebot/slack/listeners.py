@@ -23,7 +23,7 @@ from quotebot.slack.dialogs import FORMS
 from quotebot.slack.form_drafts import draft_of, draft_of_creation, draft_of_message
 from quotebot.slack.form_input import Filled, Form, form_command, last_block, read_form
 from quotebot.slack.listeners_dead_letters import register_operating
-from quotebot.slack.listeners_effects import register_steering
+from quotebot.slack.listeners_effects import register_effects
 from quotebot.slack.listeners_mentions import register_mentions
 from quotebot.slack.surface import LOOK_AGAIN_SECONDS, Surface
 from quotebot.store import approvals as approval_store
@@ -111,7 +111,7 @@ class QuoteListeners:
         """Handle a click on a card. Opening a form is read-only; everything else is recorded first."""
         action_id, value = payloads.button(body)
         if value is None:
-            await self.surface.dialogs.whisper(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
             await ack()
             return
         if action_id in FORMS:
@@ -122,7 +122,7 @@ class QuoteListeners:
         if payloads.is_home(body):
             refused = await self.surface.recorded(context, command)
             if refused is not None:
-                await self.surface.dialogs.whisper(body, refused)
+                await self.surface.dialogs.reply_privately(body, refused)
                 await ack()
                 return
             command = payloads.home_again_command(body, command.received_at)
@@ -137,7 +137,7 @@ class QuoteListeners:
     async def on_new_quote(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "New quote" on a Home tab: the form, which asks for the channel too."""
         if not await self.surface.open_creation(body, None, forms.Draft(), await viewer_of(context)):
-            await self.surface.dialogs.whisper(body, messages.form_not_opened())
+            await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
         await ack()
 
     async def on_message_shortcut(self, ack: Any, body: Body, context: Any) -> None:
@@ -145,14 +145,14 @@ class QuoteListeners:
         viewer = await viewer_of(context)
         draft = draft_of_message((body["message"].get("text") or "")[: grammar.MESSAGE_CHARACTERS_MAX])
         if not await self.surface.open_creation(body, body["channel"]["id"], draft, viewer):
-            await self.surface.dialogs.whisper(body, messages.form_not_opened())
+            await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
         await ack()
 
     async def on_menu(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a choice in a card's menu."""
         chosen = payloads.menu(body)
         if chosen is None:
-            await self.surface.dialogs.whisper(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
             await ack()
             return
         deed, value = chosen
@@ -161,7 +161,7 @@ class QuoteListeners:
             await ack()
         elif deed == EXPLAIN:
             asked, viewer = verbs.ExplainRequest(value.quote_id, value.version), await viewer_of(context, value.quote_id)
-            await self.surface.dialogs.whisper(body, await self.surface.reads(self.surface.rules).answer(asked, viewer))
+            await self.surface.dialogs.reply_privately(body, await self.surface.reads(self.surface.rules).answer(asked, viewer))
             await ack()
         else:
             await self.surface.click(ack, context, payloads.refresh_command(body, value, self.surface.ledger.clock.now_ms()))
@@ -170,12 +170,12 @@ class QuoteListeners:
         """Handle "Create another" under the question that a re-submission was answered with."""
         command = payloads.create_another_command(body, self.surface.ledger.clock.now_ms())
         if command is None:
-            await self.surface.dialogs.whisper(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
             await ack()
             return
         if payloads.is_direct(payloads.gesture(body).channel) and (draft := await self._proposed(command)) is not None:
             if not await self.surface.open_creation(body, None, draft, await viewer_of(context)):
-                await self.surface.dialogs.whisper(body, messages.form_not_opened())
+                await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
             await ack()
             return
         await self.surface.click(ack, context, command)
@@ -198,21 +198,21 @@ class QuoteListeners:
         _, value = payloads.button(body)
         card = None if value is None else await self.surface.status(value.quote_id, await viewer_of(context, value.quote_id))
         if value is None:
-            await self.surface.dialogs.whisper(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
         elif card is None:
-            await self.surface.dialogs.whisper(body, messages.unknown_quote(value.quote_id))
+            await self.surface.dialogs.reply_privately(body, messages.unknown_quote(value.quote_id))
         else:
-            await self.surface.dialogs.whisper(body, card.text, card.blocks)
+            await self.surface.dialogs.reply_privately(body, card.text, card.blocks)
         await ack()
 
     async def on_list(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a button under a list: the list it asks for takes the place of the one it is under. Records nothing."""
         asked = parse_question(body["actions"][0].get("value") or "")
         if asked is None:
-            await self.surface.dialogs.whisper(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
         else:
             text, blocks = await self.surface.reads(self.surface.rules).listed(asked, await viewer_of(context))
-            await self.surface.dialogs.whisper(body, text, blocks, replace=True)
+            await self.surface.dialogs.reply_privately(body, text, blocks, replace=True)
         await ack()
 
     async def on_fill_in(self, ack: Any, body: Body, context: Any) -> None:
@@ -220,9 +220,9 @@ class QuoteListeners:
         typed = parse_typed(body["actions"][0].get("value") or "")
         channel = payloads.gesture(body).channel
         if typed is None:
-            await self.surface.dialogs.whisper(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
         elif not await self.surface.open_creation(body, channel, draft_of(typed), await viewer_of(context)):
-            await self.surface.dialogs.whisper(body, messages.form_not_opened())
+            await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
         await ack()
 
     async def on_rejection(self, ack: Any, body: Body, context: Any) -> None:
@@ -266,7 +266,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(MORE)(quotes.on_menu)
     app.action(NEW_QUOTE)(quotes.on_new_quote)
     register_operating(app, surface)
-    register_steering(app, surface)
+    register_effects(app, surface)
     register_crm_menus(app, surface)
     app.action(re.compile(r"^(quote|approval)\."))(quotes.on_button)
     app.view(REJECT_CALLBACK)(quotes.on_rejection)

@@ -77,7 +77,7 @@ class Mentions:
             await self._record(ack, body, context, payloads.reading_command(body, plain, self.surface.ledger.clock.now_ms()))
             return
         found = free_text.read(text, rules.catalogue) if isinstance(asked, grammar.GrammarProblem) else None
-        if found is not None and not found.doubts:
+        if found is not None and not found.open_questions:
             asked = free_text.creation(found, event["channel"])
         if isinstance(asked, CreateQuote):
             remarks = () if found is None else found.remarks
@@ -135,7 +135,7 @@ class Mentions:
         """Handle "Make it v2" under a change that was shown."""
         change = thread_text.parse_applied(body["actions"][0].get("value") or "")
         if change is None:
-            await self.surface.dialogs.whisper(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
             await ack()
             return
         await self.surface.click(ack, context, payloads.apply_command(body, change, self.surface.ledger.clock.now_ms()))

@@ -11,7 +11,7 @@ from quotebot.commands.extraction import ReadMessage
 from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, FinalizeQuote, RefreshCard
 from quotebot.commands.operations import ShowHome
 from quotebot.commands.registry import Command, CreateAnother, DecideApproval, ProposeQuote, SubmitQuote
-from quotebot.effects import letter_target
+from quotebot.effects import dead_letter_target
 from quotebot.execution.channels import is_direct as is_direct  # noqa: PLC0414 -- every reader of payloads asks it
 from quotebot.views.button_values import ButtonValue, parse_button_value, parse_menu_value
 from quotebot.views.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
@@ -21,11 +21,11 @@ from quotebot.views.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_reje
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quotebot.commands.operations import DiscardLetter, RetryLetter, SteerEffect
+    from quotebot.commands.operations import ActOnEffect, DiscardDeadLetter, RetryDeadLetter
     from quotebot.commands.registry import CreateQuote, Payload
     from quotebot.domain.extraction.remarks import Remark
     from quotebot.slack.thread_text import Applied
-    from quotebot.views.card import OwedValue
+    from quotebot.views.card import PendingEffectValue
 
 
 _AS_TEXT: Final = json.JSONEncoder(sort_keys=True)
@@ -186,24 +186,24 @@ def is_home(body: Mapping[str, Any]) -> bool:
     return (body.get("view") or {}).get("type") == "home"
 
 
-def letter_command(body: Mapping[str, Any], payload: RetryLetter, received_at: int) -> Command:
+def dead_letter_command(body: Mapping[str, Any], payload: RetryDeadLetter, received_at: int) -> Command:
     """Build the command of Retry on a dead letter's card, about the cycle that the operator saw."""
     who = gesture(body)
     raw = _clicked(body, body["actions"][0]["action_id"], who)
-    return _interactive(who, who.request_id, letter_target(payload.reference), payload.cycle, payload, raw, received_at)
+    return _interactive(who, who.request_id, dead_letter_target(payload.reference), payload.cycle, payload, raw, received_at)
 
 
-def steer_command(body: Mapping[str, Any], payload: SteerEffect, value: OwedValue, received_at: int) -> Command:
+def effect_action_command(body: Mapping[str, Any], payload: ActOnEffect, value: PendingEffectValue, received_at: int) -> Command:
     """Build the command of Retry or Cancel under what a quote owes, about the version that the card showed."""
     who = gesture(body)
     raw = _clicked(body, body["actions"][0]["action_id"], who)
     return _interactive(who, who.request_id, value.quote_id, value.version, payload, raw, received_at)
 
 
-def letter_form_command(body: Mapping[str, Any], payload: DiscardLetter, received_at: int) -> Command:
+def dead_letter_form_command(body: Mapping[str, Any], payload: DiscardDeadLetter, received_at: int) -> Command:
     """Build the command of a submitted discard form."""
     request_id, raw = submission(body)
-    return _interactive(gesture(body), request_id, letter_target(payload.reference), payload.cycle, payload, raw, received_at)
+    return _interactive(gesture(body), request_id, dead_letter_target(payload.reference), payload.cycle, payload, raw, received_at)
 
 
 def create_another_command(body: Mapping[str, Any], received_at: int) -> Command | None:

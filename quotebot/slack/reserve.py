@@ -13,7 +13,7 @@ import structlog
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown
 from ledger.jsontext import dumps
 from ledger.machine import OperationState
-from ledger.records import Operation, Request, Reservation, Sighting
+from ledger.records import DedupeResult, Operation, Request, Reservation
 from ledger.settlement import QUOTEBOT
 from quotebot.commands.registry import PAYLOAD_BYTES_MAX
 from quotebot.slack.budgets import Budgets
@@ -40,7 +40,7 @@ class Answer:
     over_budget: bool = False  # refused for the number of the person's commands: another delivery is of no use
 
 
-class FrontDesk:
+class Reserver:
     """Reserves commands within the budget of an acknowledgement."""
 
     def __init__(
@@ -103,7 +103,7 @@ class FrontDesk:
             log.exception("command.maybe_recorded", action_kind=request.action_kind)
             return Answer(recorded=None, text=messages.maybe_recorded())
         self._observe(self._ledger.clock.monotonic() - began)
-        if reservation.sighting is not Sighting.NEW:  # of a new one whoever executes it logs what became of it
+        if reservation.sighting is not DedupeResult.NEW:  # of a new one whoever executes it logs what became of it
             repeated = partial(
                 log.info,
                 "command.repeated",
@@ -156,11 +156,11 @@ class FrontDesk:
 def answer_for(reservation: Reservation) -> Answer:
     """Return what to say to a delivery, by the state of its operation; what was asked back is asked again, with its buttons."""
     operation = reservation.operation
-    if reservation.sighting is Sighting.CONFLICT:
+    if reservation.sighting is DedupeResult.CONFLICT:
         return Answer(recorded=True, text=messages.conflict(operation.correlation_id))
-    if reservation.sighting is Sighting.NEW:
+    if reservation.sighting is DedupeResult.NEW:
         return Answer(recorded=True, text=_working(operation))
-    if reservation.sighting is Sighting.TOMBSTONE:
+    if reservation.sighting is DedupeResult.TOMBSTONE:
         finished_at = operation.received_at if reservation.finished_at is None else reservation.finished_at
         return Answer(recorded=True, text=messages.finished_long_ago(operation.outcome, finished_at))
     text, offer = _duplicate(operation), (operation.response or {}).get("offer")

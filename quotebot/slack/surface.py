@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from quotebot.domain.access import Viewer
     from quotebot.domain.rules import Rules
     from quotebot.slack.crm_lookup import AccountLookup, OpportunityLookup
-    from quotebot.slack.gate import Gate
-    from quotebot.slack.reserve import FrontDesk
+    from quotebot.slack.gate import AccessGate
+    from quotebot.slack.reserve import Reserver
     from quotebot.store.crm_mirror import Found
     from quotebot.store.rulesets import ActiveRuleset
     from quotebot.views.card import Card
@@ -61,13 +61,13 @@ class Looked:
 class Surface:
     """What the listeners work with. `status` renders a quote's card from its current state."""
 
-    desk: FrontDesk
+    desk: Reserver
     ledger: Ledger
     slack: SlackApi
     rules: Rules
     active: ActiveRuleset
     status: Callable[[str, Viewer], Awaitable[Card | None]]
-    gate: Gate
+    gate: AccessGate
     looked: Looked = field(default_factory=Looked)
     lookup: AccountLookup | None = None  # names of accounts in the CRM, where that is wanted
     opportunities: OpportunityLookup | None = None  # and their open opportunities

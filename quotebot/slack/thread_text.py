@@ -99,7 +99,7 @@ def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now
     unsure = sorted({word.casefold() for word in _HOW.findall(plain)})
     if unsure:
         return lifecycle_messages.how_is_it_meant(tuple(unsure)), None
-    if found.doubts:
+    if found.open_questions:
         return extraction_messages.question(found), None
     return _shown(quote, ReviseQuote(changes=_changes(found)), extraction_messages.beside(found.remarks), rules, now)
 
@@ -125,7 +125,7 @@ def _of_this_quote(plain: str, quote: Quote, catalogue: Catalogue) -> Extraction
     needless = {NO_ACCOUNT, NO_LINES, TERM, ACCOUNT}  # a change leaves alone what it does not name
     found = replace(found, remarks=tuple(remark for remark in found.remarks if remark.code not in needless))
     said = (found.term_months, found.discount_percent, found.currency) != (None, None, None)
-    return found if found.lines or said or found.doubts else None
+    return found if found.lines or said or found.open_questions else None
 
 
 def _changes(found: Extraction) -> Changes:

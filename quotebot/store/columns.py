@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ledger.audit.columns import LEDGER_TABLES, Table
+from ledger.audit.columns import LEDGER_TABLES, TableColumns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _QUOTE: Final = "{row}.quote_id"
 _OF_QUOTE: Final = "quote_id = :chain"
 
-DOMAIN_TABLES: Final[Mapping[str, Table]] = {
-    "quote_numbers": Table("year", derived="year last"),
-    "quotes": Table(
+DOMAIN_TABLES: Final[Mapping[str, TableColumns]] = {
+    "quote_numbers": TableColumns("year", derived="year last"),
+    "quotes": TableColumns(
         "quote_id",
         chain=_QUOTE,
         of_chain=_OF_QUOTE,
@@ -27,8 +27,8 @@ DOMAIN_TABLES: Final[Mapping[str, Table]] = {
             "asked_hash recorded_at root_effect_key thread_ts updated_at"
         ),
     ),
-    "one_time_tokens": Table("token", chain=_QUOTE, of_chain=_OF_QUOTE, chained="token quote_id used_at"),
-    "quote_versions": Table(
+    "one_time_tokens": TableColumns("token", chain=_QUOTE, of_chain=_OF_QUOTE, chained="token quote_id used_at"),
+    "quote_versions": TableColumns(
         "quote_id version",
         chain=_QUOTE,
         of_chain=_OF_QUOTE,
@@ -38,7 +38,7 @@ DOMAIN_TABLES: Final[Mapping[str, Table]] = {
         page=100,
         told="pricing_hash",
     ),
-    "approvals": Table(
+    "approvals": TableColumns(
         "approval_id",
         chain=_QUOTE,
         of_chain=_OF_QUOTE,
@@ -47,7 +47,7 @@ DOMAIN_TABLES: Final[Mapping[str, Table]] = {
             "decided_at decision_reason earlier"
         ),
     ),
-    "approval_slots": Table(
+    "approval_slots": TableColumns(
         "approval_id slot",
         chain="(SELECT quote_id FROM approvals WHERE approval_id = {row}.approval_id)",
         of_chain="approval_id IN (SELECT approval_id FROM approvals WHERE quote_id = :chain)",
@@ -56,32 +56,36 @@ DOMAIN_TABLES: Final[Mapping[str, Table]] = {
             "escalated_at decided_by decided_role on_behalf_of decided_at reason"
         ),
     ),
-    "delegations": Table(
+    "delegations": TableColumns(
         "operation_key",
         chain="'delegation:' || {row}.absent",
         chained="operation_key team_id absent delegate since until asked_at reason",
     ),
-    "superseded_versions": Table(
+    "superseded_versions": TableColumns(
         "quote_id version",
         chain=_QUOTE,
         of_chain=_OF_QUOTE,
         chained="quote_id version state valid_until superseded_by superseded_at",
     ),
-    "quote_sendings": Table(
+    "quote_sendings": TableColumns(
         "quote_id version", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id version recipient sent_by sent_at"
     ),
-    "quote_closings": Table(
+    "quote_closings": TableColumns(
         "quote_id", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id version state reason closed_by closed_at"
     ),
-    "quote_freezings": Table("quote_id version", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id version frozen_by frozen_at"),
-    "quote_opportunities": Table("quote_id", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id record_id account_id"),
-    "inherited_makers": Table("quote_id maker", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id maker"),
-    "replaced_roots": Table("quote_id dead_ts", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id dead_ts post_key replaced_at"),
-    "quote_places": Table("quote_id", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id channel moved_at"),
-    "artefacts": Table(
+    "quote_freezings": TableColumns(
+        "quote_id version", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id version frozen_by frozen_at"
+    ),
+    "quote_opportunities": TableColumns("quote_id", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id record_id account_id"),
+    "inherited_makers": TableColumns("quote_id maker", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id maker"),
+    "replaced_roots": TableColumns(
+        "quote_id dead_ts", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id dead_ts post_key replaced_at"
+    ),
+    "quote_places": TableColumns("quote_id", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id channel moved_at"),
+    "artefacts": TableColumns(
         "render_key sha256", chain=_QUOTE, of_chain=_OF_QUOTE, chained="render_key sha256 quote_id version pages rendered_at"
     ),
-    "rulesets": Table(
+    "rulesets": TableColumns(
         "version",
         chain="'system'",
         chained=(
@@ -91,27 +95,29 @@ DOMAIN_TABLES: Final[Mapping[str, Table]] = {
         hashes=(("hash", "document"),),
         page=1,
     ),
-    "ruleset_requests": Table("request_id", chain="'system'", chained="request_id fingerprint answer requested_by requested_at"),
-    "crm_conflicts": Table(
+    "ruleset_requests": TableColumns(
+        "request_id", chain="'system'", chained="request_id fingerprint answer requested_by requested_at"
+    ),
+    "crm_conflicts": TableColumns(
         "id",
         chain=_QUOTE,
         of_chain=_OF_QUOTE,
         chained="id quote_id version record_id field ours theirs found_at state decided_by decided_at reason",
     ),
-    "schedule_marks": Table("job name", operational="job name anchor slot outcome marked_at"),
-    "people": Table("team_id user_id", operational="team_id user_id kind fetched_at"),
-    "letter_cards": Table(
+    "schedule_marks": TableColumns("job name", operational="job name anchor slot outcome marked_at"),
+    "people": TableColumns("team_id user_id", operational="team_id user_id kind fetched_at"),
+    "letter_cards": TableColumns(
         "reference", operational="reference channel post_key ts announced_at decision decided_by decided_at reason"
     ),
-    "readings": Table(
+    "readings": TableColumns(
         "operation_key", operational="operation_key team_id user_id asked_at answered_by answered_at read_by proposal"
     ),
-    "model_calls": Table(
+    "model_calls": TableColumns(
         "id", operational="id effect_key correlation_id model outcome request_sha256 answer_sha256 request answer called_at"
     ),
-    "quote_summaries": Table("quote_id version", operational="quote_id version summary written_at"),
-    "crm_cursors": Table("object", operational="object modstamp read_at"),
-    "crm_mirror": Table("kind record_id", operational="kind record_id name name_key account_id facts"),
-    "crm_mirror_cursors": Table("kind", operational="kind read_as modstamp record_id more pages read_at whole_at"),
+    "quote_summaries": TableColumns("quote_id version", operational="quote_id version summary written_at"),
+    "crm_cursors": TableColumns("object", operational="object modstamp read_at"),
+    "crm_mirror": TableColumns("kind record_id", operational="kind record_id name name_key account_id facts"),
+    "crm_mirror_cursors": TableColumns("kind", operational="kind read_as modstamp record_id more pages read_at whole_at"),
 }
-TABLES: Final[Mapping[str, Table]] = {**LEDGER_TABLES, **DOMAIN_TABLES}
+TABLES: Final[Mapping[str, TableColumns]] = {**LEDGER_TABLES, **DOMAIN_TABLES}

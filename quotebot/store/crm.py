@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.quotes.crm_fields import Conflict, Difference
+from quotebot.domain.quotes.crm_fields import Conflict, CrmDifference
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
@@ -23,7 +23,7 @@ def move_cursor(tx: Tx, sobject: str, came_from: str, modstamp: str, now: int) -
     return tx.one("move_crm_cursor", object=sobject, came_from=came_from, modstamp=modstamp, now=now) is not None
 
 
-def keep(tx: Tx, found: Difference, now: int) -> Conflict | None:
+def keep(tx: Tx, found: CrmDifference, now: int) -> Conflict | None:
     """Put a difference into the queue; returns the row when it is news to people, None when they know it."""
     known = tx.one("crm_conflict_of", quote_id=found.quote_id, version=found.version, field=found.field)
     row = tx.one(
@@ -64,6 +64,6 @@ def listed(tx: Tx, limit: int, *, everything: bool = False) -> list[Conflict]:
 
 
 def _conflict(row: Row) -> Conflict:
-    found = Difference(*(row[name] for name in Difference.__slots__))
+    found = CrmDifference(*(row[name] for name in CrmDifference.__slots__))
     rest = {name: row[name] for name in ("id", "found_at", "state", "decided_by", "decided_at", "reason")}
     return Conflict(difference=found, **rest)

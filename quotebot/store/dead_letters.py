@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quotebot.domain.dead_letters import LetterCard
+from quotebot.domain.dead_letters import DeadLetterCard
 
 if TYPE_CHECKING:
     from ledger.database import Tx
@@ -38,10 +38,10 @@ def insert(tx: Tx, reference: str, channel: str, post_key: str, now: int) -> boo
     return tx.one("insert_letter_card", reference=reference, channel=channel, post_key=post_key, now=now) is not None
 
 
-def find(tx: Tx, reference: str) -> LetterCard | None:
+def find(tx: Tx, reference: str) -> DeadLetterCard | None:
     """Return the card of a letter, or None."""
     row = tx.one("letter_card", reference=reference)
-    return None if row is None else LetterCard(*(row[name] for name in LetterCard.__slots__))
+    return None if row is None else DeadLetterCard(*(row[name] for name in DeadLetterCard.__slots__))
 
 
 def place(tx: Tx, reference: str, ts: str) -> None:

@@ -12,7 +12,7 @@ from quotebot.domain.schedule.schedules import Candidate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from adapters.llm.api import Call
+    from adapters.llm.api import ModelCall
     from ledger.database import Tx
 
 DAY_MS: Final = 86_400_000
@@ -21,7 +21,7 @@ FINISHED: Final = ("delivered", "failed", "superseded", "discarded")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class StoredExtraction:
     """The slot of one message. `payload` is its command as it is stored; times are Unix milliseconds."""
 
     operation_key: str
@@ -76,13 +76,13 @@ def fill_slot(
     return row is not None
 
 
-def find(tx: Tx, operation_key: str) -> Reading | None:
+def find(tx: Tx, operation_key: str) -> StoredExtraction | None:
     """Return the slot of a message, or None."""
     row = tx.one("reading", operation_key=operation_key)
     if row is None:
         return None
     values = {name: row[name] for name in ("operation_key", "team_id", "user_id", "asked_at", "answered_by")}
-    return Reading(**values, payload=json.loads(row["payload"]))
+    return StoredExtraction(**values, payload=json.loads(row["payload"]))
 
 
 def asked_today(tx: Tx, team_id: str, user_id: str, now: int) -> int:
@@ -126,7 +126,7 @@ def unanswered(tx: Tx, job: str, now: int, wait_ms: int, limit: int) -> list[Can
     return [Candidate(row["operation_key"], row["due_at"], "new", row["team_id"]) for row in rows]
 
 
-def log_calls(tx: Tx, effect_key: str, calls: Sequence[Call], now: int) -> None:
+def log_calls(tx: Tx, effect_key: str, calls: Sequence[ModelCall], now: int) -> None:
     """Write down calls of the model."""
     for call in calls:
         tx.one(

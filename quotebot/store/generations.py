@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ledger.outbox import Cause, owe
+from ledger.outbox import Cause, enqueue
 from ledger.settlement import QUOTEBOT
 from quotebot import effects
 from quotebot.domain.quotes.numbers import numbers_skipped
@@ -43,7 +43,7 @@ def draw_open_cards(tx: Tx, audit: Audit, now: int, generation: int) -> None:
         cause = Cause(
             row["operation_id"], row["operation_key"], row["correlation_id"], first_ordinal=generation * CARDS_PER_GENERATION
         )
-        for owed in owe(tx, audit, now, cause, [effects.card(row["quote_id"], row["root_effect_key"])]):
+        for owed in enqueue(tx, audit, now, cause, [effects.card(row["quote_id"], row["root_effect_key"])]):
             audit.append(
                 tx,
                 now,

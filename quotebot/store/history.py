@@ -16,7 +16,7 @@ import structlog
 from ledger import keys
 from ledger.audit.chain import EMPTY, Head, head_seal
 from ledger.audit.findings import Fault, Finding
-from ledger.audit.history import BOUND_FROM, UNBOUND, Binding, Replay, Words
+from ledger.audit.history import BOUND_FROM, UNBOUND, Binding, TableReplay, Words
 from ledger.audit.verification import event_is_sound, verify
 from ledger.database import DatabaseError
 from ledger.jsontext import loads
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ledger.audit.chain import Keyring
     from ledger.audit.events import Audit, Entry
-    from ledger.audit.history import Facts
+    from ledger.audit.history import ChainFacts
     from ledger.clock import Clock
     from ledger.database import Database, Row, Tx
     from ledger.records import Operation
@@ -66,9 +66,9 @@ def binding() -> Binding:
     return Binding(TABLES)
 
 
-def replay() -> Replay:
+def replay() -> TableReplay:
     """Return a comparison of a whole ledger with its audit."""
-    return Replay(TABLES, Words(_read, _compare))
+    return TableReplay(TABLES, Words(_read, _compare))
 
 
 def finish_with(audit: Audit, bound: Binding, clock: Clock) -> Callable[[SqliteTx, Sequence[Entry]], None]:
@@ -150,7 +150,7 @@ def require_as_audited(tx: Tx, operation: Operation, keyring: Keyring) -> None:
 def rows_of_quote(tx: Tx, quote_id: str, events: Sequence[Row | Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]] | Finding:
     """Return the rows of a quote by table, or the first that its events (all of its chain, proven) say otherwise of."""
     of_quotes = {name: table for name, table in TABLES.items() if table.of_chain}
-    with contextlib.closing(Replay(of_quotes, Words(_read, _compare))) as replayed:
+    with contextlib.closing(TableReplay(of_quotes, Words(_read, _compare))) as replayed:
         for event in events:
             replayed.see(event)
         for row in tx.all("quote_replayed", quote_id=quote_id):
@@ -212,7 +212,7 @@ def _read(event_type: str, after: Mapping[str, Any]) -> dict[str, Any] | None:
     return facts
 
 
-def _compare(tx: Tx, facts: Facts) -> Finding | None:
+def _compare(tx: Tx, facts: ChainFacts) -> Finding | None:
     last = ""
     while rows := tx.all("quotes_replayed", after=last, limit=PAGE_ROWS):
         for row in rows:
@@ -265,7 +265,7 @@ def _differing_slots(tx: Tx, row: Row, said: Mapping[str, Any]) -> Finding | Non
     return None
 
 
-def _lost(tx: Tx, facts: Facts) -> Finding | None:
+def _lost(tx: Tx, facts: ChainFacts) -> Finding | None:
     """Return the first quote that events tell of and no row holds."""
     for chain in facts.chains():
         if chain != SYSTEM and tx.one("head_version", quote_id=chain) is None:
@@ -273,7 +273,7 @@ def _lost(tx: Tx, facts: Facts) -> Finding | None:
     return None
 
 
-def _numbers(tx: Tx, facts: Facts) -> Finding | None:
+def _numbers(tx: Tx, facts: ChainFacts) -> Finding | None:
     """Compare the last number of every year with the quotes there are and the numbers that were skipped."""
     skipped: dict[str, int] = (facts.of(SYSTEM) or {}).get("numbers", {})
     unknown = tx.one("history_not_bound") is not None  # a restore of that time skipped numbers and audited none

@@ -66,7 +66,7 @@ _AFTER_THE_PAUSE = {"CRM": "it is written to Salesforce when the pause is over",
 
 
 @dataclass(frozen=True, slots=True)
-class OwedEffect:
+class PendingEffect:
     """Something owed to the outside for this quote. `detail` says why it failed or pauses, or the id it got when delivered.
 
     `link` is where people see what was delivered, as the other side says it; `since` (Unix ms) is when a pause began. `offers` are
@@ -94,7 +94,7 @@ class Card:
 
 def status_card(
     quote: Quote,
-    owed: tuple[OwedEffect, ...],
+    owed: tuple[PendingEffect, ...],
     *,
     approvers: tuple[str, ...] = (),
     away: tuple[Delegation, ...] = (),
@@ -126,8 +126,8 @@ def status_card(
         *_decided_context(quote),
         *_end_context(quote),
         *([context(list(pending))] if pending else []),
-        *_owed_context(owed),
-        *owed_blocks(quote, owed),
+        *_pending_effects_context(owed),
+        *pending_effect_blocks(quote, owed),
     ]
     return Card(text, blocks)
 
@@ -155,7 +155,7 @@ def _fields(quote: Quote) -> list[dict[str, Any]]:
     return [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]
 
 
-def _table(pricing: Pricing, owed: tuple[OwedEffect, ...]) -> str:
+def _table(pricing: Pricing, owed: tuple[PendingEffect, ...]) -> str:
     rows: list[str] = []
     size = 0
     for line in pricing.lines[:LINES_SHOWN_MAX]:
@@ -255,14 +255,14 @@ def _end_context(quote: Quote) -> list[dict[str, Any]]:
     return [context(lines)] if lines else []
 
 
-def _owed_context(owed: tuple[OwedEffect, ...]) -> list[dict[str, Any]]:
+def _pending_effects_context(owed: tuple[PendingEffect, ...]) -> list[dict[str, Any]]:
     done = " · ".join(_delivered(effect) for effect in owed if effect.state == "delivered")
     open_lines = [_undelivered(effect) for effect in owed if effect.state != "delivered"]
     lines = [*open_lines[: CONTEXT_ELEMENTS_MAX - 1], *([done] if done else [])]
     return [context(lines)] if lines else []
 
 
-def _delivered(effect: OwedEffect) -> str:
+def _delivered(effect: PendingEffect) -> str:
     if effect.label == "PDF":
         return "PDF in this thread"
     return f"Salesforce {_detail(effect.detail)}" if effect.detail else "Salesforce updated"
@@ -273,7 +273,7 @@ def _linked(text: str, link: str | None) -> str:
     return text if link is None or not _LINK.fullmatch(link) else f"<{link}|{text}>"
 
 
-def _undelivered(effect: OwedEffect) -> str:
+def _undelivered(effect: PendingEffect) -> str:
     why = f": {_detail(effect.detail)}" if effect.detail else ""
     if effect.state == "paused":
         since = "" if effect.since is None else f" since {utc_text(effect.since)}"
@@ -295,7 +295,7 @@ _NOT_DONE: Final = {"PDF": "The PDF is not made and not shared here.", "CRM": "T
 
 
 @dataclass(frozen=True, slots=True)
-class OwedValue:
+class PendingEffectValue:
     """What such a button was about when it was drawn: the effect, and in which of its cycles the person saw it."""
 
     quote_id: str
@@ -304,7 +304,7 @@ class OwedValue:
     cycle: int
 
 
-def owed_blocks(quote: Quote, owed: tuple[OwedEffect, ...]) -> list[Json]:
+def pending_effect_blocks(quote: Quote, owed: tuple[PendingEffect, ...]) -> list[Json]:
     """Return one row of buttons per thing that people can do something about."""
     return [
         {
@@ -317,23 +317,23 @@ def owed_blocks(quote: Quote, owed: tuple[OwedEffect, ...]) -> list[Json]:
     ]
 
 
-def owed_value(value: OwedValue) -> str:
-    """Return what a button carries, as text; `parse_owed_value` reads it."""
+def pending_effect_value(value: PendingEffectValue) -> str:
+    """Return what a button carries, as text; `parse_pending_effect_value` reads it."""
     return written({"q": value.quote_id, "n": value.version, "e": value.effect_id, "c": value.cycle})
 
 
-def parse_owed_value(text: str) -> OwedValue | None:
+def parse_pending_effect_value(text: str) -> PendingEffectValue | None:
     """Return what a button carried, or None when it is not a value this build wrote."""
     fields = read(text, {"q", "n", "e", "c"})
     about = None if fields is None else named_version(fields["q"], fields["n"])
     if fields is None or about is None or not (_is_id(fields["e"]) and _is_id(fields["c"])):
         return None
-    return OwedValue(*about, fields["e"], fields["c"])
+    return PendingEffectValue(*about, fields["e"], fields["c"])
 
 
-def _button(quote: Quote, effect: OwedEffect, action_id: str) -> Json:
+def _button(quote: Quote, effect: PendingEffect, action_id: str) -> Json:
     assert effect.effect_id is not None  # noqa: S101 -- what is offered is about something
-    value = owed_value(OwedValue(quote.quote_id, quote.version, effect.effect_id, effect.cycle))
+    value = pending_effect_value(PendingEffectValue(quote.quote_id, quote.version, effect.effect_id, effect.cycle))
     made = button(action_id, _LABELS[action_id].format(effect.label), value, style="danger" if action_id == CANCEL else None)
     if action_id != CANCEL:
         return made

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from quotebot.views.messages import escape, one_line
 
 if TYPE_CHECKING:
-    from quotebot.domain.quotes.crm_fields import Conflict, Difference
+    from quotebot.domain.quotes.crm_fields import Conflict, CrmDifference
 
 
 def found(conflict: Conflict) -> str:
@@ -26,7 +26,7 @@ def quoted(value: str) -> str:
     return f'"{escape(shown if len(shown) <= 60 else shown[:59] + "…")}"'  # noqa: PLR2004 -- a line's worth
 
 
-def taken(difference: Difference, take: str) -> str:
+def taken(difference: CrmDifference, take: str) -> str:
     """Answer what was decided."""
     place = f"{difference.field} of {difference.quote_id} v{difference.version}"
     if take == "theirs":

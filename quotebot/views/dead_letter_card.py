@@ -13,7 +13,7 @@ from quotebot.views.card import Card
 
 if TYPE_CHECKING:
     from ledger.operator.dead_letters import DeadLetter
-    from quotebot.domain.dead_letters import LetterCard
+    from quotebot.domain.dead_letters import DeadLetterCard
 
 RETRY, DISCARD, DETAILS = "letter.retry", "letter.discard", "letter.details"  # action_ids
 DISCARD_FORM = "letter.discard"  # callback_id
@@ -33,12 +33,12 @@ _STANDING: Final = {
 }
 
 
-def letter_value(letter: DeadLetter) -> str:
+def dead_letter_value(letter: DeadLetter) -> str:
     """Return what the buttons of a letter carry: which one, and the cycle the operator saw."""
     return written({"l": letter.reference, "c": letter.cycle})
 
 
-def parse_letter_value(text: str) -> tuple[str, int] | None:
+def parse_dead_letter_value(text: str) -> tuple[str, int] | None:
     """Return the letter's reference and the cycle that was seen, or None when it is not a value this build wrote."""
     fields = read(text, {"l", "c"})
     if fields is None or not isinstance(fields["l"], str) or type(fields["c"]) is not int:
@@ -48,7 +48,7 @@ def parse_letter_value(text: str) -> tuple[str, int] | None:
     return (fields["l"], fields["c"]) if known else None
 
 
-def letter_card(letter: DeadLetter, card: LetterCard | None) -> Card:
+def dead_letter_card(letter: DeadLetter, card: DeadLetterCard | None) -> Card:
     """Render the card from the letter as it is now; buttons only while it waits for somebody."""
     head = f"Dead letter {letter.reference}: {_what(letter)}"
     gone_on = letter.status in ("replaying", "replayed")  # why it failed before is in Details
@@ -89,11 +89,11 @@ def discard_form(letter: DeadLetter) -> Json:
     """Return the form that asks why a letter is discarded."""
     text = f"*{letter.reference}*: {_what(letter)}. What waits for it will not happen either. Nothing is deleted."
     field = text_input(REASON, "Why?", length_max=REASON_CHARACTERS_MAX, hint="For the audit.", multiline=True)
-    return modal(DISCARD_FORM, "Discard dead letter", "Discard", letter_value(letter), [section(text), field])
+    return modal(DISCARD_FORM, "Discard dead letter", "Discard", dead_letter_value(letter), [section(text), field])
 
 
 def _buttons(letter: DeadLetter) -> list[Json]:
-    value = letter_value(letter)
+    value = dead_letter_value(letter)
     details = button(DETAILS, "Details", value)
     if letter.status != "pending":
         return [details]
@@ -118,7 +118,7 @@ def _facts(letter: DeadLetter) -> dict[str, str]:
     }
 
 
-def _decided(card: LetterCard) -> str:
+def _decided(card: DeadLetterCard) -> str:
     assert card.decision is not None  # noqa: S101 -- asked for a decided one
     assert card.decided_by is not None  # noqa: S101 -- the table's check
     assert card.decided_at is not None  # noqa: S101 -- the table's check

@@ -79,7 +79,7 @@ def beside(remarks: Sequence[Remark]) -> str:
 
 def question(extraction: Extraction, end: str = "Nothing was recorded.") -> str:
     """Say what was read and ask for the rest. Nothing was recorded."""
-    asked = _listed(extraction.doubts)
+    asked = _listed(extraction.open_questions)
     return "\n".join((f"I read {_read(extraction)}. Before I can propose it:", *asked, end))
 
 

@@ -17,7 +17,7 @@ from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState, state_words, title, utc_text
 
 if TYPE_CHECKING:
-    from quotebot.domain.approvals.decisions import Refusal
+    from quotebot.domain.approvals.decisions import DecisionRefusal
     from quotebot.domain.approvals.policy import PolicyDecision
     from quotebot.domain.pricing.engine import Pricing, PricingProblem
     from quotebot.domain.quotes.quote import Approval, Quote
@@ -266,7 +266,7 @@ def pricing_problem(problem: PricingProblem) -> str:
     return escape(f"{problem.message}: {problem.suggestion}")
 
 
-def refusal(refused: Refusal) -> str:
+def refusal(refused: DecisionRefusal) -> str:
     """Tell the person who clicked why nothing happened. The domain's sentence already says what to do."""
     return refused.sentence
 
@@ -467,7 +467,7 @@ def card_withdrawn() -> str:
     return "This card is gone: another organization may read this channel now. The quote goes on in a direct message of its owner."
 
 
-def told_directly(quote: Quote, text: str) -> str:
+def sent_directly(quote: Quote, text: str) -> str:
     """Return a notice of a quote's thread for somebody who cannot read that thread."""
     where = f"My Home tab shows what waits for you; so does `/quote show {quote.quote_id}`."
     return f"{text}\nThe card of {quote.quote_id} is not in a channel. {where}"

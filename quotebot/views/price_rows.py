@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from quotebot.domain.approvals.avoidance import Avoidance
-    from quotebot.domain.approvals.policy import Policy
+    from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.pricing.engine import Pricing
 
 Row = tuple[str, str]  # what, and how much
@@ -44,7 +44,7 @@ def terms_row(pricing: Pricing) -> tuple[Row, ...]:
     return (("Special terms", names),) if names else ()
 
 
-def rows(pricing: Pricing, policy: Policy | None = None) -> tuple[Row, ...]:
+def rows(pricing: Pricing, policy: ApprovalPolicy | None = None) -> tuple[Row, ...]:
     """Return all of them; with the policy also what it compares with its limits, which is nothing for the customer."""
     foreign = () if policy is None else policy_row(pricing, policy.currency)
     return (*tax_rows(pricing), *foreign, *terms_row(pricing))
@@ -63,7 +63,7 @@ def avoidance_rows(changes: tuple[Avoidance, ...], *, approver: bool = False) ->
     return (("Needs less with", "; or ".join(f"{change.words} ({' and '.join(change.roles)})" for change in changes)),)
 
 
-def margin_rows(pricing: Pricing, policy: Policy) -> tuple[Row, ...]:
+def margin_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[Row, ...]:
     """Return the margins that are under their floors, with figures. For approvers alone."""
     found = margin_figures(pricing, policy)
     return (("For approvers alone", "; ".join(found)),) if found else ()

@@ -156,7 +156,7 @@ def test_sweep_removes_half_written_files_and_nothing_else(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_whichever_step_the_disk_refuses_nothing_half_written_stays_and_another_try_succeeds(tmp_path: Path, step: str) -> None:
+def test_refused_disk_step_leaves_no_partial_file_and_the_next_store_succeeds(tmp_path: Path, step: str) -> None:
     disk = FullDisk(step)
     store = Artefacts(tmp_path / "artefacts", disk)
 
@@ -170,7 +170,7 @@ def test_whichever_step_the_disk_refuses_nothing_half_written_stays_and_another_
     assert store.get(store.put(CONTENT)) == CONTENT
 
 
-def test_the_content_is_synced_before_it_has_its_name_and_the_name_before_it_is_answered_for(tmp_path: Path) -> None:
+def test_content_is_synced_before_the_rename_and_the_folder_after_it(tmp_path: Path) -> None:
     disk = FullDisk()
 
     Artefacts(tmp_path / "artefacts", disk).put(CONTENT)
@@ -178,7 +178,7 @@ def test_the_content_is_synced_before_it_has_its_name_and_the_name_before_it_is_
     assert disk.steps == ["make_folder", "sync_folder", "close_to_others", "create", "write", "sync", "rename", "sync_folder"]
 
 
-def test_a_file_that_another_process_left_is_answered_for_only_after_its_names_were_synced(tmp_path: Path) -> None:
+def test_file_stored_by_another_process_is_accepted_after_its_folders_are_synced(tmp_path: Path) -> None:
     Artefacts(tmp_path / "artefacts").put(CONTENT)  # it may have died right before it synced the folders
     disk = FullDisk()
     store = Artefacts(tmp_path / "artefacts", disk)

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from adapters.failures import AdapterError, Failure
-from adapters.llm.api import ANSWER_BYTES_MAX, SCHEMA, Call, Llm, Reading, ReadLine
-from quotebot.sandbox.faults import Weather
+from adapters.llm.api import ANSWER_BYTES_MAX, SCHEMA, Llm, ModelAnswer, ModelCall, ReadLine
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.llm import LlmService
 from quotebot.sandbox.request_log import Witness
 
@@ -66,8 +66,8 @@ async def serving(answer: Callable[[web.Request], Any]) -> AsyncIterator[Server]
 
 
 @asynccontextmanager
-async def asking(url: str, *, keep_text: bool = False, timeout_seconds: float = 5.0) -> AsyncIterator[tuple[Llm, list[Call]]]:
-    calls: list[Call] = []
+async def asking(url: str, *, keep_text: bool = False, timeout_seconds: float = 5.0) -> AsyncIterator[tuple[Llm, list[ModelCall]]]:
+    calls: list[ModelCall] = []
     llm = Llm(
         base_url=url,
         api_key="sk-sandbox",
@@ -80,7 +80,7 @@ async def asking(url: str, *, keep_text: bool = False, timeout_seconds: float = 
     await llm.close()
 
 
-async def read(llm: Llm, text: str = TEXT) -> Reading:
+async def read(llm: Llm, text: str = TEXT) -> ModelAnswer:
     return await llm.extract(text, products=["pro: Pro", "sso: SSO"], key="k" * 64, correlation_id="c-1")
 
 
@@ -99,7 +99,7 @@ def saying(body: object, status: int = 200, headers: dict[str, str] | None = Non
 
 
 async def test_the_stand_in_reads_a_message_for_the_unmodified_client() -> None:
-    witness, weather = Witness(), Weather()
+    witness, weather = Witness(), ArmedFaults()
     service = LlmService(witness, weather)
     application = web.Application()
     application.add_routes(service.routes())
@@ -133,9 +133,9 @@ async def test_a_call_is_one_request_that_carries_the_keys_and_the_message_as_da
     assert sent["response_format"]["json_schema"]["schema"] == SCHEMA
 
 
-def test_the_schema_and_the_check_agree_and_have_no_place_for_a_price_an_approval_or_a_recipient() -> None:
+def test_extraction_schema_and_model_agree_and_have_no_price_approval_or_recipient() -> None:
     properties: Any = SCHEMA["properties"]
-    assert set(properties) == set(Reading.model_fields) == {"account", "lines", "term_months", "discount_percent", "currency"}
+    assert set(properties) == set(ModelAnswer.model_fields) == {"account", "lines", "term_months", "discount_percent", "currency"}
     assert set(properties["lines"]["items"]["properties"]) == set(ReadLine.model_fields) == {"product", "quantity", "excerpt"}
 
 

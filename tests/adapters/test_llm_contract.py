@@ -15,7 +15,7 @@ from aiohttp import web
 
 from adapters.failures import AdapterError, Failure
 from adapters.llm.api import Llm
-from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.llm import LlmService
 from quotebot.sandbox.request_log import Witness
 
@@ -43,7 +43,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
     if request.param == "real":
         yield Server(REAL["BASE_URL"], REAL["API_KEY"], REAL["MODEL"])
         return
-    service = LlmService(Witness(), Weather())
+    service = LlmService(Witness(), ArmedFaults())
     application = web.Application()
     application.add_routes(service.routes())
     runner = web.AppRunner(application, shutdown_timeout=0.1)

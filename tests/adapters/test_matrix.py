@@ -7,9 +7,15 @@ from dataclasses import dataclass
 import pytest
 
 from adapters.failures import AdapterError, Failure
-from adapters.policies import POLICIES, Verdict, policy_for, verdict
+from adapters.policies import POLICIES, RetryDecision, policy_for, verdict
 
-WORDS = {"R": Verdict.RETRY, "W": Verdict.WAIT, "P": Verdict.PAUSE, "U": Verdict.UNCERTAIN, "D": Verdict.DEAD}
+WORDS = {
+    "R": RetryDecision.RETRY,
+    "W": RetryDecision.WAIT,
+    "P": RetryDecision.PAUSE,
+    "U": RetryDecision.UNCERTAIN,
+    "D": RetryDecision.DEAD,
+}
 
 # How the failure came about: whether it may have been applied, with which status, seen before in this cycle?
 #   nothing, nothing2   provably nothing was done, the first and the second time
@@ -115,9 +121,9 @@ class Cell:
     failure: Failure
     how: str
     effect_class: str
-    expected: Verdict
+    expected: RetryDecision
 
-    def judged(self, code: str = "x") -> Verdict:
+    def judged(self, code: str = "x") -> RetryDecision:
         possibly_applied, http_status, alike_before = HOW[self.how]
         error = AdapterError(self.failure, code, "it failed", http_status=http_status, possibly_applied=possibly_applied)
         return verdict(policy_for(self.effect_class), error, alike_before=alike_before)
@@ -153,21 +159,21 @@ def test_every_failure_is_judged_as_the_table_says(failure: Failure, effect_clas
 @pytest.mark.parametrize("effect_class", ORDER)
 @pytest.mark.parametrize("how", HOW)
 def test_a_template_error_is_final_at_first_sight(effect_class: str, how: str) -> None:
-    assert Cell(Failure.RENDER, how, effect_class, Verdict.DEAD).judged("template_error") is Verdict.DEAD
+    assert Cell(Failure.RENDER, how, effect_class, RetryDecision.DEAD).judged("template_error") is RetryDecision.DEAD
 
 
 @pytest.mark.parametrize("effect_class", ORDER)
 @pytest.mark.parametrize(("lost", "answered"), [("lost", "5xx"), ("lost2", "5xx2")])
 def test_an_answer_that_cannot_be_read_is_a_lost_one_whatever_its_status(effect_class: str, lost: str, answered: str) -> None:
-    unread = Cell(Failure.TRANSIENT, answered, effect_class, Verdict.RETRY).judged("unreadable")
-    assert unread is Cell(Failure.TRANSIENT, lost, effect_class, Verdict.RETRY).judged()
+    unread = Cell(Failure.TRANSIENT, answered, effect_class, RetryDecision.RETRY).judged("unreadable")
+    assert unread is Cell(Failure.TRANSIENT, lost, effect_class, RetryDecision.RETRY).judged()
 
 
 @pytest.mark.parametrize("effect_class", ORDER)
-def test_only_a_retry_or_a_look_spends_the_budget_and_only_the_last_try_ends_it(effect_class: str) -> None:
+def test_budget_ends_after_the_first_try_and_all_retries(effect_class: str) -> None:
     line = policy_for(effect_class)
     outcomes = []
     for failed in range(1, line.retries + 2):
         judged = verdict(line, AdapterError(Failure.TRANSIENT, "http_503", "it failed", http_status=503), alike_before=failed - 1)
-        outcomes.append(judged is Verdict.RETRY and line.next_delay(failed, lambda low, _: low, None) is not None)
+        outcomes.append(judged is RetryDecision.RETRY and line.next_delay(failed, lambda low, _: low, None) is not None)
     assert outcomes == [True] * line.retries + [False]

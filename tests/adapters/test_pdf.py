@@ -118,7 +118,7 @@ async def until_dead(pid: int) -> None:
 
 
 @together
-async def test_a_quote_says_who_what_how_much_and_until_when(shared: PdfRenderer) -> None:
+async def test_rendered_quote_shows_its_parties_lines_amounts_and_dates(shared: PdfRenderer) -> None:
     rendered = await shared.render(DOCUMENT)
 
     (text,) = pages_of(rendered)
@@ -265,9 +265,7 @@ async def test_long_names_break_and_figures_never_do(shared: PdfRenderer) -> Non
 
 @together
 @pytest.mark.parametrize("name", ["", " ", "  Zebra ", "Zebra  Pro", "Zebra\u00a0", "\u200bZebra \u200e", "Zebra " * 40])
-async def test_a_name_of_spaces_or_with_some_around_it_has_its_line_and_what_is_said_about_it_the_next(
-    shared: PdfRenderer, name: str
-) -> None:
+async def test_padded_or_blank_product_name_keeps_its_own_line_above_the_details(shared: PdfRenderer, name: str) -> None:
     (text,) = pages_of(await shared.render(replace(DOCUMENT, lines=(replace(LINES[0], name=name),))))
 
     rows = text.splitlines()
@@ -409,7 +407,7 @@ async def test_a_child_killed_while_rendering_is_transient_and_is_replaced(share
 
 
 @together
-async def test_a_child_that_died_while_idle_is_replaced_by_the_next_render_or_the_one_after(shared: PdfRenderer) -> None:
+async def test_child_killed_while_idle_is_replaced_within_two_renders(shared: PdfRenderer) -> None:
     await shared.render(DOCUMENT)
     doomed = shared.child_pid
     assert doomed is not None
@@ -524,7 +522,7 @@ async def test_the_child_sees_no_secret_of_its_parent(renderer: PdfRenderer, mon
     assert b"xoxb-planted" not in environment
 
 
-async def test_a_cache_that_cannot_be_written_is_replaced_by_a_private_one_removed_at_the_end(
+async def test_unwritable_cache_is_replaced_by_a_private_one_that_is_removed_on_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "absent"))

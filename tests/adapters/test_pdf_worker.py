@@ -67,7 +67,7 @@ def test_a_missing_field_is_answered_as_a_template_error_naming_it() -> None:
     assert answer["alive"] is True
 
 
-def test_a_template_that_is_no_well_formed_xml_is_a_template_error_that_names_no_text_of_the_quote() -> None:
+def test_malformed_template_is_a_template_error_without_any_text_of_the_quote() -> None:
     renderer = object.__new__(Renderer)  # without the libraries
     renderer._template_error = jinja2.TemplateError
     renderer._environment = jinja2.Environment(loader=jinja2.DictLoader({"detailed.html": "<p>{{ document.account }}<br></p>"}))  # noqa: S701
@@ -92,7 +92,7 @@ def test_whatever_a_document_says_is_text_in_the_xml_of_its_page() -> None:
     assert len(account) > sys.maxunicode - 3000, "so much is dropped that nothing is left to escape"
 
 
-def test_a_missing_native_library_names_the_command_and_its_banner_stays_out_of_the_frames(tmp_path: Path) -> None:
+def test_missing_native_library_names_the_install_command_and_keeps_frames_clean(tmp_path: Path) -> None:
     package = tmp_path / "weasyprint"
     package.mkdir()
     (package / "__init__.py").write_text(
@@ -151,7 +151,7 @@ PLANTED = {
 
 
 @needs_pango
-def test_seven_planted_urls_are_fetched_by_the_library_alone_and_never_by_our_fetcher() -> None:
+def test_restricted_fetcher_never_fetches_the_seven_urls_the_library_would_fetch() -> None:
     from weasyprint import HTML  # noqa: PLC0415 -- needs native libraries
     from weasyprint.urls import FatalURLFetchingError, URLFetcher  # noqa: PLC0415
 

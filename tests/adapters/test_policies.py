@@ -177,7 +177,7 @@ def test_a_retry_after_longer_than_the_backoff_is_kept() -> None:
 
 
 @pytest.mark.parametrize(("effect_class", "attempt", "drawn"), EVERY_ATTEMPT)
-def test_at_every_attempt_the_vendors_wait_is_a_floor_and_never_revives_a_spent_budget(
+def test_vendor_wait_is_a_minimum_at_every_attempt_and_extends_no_spent_budget(
     effect_class: str, attempt: int, drawn: tuple[float, float] | None
 ) -> None:
     line = policy_for(effect_class)
@@ -193,7 +193,7 @@ def test_an_unlisted_class_has_the_default_line(lines: dict[str, Policy]) -> Non
     assert policy_for("fax.send") is POLICIES["default"]
 
 
-def test_what_has_one_worker_is_done_one_at_a_time() -> None:
+def test_only_pdf_rendering_has_a_concurrency_of_one() -> None:
     assert set(ONE_AT_A_TIME) == {name for name, line in POLICIES.items() if line.concurrency == 1} == {"pdf.render"}
 
 

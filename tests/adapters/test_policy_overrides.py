@@ -162,7 +162,7 @@ def test_a_class_like_no_other_is_refused_without_a_guess() -> None:
 
 
 @pytest.mark.parametrize("effect_class", sorted(POLICIES))
-def test_what_repeating_does_is_no_choice(effect_class: str) -> None:
+def test_semantics_and_unknown_items_cannot_be_overridden(effect_class: str) -> None:
     reasons = refused({effect_class: {"semantics": POLICIES[effect_class].semantics, "lane": "x", "retrys": 1}})
     assert "not a choice" in reasons[f"{effect_class}.semantics"]
     for item in ("lane", "retrys"):
@@ -179,7 +179,7 @@ def test_a_cap_may_equal_its_base() -> None:
     assert set(line.waits()) == {(3.75, 5)}
 
 
-def test_one_renderer_stays_one() -> None:
+def test_renderer_concurrency_cannot_be_raised_above_one() -> None:
     assert with_overrides({"pdf.render": {"concurrency": 1}}) == dict(POLICIES)
     assert "one renderer" in refused({"pdf.render": {"concurrency": 2}})["pdf.render.concurrency"]
 
@@ -245,7 +245,7 @@ NUMBERS = {
     st.floats(0, 1),
     st.none() | st.floats(0, 4000),
 )
-def test_whatever_is_allowed_keeps_the_promises_of_the_matrix(
+def test_every_allowed_override_keeps_the_invariants_of_the_matrix(
     overrides: dict[str, Any], effect_class: str, share: float, retry_after: float | None
 ) -> None:
     matrix = Matrix(policies(read_overrides(overrides)))

@@ -13,8 +13,8 @@ import pytest
 
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce.api import Salesforce, SalesforceLine, SalesforceQuote, SalesforceRecord
-from quotebot.sandbox.faults import Weather
-from quotebot.sandbox.request_log import Sighting, Witness
+from quotebot.sandbox.faults import ArmedFaults
+from quotebot.sandbox.request_log import LoggedRequest, Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.schema import SCHEMA
 
@@ -31,7 +31,7 @@ LOGIN = "oauth2/token"
 class World:
     def __init__(self, directory: Path) -> None:
         self.witness = Witness()
-        self.weather = Weather()
+        self.weather = ArmedFaults()
         self.service = SalesforceService(self.witness, self.weather, directory)
 
     @asynccontextmanager
@@ -53,7 +53,7 @@ class World:
         finally:
             await client.close()
 
-    def seen(self, method: str | None = None) -> list[Sighting]:
+    def seen(self, method: str | None = None) -> list[LoggedRequest]:
         return [sighting for sighting in self.witness.since() if method in (None, sighting.method)]
 
     async def until(self, holds: Callable[[], bool]) -> None:

@@ -114,7 +114,7 @@ async def test_one_that_does_not_fit_any_more_stops_the_write_with_a_sentence(wo
 
 
 @pytest.mark.parametrize("code", IN_THE_WAY)
-async def test_a_record_that_was_written_before_that_counts(world: World, code: str) -> None:
+async def test_record_written_before_the_opportunity_became_unsuitable_is_found(world: World, code: str) -> None:
     quote, record_id, _ = chosen(world)
     world.weather.arm("salesforce", "reset_after", method="composite/graph")
     async with world.client() as client:
@@ -136,7 +136,7 @@ async def test_the_amount_alone_is_written_and_read_exactly(world: World) -> Non
     assert gone is None
 
 
-async def test_a_choice_that_the_mapping_knows_nothing_of_is_refused_before_anything_is_written(world: World) -> None:
+async def test_choice_without_a_mapping_is_refused_before_anything_is_written(world: World) -> None:
     quote, _, _ = chosen(world)
     async with world.client(mapping=replace(default_mapping(), choice=None)) as client:
         error = await failure_of(client, quote)

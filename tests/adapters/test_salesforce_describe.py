@@ -134,7 +134,7 @@ def test_the_allowance_is_read_from_its_header(header: str, usage: ApiUsage | No
     assert read_usage({"Sforce-Limit-Info": header}) == usage
 
 
-def test_from_four_fifths_on_people_are_told_and_from_nine_tenths_on_the_rest_is_kept_for_them() -> None:
+def test_api_usage_warns_from_80_percent_and_reserves_the_rest_from_90_percent() -> None:
     assert [(usage.warns, usage.reserved) for usage in (ApiUsage(79, 100), ApiUsage(80, 100), ApiUsage(90, 100))] == [
         (False, False),
         (True, False),
@@ -143,7 +143,7 @@ def test_from_four_fifths_on_people_are_told_and_from_nine_tenths_on_the_rest_is
 
 
 @pytest.mark.parametrize("place", ["Contact.Email", "Opportunity.IsClosed", "PricebookEntry.UnitPrice", "Opportunity.Amount"])
-def test_what_is_read_or_chosen_is_looked_at_too_and_named_once(place: str) -> None:
+def test_missing_field_of_a_query_or_choice_is_named_once(place: str) -> None:
     described = org()
     name, lacks = place.split(".")
     described[name]["fields"] = [each for each in described[name]["fields"] if each["name"] != lacks]
@@ -156,6 +156,6 @@ def test_an_amount_that_may_not_be_changed_is_named() -> None:
     assert looked(described) == [("Opportunity.Amount", "our login may not write it")]
 
 
-def test_what_is_not_used_is_not_looked_at() -> None:
+def test_objects_of_unused_features_are_not_checked() -> None:
     used = replace(default_mapping(), choice=None, mirrors={})
     assert objects_of(used) == ("Quote", "QuoteLineItem", "ContentVersion", "Account")

@@ -14,7 +14,7 @@ import pytest
 
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce.api import Salesforce, SalesforceLine, SalesforceQuote
-from adapters.salesforce.errors import BY_CODE, Refusal
+from adapters.salesforce.errors import BY_CODE, SalesforceRefusal
 from adapters.salesforce.graph import GraphAnswer, exact_json, graph_body, read_graph
 from adapters.salesforce.transport import ANSWER_BYTES_MAX
 from quotebot.sandbox.salesforce.tls import make_server_context
@@ -280,4 +280,4 @@ def test_a_graph_halted_without_a_culprit_is_transient() -> None:
 
 @pytest.mark.parametrize("content", [None, "", [], [[]], {"errorCode": 5}, [{"fields": "x"}]])
 def test_an_error_body_of_another_shape_has_the_status_as_its_code(content: object) -> None:
-    assert Refusal.read(418, content).code == "HTTP_418"
+    assert SalesforceRefusal.read(418, content).code == "HTTP_418"

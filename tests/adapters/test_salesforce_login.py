@@ -131,7 +131,7 @@ def test_credentials_print_no_secret(key: RSAPrivateKey) -> None:
     assert "assertion" not in shown
 
 
-async def test_a_session_that_is_never_taken_costs_one_login_and_one_request_however_many_wait(world: World) -> None:
+async def test_rejected_session_costs_one_login_and_one_request_for_all_waiting_calls(world: World) -> None:
     world.weather.arm("salesforce", "auth_expired", times=1000)
     async with world.client() as client:
         first = await asyncio.gather(

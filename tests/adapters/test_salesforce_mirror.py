@@ -59,7 +59,7 @@ async def test_a_bulk_load_of_one_moment_is_read_whole_over_pages(world: World) 
     assert (after.kept, after.position, after.more) == ((), pages[-1].position, False)
 
 
-async def test_a_little_of_what_was_read_is_read_again_and_no_more(world: World) -> None:
+async def test_overlapping_sync_rereads_only_the_last_seconds(world: World) -> None:
     for seconds in (0, 100, 130):
         at(world, seconds)
         made(world, f"at {seconds}")
@@ -73,7 +73,7 @@ async def test_a_little_of_what_was_read_is_read_again_and_no_more(world: World)
     assert straight.kept == ()
 
 
-async def test_what_was_deleted_is_told_and_what_came_back_is_there_again(world: World) -> None:
+async def test_deleted_record_is_reported_by_the_next_page_and_no_longer_kept(world: World) -> None:
     at(world, 0)
     gone, stays = made(world, "Gone"), made(world, "Stays")
     async with world.client() as client:

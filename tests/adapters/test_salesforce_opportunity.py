@@ -104,7 +104,7 @@ async def test_one_that_somebody_makes_at_the_same_moment_is_found_at_the_next_t
     assert len(world.service.records("Quote")) == 2
 
 
-async def test_it_takes_a_place_of_the_graph(world: World) -> None:
+async def test_opportunity_takes_one_node_of_the_graph_and_leaves_498_lines(world: World) -> None:
     lines = tuple(a_line(position) for position in range(1, 500))
     async with world.client(mapping=MAPPING) as client:
         error = await failure_of(client, replace(version(1, "100.00"), lines=lines))
@@ -117,7 +117,7 @@ def looked(described: dict[str, Any]) -> list[tuple[str, str]]:
     return [(each.place, each.what) for each in findings(MAPPING, {name: read_described(one) for name, one in described.items()})]
 
 
-def test_the_check_of_the_org_looks_at_it_too() -> None:
+def test_org_check_covers_the_opportunity_fields() -> None:
     described: dict[str, Any] = {name: copy.deepcopy(SCHEMA[name.lower()].describe()) for name in objects_of(MAPPING)}
     assert looked(described) == []
     fields = {each["name"]: each for each in described["Opportunity"]["fields"]}

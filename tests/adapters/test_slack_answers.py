@@ -217,9 +217,7 @@ async def test_a_redirect_is_not_followed_and_the_token_stays_home(canned: Canne
     assert [headers for _, headers in canned.received if "Authorization" in headers] == []
 
 
-async def test_an_address_that_refuses_without_a_code_is_gone_rather_than_a_reason_to_pause(
-    canned: Canned, canned_api: SlackApi
-) -> None:
+async def test_response_url_refused_without_a_code_is_not_found_and_pauses_nothing(canned: Canned, canned_api: SlackApi) -> None:
     canned.status, canned.text, canned.content_type = 403, "", "text/plain"
     error = await failure_of(canned_api.respond(f"{canned.url}/hooks/1", text="x"))
     assert (error.failure, error.code) == (Failure.NOT_FOUND, "http_403")

@@ -94,7 +94,7 @@ async def test_what_the_rep_typed_becomes_a_card_with_its_price_and_its_approver
     await expect(shown.locator("[data-action-id]")).to_have_count(4)  # Submit, Edit, Cancel quote and the menu
 
 
-async def test_an_approved_deal_is_one_card_one_pdf_and_one_salesforce_quote_of_the_same_total(
+async def test_approved_deal_has_one_card_one_pdf_and_one_crm_quote_of_the_same_total(
     world: World, deal: Deal, browser: Browser, checkout: Path, page: Page
 ) -> None:
     await submit_as_rep(page, world)
@@ -165,7 +165,7 @@ async def test_a_rejection_needs_a_reason_and_the_card_repeats_it(world: World, 
     ],
     ids=["unknown sku", "half a licence", "unreadable discount", "impossible discount", "3,000 characters"],
 )
-async def test_a_command_that_cannot_be_quoted_is_explained_to_its_author_alone_and_changes_nothing(
+async def test_invalid_command_is_explained_to_its_author_only_and_records_nothing(
     world: World, deal: Deal, page: Page, typed: str, answer: str
 ) -> None:
     await enter(page, world)

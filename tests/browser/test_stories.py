@@ -195,7 +195,7 @@ async def stands_still(page: Page) -> None:
     await page.route("**/_sandbox/state", as_it_was)
 
 
-async def test_an_outage_with_a_dead_bot_in_it_ends_by_a_replay_from_the_page(
+async def test_crm_outage_with_a_crashed_bot_ends_with_a_replay_from_the_page(
     sandbox: str, page: Page, checkout: Path, console_errors: list[str]
 ) -> None:
     await page.set_viewport_size({"width": 1440, "height": 900})

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from adapters.failures import AdapterError, Failure
-from adapters.llm.api import Call, Llm
-from quotebot.sandbox.faults import Weather
+from adapters.llm.api import Llm, ModelCall
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.llm import LlmService
 from quotebot.sandbox.request_log import Witness
 from tests.contract.services import STAND_IN, both, given
@@ -27,7 +27,7 @@ class Side:
     """One server."""
 
     settings: dict[str, str]
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ModelCall] = field(default_factory=list)
 
     async def failure(self, **changes: str | float) -> AdapterError:
         client = Llm(**{**self.settings, **changes}, on_call=self.calls.append)  # type: ignore[arg-type] # each test names real ones
@@ -44,7 +44,7 @@ async def llm(request: pytest.FixtureRequest) -> AsyncIterator[Side]:
     if request.param != STAND_IN:
         yield Side({name.lower(): given(f"LLM_{name}") for name in ("BASE_URL", "API_KEY", "MODEL")})
         return
-    service = LlmService(Witness(), Weather())
+    service = LlmService(Witness(), ArmedFaults())
     application = web.Application()
     application.add_routes(service.routes())
     runner = web.AppRunner(application, shutdown_timeout=0.1)

@@ -17,7 +17,7 @@ from simple_salesforce.exceptions import SalesforceError, SalesforceResourceNotF
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce.api import Salesforce, SalesforceLine, SalesforceQuote
 from adapters.salesforce.records import Position
-from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET
@@ -72,7 +72,7 @@ class Side:
 async def org(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Side]:
     key = f"contract-{uuid.uuid4().hex}_v1"
     if request.param == STAND_IN:
-        service = SalesforceService(Witness(), Weather(), tmp_path)
+        service = SalesforceService(Witness(), ArmedFaults(), tmp_path)
         await service.start()
         side = Side(service.url, CLIENT_ID, CLIENT_SECRET, service.ca_file, key)
         yield side

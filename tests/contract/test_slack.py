@@ -127,7 +127,7 @@ async def test_a_form_needs_a_gesture_of_the_last_three_seconds(slack: Side) -> 
     assert (await failure(call)).code in {"invalid_trigger_id", "invalid_trigger", "trigger_expired", "expired_trigger_id"}
 
 
-async def test_nobody_is_nobody(slack: Side) -> None:
+async def test_unknown_member_is_not_found(slack: Side) -> None:
     assert (await failure(slack.api.member(user="U000000NONE"))).code in {"user_not_found", "users_not_found"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ledger.ledger import no_follow_ups
-from ledger.records import Bury, Effect, Trouble
+from ledger.records import Effect, Fail, Trouble
 from tests.ledger.parts import intent, sure
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ CRM = intent("crm.create", "keyed")
 async def bury(desk: Desk, owed: EffectIntent = CRM, trouble: Trouble = MAPPING, request_id: str = "r1") -> Effect:
     """Owe one effect and give it up at its first attempt."""
     await desk.owe(owed, request_id=request_id)
-    return sure(await desk.ledger.settle(await desk.claim(), Bury(trouble)))
+    return sure(await desk.ledger.settle(await desk.claim(), Fail(trouble)))
 
 
 async def bury_command(desk: Desk, request_id: str = "r1") -> None:
     """Give a command up at its first execution."""
-    await desk.ledger.bury_operation(await desk.claim_operation(request_id), INTERNAL, {"code": "failed"}, ())
+    await desk.ledger.fail_operation(await desk.claim_operation(request_id), INTERNAL, {"code": "failed"}, ())
 
 
 async def replay(letters: DeadLetters, reference: str, actor: str = "ops", **how: Any) -> ReplayResult:

@@ -9,7 +9,7 @@ import pytest
 
 from ledger import keys
 from ledger.ledger import StaleFenceError
-from ledger.records import AuditEvent, Bury, Delivered, Doubt, Drop, FollowUps, Hold, Retry
+from ledger.records import AuditEvent, Delivered, Drop, Fail, FollowUps, Hold, Retry, Uncertain
 from tests.ledger.parts import QUOTE, START_MS, TROUBLE, intent, sure
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ async def test_each_class_has_slots_of_its_own_and_a_class_without_any_is_left_a
     assert await desk.ledger.claim_effects({}) == []
 
 
-async def test_an_effect_owed_for_later_waits_for_its_time_and_holds_no_lane_before(desk: Desk) -> None:
+async def test_scheduled_effect_holds_no_lane_before_its_time(desk: Desk) -> None:
     later, now = await desk.owe(intent(not_before=START_MS + 60_000), intent())
     assert later.next_attempt_at == START_MS + 60_000
     effect = await desk.claim()
@@ -61,7 +61,7 @@ async def test_an_effect_owed_for_later_waits_for_its_time_and_holds_no_lane_bef
     assert await desk.claimed_ids() == [later.id]
 
 
-async def test_an_effect_owed_for_later_holds_its_lane_once_its_time_has_come(desk: Desk) -> None:
+async def test_scheduled_effect_holds_its_lane_once_its_time_has_come(desk: Desk) -> None:
     await desk.owe(intent(not_before=START_MS + 60_000), intent())
     younger = await desk.claim()
     await desk.ledger.settle(younger, Retry(TROUBLE, 60_000))
@@ -69,7 +69,7 @@ async def test_an_effect_owed_for_later_holds_its_lane_once_its_time_has_come(de
     assert (await desk.claim()).id == 1
 
 
-async def test_a_claim_is_fenced_leased_and_counted_and_its_attempt_is_written_when_it_ends(desk: Desk) -> None:
+async def test_claim_has_a_fence_and_a_lease_and_its_attempt_is_written_at_the_end(desk: Desk) -> None:
     await desk.owe(intent())
     effect = await desk.claim()
     assert (effect.state, effect.fence, effect.claims, effect.attempts, effect.reconciling) == ("in_flight", 1, 1, 0, False)
@@ -83,7 +83,7 @@ async def test_a_claim_is_fenced_leased_and_counted_and_its_attempt_is_written_w
     assert (attempt["started_at"], attempt["ended_at"], attempt["outcome"]) == (START_MS, START_MS + 30, "delivered")
 
 
-@pytest.mark.parametrize("holding", [Retry(TROUBLE, 60_000), Doubt(TROUBLE, 60_000)])
+@pytest.mark.parametrize("holding", [Retry(TROUBLE, 60_000), Uncertain(TROUBLE, 60_000)])
 async def test_an_effect_that_waits_for_its_retry_or_its_look_up_holds_its_lane(holding: Settlement, desk: Desk) -> None:
     first, second = await desk.owe(intent(), intent())
     await desk.ledger.settle(await desk.claim(), holding)
@@ -96,8 +96,8 @@ async def test_an_effect_that_waits_for_its_retry_or_its_look_up_holds_its_lane(
     assert await desk.claimed_ids() == [second.id]
 
 
-@pytest.mark.parametrize("end", [Bury(TROUBLE), Drop(TROUBLE)])
-async def test_a_given_up_effect_frees_its_lane(end: Settlement, desk: Desk) -> None:
+@pytest.mark.parametrize("end", [Fail(TROUBLE), Drop(TROUBLE)])
+async def test_failed_or_superseded_effect_frees_its_lane(end: Settlement, desk: Desk) -> None:
     _, second = await desk.owe(intent(), intent())
     await desk.ledger.settle(await desk.claim(), end)
     assert await desk.claimed_ids() == [second.id]
@@ -119,13 +119,13 @@ async def test_a_failed_parent_holds_its_dependants_visibly(desk: Desk) -> None:
     operation = await desk.reserve()
     root_key = keys.effect_key(operation.operation.operation_key, "slack.post", 0)
     root, card = await desk.owe(intent(), intent("slack.card", "convergent", after=root_key))
-    await desk.ledger.settle(await desk.claim(), Bury(TROUBLE))
+    await desk.ledger.settle(await desk.claim(), Fail(TROUBLE))
     desk.clock.advance(3_600_000)
     assert await desk.claimed_ids() == []
     assert (desk.effect(root.id).state, desk.effect(card.id).state) == ("failed", "pending")
 
 
-async def test_a_newer_card_makes_the_older_ones_needless(desk: Desk) -> None:
+async def test_newer_card_supersedes_the_older_ones(desk: Desk) -> None:
     card = intent("slack.card", "convergent", supersede_key=f"card:{QUOTE}")
     elsewhere = intent("slack.card", "convergent", OTHER, supersede_key=f"card:{OTHER}")
     old, other = await desk.owe(card, elsewhere, request_id="r1")
@@ -146,7 +146,7 @@ async def test_a_card_under_way_is_not_superseded(desk: Desk) -> None:
     assert await desk.claimed_ids() == [new.id]
 
 
-async def test_after_a_refused_login_its_family_claims_nothing_until_somebody_resumes_it_and_then_one_first(desk: Desk) -> None:
+async def test_refused_login_holds_its_family_until_resumed_and_then_sends_one_trial(desk: Desk) -> None:
     crm, post, later = await desk.owe(intent("crm.create", "keyed"), intent(), intent("crm.create", "keyed", OTHER))
     (claimed, _) = await desk.ledger.claim_effects({"crm.create": 1, "slack.post": 1})
     await desk.ledger.settle(claimed, Hold(TROUBLE))
@@ -183,11 +183,11 @@ async def test_a_class_asked_to_wait_by_the_other_side_waits_to_the_millisecond(
     assert [row["state"] for row in desk.rows("SELECT * FROM gates")] == ["flowing"]
 
 
-async def test_a_look_up_told_to_wait_makes_its_class_wait_too(desk: Desk) -> None:
+async def test_throttled_check_makes_its_class_wait_too(desk: Desk) -> None:
     await desk.owe(intent(), intent(target=OTHER))
     looking, other = await desk.claim_each()
     await desk.ledger.settle(other, Retry(TROUBLE, 0))
-    await desk.ledger.settle(looking, Doubt(TROUBLE, 0, hold_until=START_MS + 500))
+    await desk.ledger.settle(looking, Uncertain(TROUBLE, 0, hold_until=START_MS + 500))
     assert await desk.claimed_ids() == []
     desk.clock.advance(500)
     assert sorted(await desk.claimed_ids()) == [looking.id, other.id]
@@ -221,7 +221,7 @@ async def test_the_next_wake_up_is_the_earliest_that_time_alone_brings(desk: Des
     assert await desk.ledger.next_operation_due_at() is None
 
 
-async def test_a_command_that_waits_for_its_retry_wakes_the_executor_and_a_blocked_one_does_not(desk: Desk) -> None:
+async def test_retrying_command_wakes_the_executor_when_due_and_a_blocked_one_does_not(desk: Desk) -> None:
     operation = await desk.claim_operation("r1")
     await desk.reserve("r2")
     assert await desk.ledger.next_operation_due_at() is None
@@ -274,7 +274,7 @@ async def test_follow_ups_have_keys_of_their_own_grown_from_their_parent_in_orde
     (owed,) = await desk.owe(render())
     parent = sure(await desk.ledger.settle(await desk.claim(), DONE, two_cards))
     await desk.ledger.database.write(
-        "more", lambda tx: desk.ledger.owe_children(tx, START_MS, parent, one_more(tx, parent).effects)
+        "more", lambda tx: desk.ledger.enqueue_children(tx, START_MS, parent, one_more(tx, parent).effects)
     )
     children = desk.rows("SELECT * FROM effects WHERE parent_id = ? ORDER BY id", owed.id)
     assert [row["effect_key"] for row in children] == [
@@ -284,7 +284,7 @@ async def test_follow_ups_have_keys_of_their_own_grown_from_their_parent_in_orde
     assert desk.last_event("quote.moved")["aggregate_id"] == OTHER
 
 
-async def test_a_follow_up_that_cannot_be_owed_leaves_the_parent_unsettled(desk: Desk) -> None:
+async def test_invalid_follow_up_leaves_the_parent_unsettled(desk: Desk) -> None:
     def impossible(_: Tx, __: Effect) -> FollowUps:
         return FollowUps((intent(after="0" * 64),))
 

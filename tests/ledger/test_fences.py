@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.ledger import Ledger, StaleFenceError
-from ledger.records import Bury, Delivered, Doubt, Drop, FollowUps, Hold, Retry
+from ledger.records import Delivered, Drop, Fail, FollowUps, Hold, Retry, Uncertain
 from ledger.recovery import Recovered, begin_epoch, renew_leases, take_back, take_back_lapsed
 from tests.ledger.parts import AUDIT, START_MS, TROUBLE, Desk, applied, intent, restart, sure
 
@@ -21,8 +21,8 @@ LEASE = 120_000
 SETTLEMENTS: list[Settlement] = [
     Delivered("late", {}),
     Retry(TROUBLE, 0, hold_until=START_MS * 2),
-    Doubt(TROUBLE, 0),
-    Bury(TROUBLE),
+    Uncertain(TROUBLE, 0),
+    Fail(TROUBLE),
     Drop(TROUBLE),
     Hold(TROUBLE),
 ]
@@ -89,7 +89,7 @@ async def test_a_command_ended_under_a_lost_claim_is_audited_and_changes_nothing
     with pytest.raises(StaleFenceError):
         await desk.ledger.execute(late, applied(intent()))
     await desk.ledger.retry_operation(late, TROUBLE, 0)
-    await desk.ledger.bury_operation(late, TROUBLE, {"code": "failed"}, (intent(),))
+    await desk.ledger.fail_operation(late, TROUBLE, {"code": "failed"}, (intent(),))
     await desk.ledger.shelve_operation(late, "schema 9", 1_000)
     assert desk.snapshot() == before
     assert desk.events()[count:] == ["operation.late_result"] * 4
@@ -123,7 +123,7 @@ async def test_a_renewed_claim_is_not_taken_and_a_process_never_takes_its_own(de
     assert desk.operation(operation.id).state == "completed"
 
 
-async def test_a_sign_of_life_keeps_the_claims_of_its_own_process_only(desk: Desk) -> None:
+async def test_lease_renewal_keeps_only_the_claims_of_its_own_process(desk: Desk) -> None:
     await desk.owe(intent("crm.create", "keyed", "Q-1"), intent("crm.create", "keyed", "Q-2"))
     await desk.ledger.claim_effects({"crm.create": 1})
     other = await second_bot(desk)
@@ -135,7 +135,7 @@ async def test_a_sign_of_life_keeps_the_claims_of_its_own_process_only(desk: Des
     assert (desk.effect(1).state, desk.effect(2).state) == ("pending", "in_flight")
 
 
-async def test_a_process_whose_epoch_was_closed_learns_it_at_its_next_sign_of_life(desk: Desk) -> None:
+async def test_process_with_a_closed_epoch_learns_it_at_its_next_lease_renewal(desk: Desk) -> None:
     assert await renew_leases(desk.ledger)
     await restart(desk)
     assert not await renew_leases(desk.ledger)
@@ -180,7 +180,7 @@ async def test_shelving_again_and_again_never_makes_poison(desk: Desk) -> None:
     assert sure(await desk.ledger.claim_operation()).claims == 1
 
 
-async def test_the_head_at_first_sight_is_stored_with_a_command_and_stays(desk: Desk) -> None:
+async def test_head_version_at_the_first_delivery_is_pinned_to_the_command(desk: Desk) -> None:
     heads = {"Q-1": 4}
     ledger = Ledger(desk.ledger.database, desk.clock, AUDIT, epoch=desk.ledger.epoch, pin=lambda _, quote: heads[quote])
     pinned = Desk(ledger, desk.clock, desk.shell)
@@ -211,7 +211,7 @@ async def test_a_command_done_and_purged_long_ago_is_answered_by_its_tombstone(d
     assert desk.last_event("delivery.duplicate")["after"] == {"tombstone": True}
 
 
-async def test_each_creation_is_a_lane_of_its_own_and_commands_on_a_quote_share_the_quote_s(desk: Desk) -> None:
+async def test_each_creation_has_its_own_lane_and_commands_on_a_quote_share_its_lane(desk: Desk) -> None:
     for request_id in ("r1", "r2"):
         await desk.reserve(request_id, aggregate_id="new", aggregate_version=0)
     for request_id in ("r3", "r4"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.gates import Breaker, Gate, family
-from ledger.records import Bury, Delivered, Doubt, Drop, Hold, Retry, Trouble
+from ledger.records import Delivered, Drop, Fail, Hold, Retry, Trouble, Uncertain
 from ledger.recovery import take_back
 from tests.ledger.parts import QUOTE, START_MS, TROUBLE, intent, restart, sure
 
@@ -130,7 +130,7 @@ def test_a_breaker_never_opens_over_fewer_than_three_effects(effects: tuple[int,
     assert gate.state == state
 
 
-def test_waits_that_the_other_side_asked_for_do_not_break_a_row_of_failures_but_an_answer_does() -> None:
+def test_throttling_keeps_the_failure_count_and_an_answer_resets_it() -> None:
     told = replace(TOLD, failures=4, failing=(1, 2))
     assert told.lift(AT + 2_000).failures == 4
     assert (told.after_answer().failures, told.after_answer().state) == (0, "held")
@@ -199,7 +199,7 @@ async def test_a_half_open_family_lets_one_effect_through_over_all_its_classes(d
     assert len(await desk.ledger.claim_effects({"crm.create": 9, "crm.update": 9})) == 5
 
 
-async def test_a_trial_that_died_with_its_process_is_followed_by_one_other(desk: Desk) -> None:
+async def test_trial_lost_in_a_crash_is_followed_by_one_other(desk: Desk) -> None:
     await resumed_after_refusal(desk)
     trial = await desk.claim()
     desk = await restart(desk)
@@ -211,7 +211,7 @@ async def test_a_trial_that_died_with_its_process_is_followed_by_one_other(desk:
     assert len(await desk.claim_each()) == 3
 
 
-@pytest.mark.parametrize("answer", [DONE, Retry(TROUBLE, 60_000), Doubt(TROUBLE, 60_000), Bury(TROUBLE), Drop(TROUBLE)])
+@pytest.mark.parametrize("answer", [DONE, Retry(TROUBLE, 60_000), Uncertain(TROUBLE, 60_000), Fail(TROUBLE), Drop(TROUBLE)])
 async def test_any_answer_to_the_trial_lets_the_rest_through(answer: Settlement, desk: Desk) -> None:
     await resumed_after_refusal(desk)
     await desk.ledger.settle(await desk.claim(), answer)
@@ -250,13 +250,11 @@ async def test_of_many_refusals_at_once_one_is_an_alert(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("reconciling", [False, True])
-async def test_a_refusal_from_before_the_resume_neither_holds_again_nor_stands_for_the_trial(
-    reconciling: object, desk: Desk
-) -> None:
+async def test_refusal_from_before_the_resume_neither_holds_again_nor_ends_the_trial(reconciling: object, desk: Desk) -> None:
     await owe_crm(desk, 4)
     if reconciling:
         for effect in await desk.claim_each():
-            await desk.ledger.settle(effect, Doubt(TROUBLE, 0))
+            await desk.ledger.settle(effect, Uncertain(TROUBLE, 0))
     first, late = await desk.ledger.claim_effects({"crm.create": 2})
     await desk.ledger.settle(first, Hold(REFUSED))
     desk.clock.advance(1_000)
@@ -278,7 +276,7 @@ async def test_an_answer_from_before_the_resume_does_not_stand_for_the_trial(des
     assert len(await desk.claim_each()) == 1
 
 
-async def test_a_login_refused_after_the_clock_was_put_back_behind_the_last_resume_still_holds(desk: Desk) -> None:
+async def test_refused_login_holds_even_when_the_clock_was_set_back_past_the_resume(desk: Desk) -> None:
     """Otherwise every attempt would seem to be from before that resume, and be repeated at once, for ever."""
     await owe_crm(desk, 2)
     await desk.ledger.settle((await desk.claim_each())[0], Hold(REFUSED))
@@ -291,7 +289,7 @@ async def test_a_login_refused_after_the_clock_was_put_back_behind_the_last_resu
     assert gate_of(desk, "crm") == "held"
 
 
-async def test_an_answer_after_the_clock_was_put_back_behind_the_last_resume_opens_the_class(desk: Desk) -> None:
+async def test_answer_opens_the_class_even_when_the_clock_was_set_back_past_the_resume(desk: Desk) -> None:
     await owe_crm(desk, 1)
     await desk.ledger.settle(await desk.claim(), Hold(REFUSED))
     await desk.ledger.resume("crm", "ops")
@@ -337,7 +335,7 @@ async def test_an_outage_that_names_its_end_is_still_tried_with_one_effect_first
     assert len(await desk.claimed_ids()) == 0, "one is in flight since before the outage: it is the trial"
 
 
-async def test_the_wait_that_a_superseded_update_was_told_holds_for_the_newer_one_too(desk: Desk) -> None:
+async def test_throttling_of_a_superseded_update_also_delays_the_newer_one(desk: Desk) -> None:
     update = intent("slack.card", "convergent", supersede_key=f"card:{QUOTE}")
     await desk.owe(update, request_id="r1")
     older = await desk.claim()
@@ -360,7 +358,7 @@ async def test_a_gate_that_opens_by_time_is_a_wake_up(desk: Desk) -> None:
 # ------------------------------------------------------------------------------------------------------------------- ages
 
 
-async def test_an_age_stops_exactly_while_its_class_or_family_is_held_and_overlaps_count_once(desk: Desk) -> None:
+async def test_age_stops_while_its_class_or_family_is_held_and_overlaps_count_once(desk: Desk) -> None:
     age = {"crm.create": 10_000}
     await owe_crm(desk, 1)
     slots = {"crm.create": 1}
@@ -378,7 +376,7 @@ async def test_an_age_stops_exactly_while_its_class_or_family_is_held_and_overla
     assert (desk.effect(1).state, desk.effect(1).category) == ("failed", "expired")
 
 
-async def test_a_hold_from_before_an_effect_was_owed_makes_it_no_younger(desk: Desk) -> None:
+async def test_hold_from_before_an_effect_was_enqueued_does_not_reduce_its_age(desk: Desk) -> None:
     await desk.ledger.pause("crm", "ops", "x")
     desk.clock.advance(50_000)
     await owe_crm(desk, 1)
@@ -389,7 +387,7 @@ async def test_a_hold_from_before_an_effect_was_owed_makes_it_no_younger(desk: D
     assert desk.effect(1).state == "failed"
 
 
-async def test_a_hold_ends_when_it_said_so_though_nobody_looked(desk: Desk) -> None:
+async def test_hold_ends_at_its_stated_time_even_if_nothing_checked_it_then(desk: Desk) -> None:
     await owe_crm(desk, 2)
     (told, _) = await desk.claim_each()
     await desk.ledger.settle(told, Retry(TROUBLE, 0, hold_until=START_MS + 2_000))
@@ -399,7 +397,7 @@ async def test_a_hold_ends_when_it_said_so_though_nobody_looked(desk: Desk) -> N
     assert desk.effect(told.id).category == "expired"
 
 
-async def test_what_a_person_paused_while_its_login_was_refused_waits_for_a_person_through_a_restart(desk: Desk) -> None:
+async def test_operator_pause_during_a_refused_login_outlasts_a_restart(desk: Desk) -> None:
     await owe_crm(desk, 2)
     (refused, _) = await desk.claim_each()
     await desk.ledger.settle(refused, Hold(REFUSED))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS
-from ledger.records import Bury, Delivered
+from ledger.records import Delivered, Fail
 from tests.ledger.parts import STATEMENTS, TROUBLE, intent
 from tests.ledger.test_machine import DRAWN, read_from_sql
 
@@ -115,7 +115,9 @@ def test_a_shell_can_move_a_row_along_the_arrows_and_nowhere_else(
 
 
 @pytest.mark.parametrize(("table", "state"), EVERY_STATE)
-def test_only_what_is_done_or_no_longer_owed_can_be_deleted(table: str, state: str, planted: sqlite3.Connection) -> None:
+def test_only_completed_delivered_superseded_or_discarded_rows_can_be_deleted(
+    table: str, state: str, planted: sqlite3.Connection
+) -> None:
     for step in PATHS[table][state]:
         move(planted, table, step)
     delete = f"DELETE FROM {table} WHERE id = 1"  # noqa: S608 -- two known names
@@ -192,7 +194,7 @@ async def test_a_ledger_keeps_its_id(desk: Desk) -> None:
 async def test_a_refused_statement_leaves_no_trace_in_a_finished_deal(desk: Desk) -> None:
     posted, failed = await desk.owe(intent(), intent("crm.create", "keyed"))
     for effect in await desk.claim_each():
-        await desk.ledger.settle(effect, Delivered("ts", {}) if effect.id == posted.id else Bury(TROUBLE))
+        await desk.ledger.settle(effect, Delivered("ts", {}) if effect.id == posted.id else Fail(TROUBLE))
     before = desk.snapshot()
     for effect_id in (posted.id, failed.id):
         with pytest.raises(sqlite3.IntegrityError):
@@ -225,7 +227,7 @@ EVERY_MOVE = [(name, table, state, arrows) for name, table, arrows in MOVES for 
     ("name", "table", "state", "arrows"), EVERY_MOVE, ids=lambda value: value if isinstance(value, str) else ""
 )
 @pytest.mark.parametrize("guard", ["right", "stale"])
-def test_each_statement_moves_a_row_from_its_own_states_and_leaves_it_alone_in_all_others(
+def test_each_statement_moves_a_row_only_from_its_own_states(
     name: str, table: str, state: str, arrows: set[tuple[str, str]], guard: str, planted: sqlite3.Connection
 ) -> None:
     if table == "effects":

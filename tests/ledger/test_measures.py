@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.ledger import StaleFenceError
-from ledger.measures import OpenLetters, Unfinished, fold, measure
-from ledger.records import Bury, Delivered, Doubt, Retry, Trouble
+from ledger.measures import OpenDeadLetters, Unfinished, fold, measure
+from ledger.records import Delivered, Fail, Retry, Trouble, Uncertain
 from tests.ledger.parts import START_MS, STATEMENTS, TROUBLE, applied, intent, restart, sure
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ async def scripted_history(desk: Desk) -> None:
     await desk.reserve(fingerprint="something else")
     crm, post, pdf = await desk.claim_each()
     await desk.ledger.settle(crm, Retry(TROUBLE, delay_ms=0))
-    await desk.ledger.settle(post, Doubt(LOST, delay_ms=0))
-    await desk.ledger.settle(pdf, Bury(Trouble("render", "the template is broken")))
+    await desk.ledger.settle(post, Uncertain(LOST, delay_ms=0))
+    await desk.ledger.settle(pdf, Fail(Trouble("render", "the template is broken")))
     again, looked = await desk.claim_each()
     await desk.ledger.settle(again, Delivered("ref", {}))
     await desk.ledger.settle(looked, Delivered("ref", {}))
@@ -60,7 +60,7 @@ async def test_a_history_is_counted(desk: Desk) -> None:
     await scripted_history(desk)
     found = await measure(desk.ledger)
     assert found.counts == COUNTED
-    assert found.dead == (OpenLetters("render", 1, START_MS),)
+    assert found.dead == (OpenDeadLetters("render", 1, START_MS),)
     assert found.unfinished == (Unfinished("effect", "pending", 1, None),)
 
 
@@ -106,7 +106,7 @@ async def test_ages_count_from_when_a_row_was_due(desk: Desk) -> None:
     assert (found.now, found.schedule_due_at) == (START_MS + 6_000, START_MS)
 
 
-async def test_a_held_class_is_told(ledger: Ledger) -> None:
+async def test_held_class_is_measured(ledger: Ledger) -> None:
     await ledger.pause("crm", "ops", "maintenance")
     (gate,) = (await measure(ledger)).gates
     assert (gate.name, gate.state, gate.cause) == ("crm", "held", "operator")

@@ -10,7 +10,7 @@ import pytest
 
 from ledger import keys
 from ledger.ledger import Ledger, StaleFenceError
-from ledger.records import AuditEvent, Outcome, Sighting, Trouble
+from ledger.records import AuditEvent, DedupeResult, Outcome, Trouble
 from tests.ledger.parts import AUDIT, QUOTE, START_MS, applied, intent, request, sure
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ OTHER = "Q-2026-0002"
 
 async def test_a_command_seen_for_the_first_time_is_remembered_with_its_delivery(desk: Desk) -> None:
     reservation = await desk.reserve(transport={"envelope_id": "e-1", "response_url": "https://hooks.example/1"})
-    assert reservation.sighting is Sighting.NEW
+    assert reservation.sighting is DedupeResult.NEW
     operation = reservation.operation
     assert (operation.state, operation.fence, operation.claims, operation.cycle) == ("reserved", 0, 0, 1)
     assert operation == desk.operation()
@@ -48,7 +48,7 @@ async def test_a_command_seen_for_the_first_time_is_remembered_with_its_delivery
 async def test_transport_metadata_is_no_part_of_the_identity(desk: Desk) -> None:
     first = await desk.reserve(transport={"retry_attempt": 0}, received_at=START_MS)
     again = await desk.reserve(transport={"retry_attempt": 1}, received_at=START_MS + 9_000)
-    assert (again.sighting, again.operation) == (Sighting.DUPLICATE, first.operation)
+    assert (again.sighting, again.operation) == (DedupeResult.DUPLICATE, first.operation)
 
 
 async def test_a_duplicate_changes_nothing_but_the_count_of_its_sightings(desk: Desk) -> None:
@@ -56,7 +56,7 @@ async def test_a_duplicate_changes_nothing_but_the_count_of_its_sightings(desk: 
     before = desk.snapshot()
     desk.clock.advance(700)
     again = await desk.reserve()
-    assert (again.sighting, again.operation) == (Sighting.DUPLICATE, first.operation)
+    assert (again.sighting, again.operation) == (DedupeResult.DUPLICATE, first.operation)
     await desk.ledger.noted()  # it is answered before it is counted
     (delivery,) = desk.rows("SELECT * FROM deliveries")
     assert (delivery["seen"], delivery["last_seen_at"] - delivery["received_at"]) == (2, 700)
@@ -69,43 +69,47 @@ async def test_a_duplicate_is_answered_although_it_cannot_be_counted(desk: Desk)
     first = await desk.reserve()
     desk.shell.execute("CREATE TRIGGER no_sightings BEFORE UPDATE ON deliveries BEGIN SELECT RAISE(ABORT, 'no'); END")
     again = await desk.reserve()
-    assert (again.sighting, again.operation) == (Sighting.DUPLICATE, first.operation)
+    assert (again.sighting, again.operation) == (DedupeResult.DUPLICATE, first.operation)
 
 
 async def test_a_duplicate_of_a_finished_command_gets_its_stored_response(desk: Desk) -> None:
     operation = await desk.claim_operation()
     await desk.ledger.execute(operation, applied())
     again = await desk.reserve()
-    assert (again.sighting, again.operation.state, again.operation.response) == (Sighting.DUPLICATE, "completed", {"code": "ok"})
+    assert (again.sighting, again.operation.state, again.operation.response) == (
+        DedupeResult.DUPLICATE,
+        "completed",
+        {"code": "ok"},
+    )
     assert await desk.ledger.claim_operation() is None
 
 
 async def test_the_same_request_id_with_another_meaning_is_a_conflict_and_changes_nothing(desk: Desk) -> None:
     first = await desk.reserve()
     conflict = await desk.reserve(fingerprint="submit something else", payload={"schema": 1, "note": "other"})
-    assert (conflict.sighting, conflict.operation) == (Sighting.CONFLICT, first.operation)
+    assert (conflict.sighting, conflict.operation) == (DedupeResult.CONFLICT, first.operation)
     assert desk.value("SELECT count(*) FROM operations") == 1
     assert desk.events() == ["operation.reserved", "delivery.conflict"]
 
 
-async def test_after_a_change_of_the_payload_schema_a_redelivery_still_maps_to_the_first_operation(desk: Desk) -> None:
+async def test_redelivery_after_a_payload_schema_change_maps_to_the_first_operation(desk: Desk) -> None:
     first = await desk.reserve(payload={"schema": 1, "note": "as discussed"})
     redelivered = await desk.reserve(payload={"schema": 2, "note": {"text": "as discussed"}}, aggregate_version=2)
-    assert (redelivered.sighting, redelivered.operation) == (Sighting.DUPLICATE, first.operation)
+    assert (redelivered.sighting, redelivered.operation) == (DedupeResult.DUPLICATE, first.operation)
     assert desk.value("SELECT count(*) FROM operations") == 1
 
 
 async def test_one_request_may_ask_for_two_kinds_of_action(desk: Desk) -> None:
     await desk.reserve()
     other = await desk.reserve(action_kind="quote.create", fingerprint="another")
-    assert other.sighting is Sighting.NEW
+    assert other.sighting is DedupeResult.NEW
 
 
 async def test_an_operation_outlives_its_deliveries_as_the_guard_against_repetition(desk: Desk) -> None:
     first = await desk.reserve()
     desk.shell.execute("DELETE FROM deliveries")  # retention: deliveries go long before operations
     again = await desk.reserve()
-    assert (again.sighting, again.operation) == (Sighting.DUPLICATE, first.operation)
+    assert (again.sighting, again.operation) == (DedupeResult.DUPLICATE, first.operation)
 
 
 async def test_of_fifty_concurrent_reserves_of_one_command_exactly_one_is_new(desk: Desk) -> None:
@@ -175,10 +179,10 @@ async def test_a_retried_command_keeps_why_and_when(desk: Desk) -> None:
     assert (attempt["outcome"], attempt["delay_ms"], attempt["ended_at"] - attempt["started_at"]) == ("retry", 1_000, 50)
 
 
-async def test_a_buried_command_owes_the_person_s_answer_in_the_same_transaction(desk: Desk, database: SqliteDatabase) -> None:
+async def test_failed_command_enqueues_its_reply_in_the_same_transaction(desk: Desk, database: SqliteDatabase) -> None:
     operation = await desk.claim_operation()
     before = database.commits
-    await desk.ledger.bury_operation(operation, INTERNAL, {"code": "failed"}, (intent("slack.reply", "repeat_once"),))
+    await desk.ledger.fail_operation(operation, INTERNAL, {"code": "failed"}, (intent("slack.reply", "repeat_once"),))
     assert database.commits == before + 1
     stored = desk.operation()
     assert (stored.state, stored.response, stored.category) == ("failed_terminal", {"code": "failed"}, "internal")
@@ -187,16 +191,14 @@ async def test_a_buried_command_owes_the_person_s_answer_in_the_same_transaction
     assert [tuple(row) for row in desk.rows("SELECT kind, outcome, category FROM attempts")] == [("execute", "bury", "internal")]
 
 
-async def test_a_buried_command_frees_its_quote(desk: Desk) -> None:
+async def test_failed_command_frees_its_quote(desk: Desk) -> None:
     operation = await desk.claim_operation("r1")
     await desk.reserve("r2")
-    await desk.ledger.bury_operation(operation, INTERNAL, {"code": "failed"}, ())
+    await desk.ledger.fail_operation(operation, INTERNAL, {"code": "failed"}, ())
     assert sure(await desk.ledger.claim_operation()).id == 2
 
 
-async def test_an_execution_writes_its_change_its_answer_its_events_and_its_effects_at_once(
-    desk: Desk, database: SqliteDatabase
-) -> None:
+async def test_execution_writes_change_answer_events_and_effects_in_one_commit(desk: Desk, database: SqliteDatabase) -> None:
     operation = await desk.claim_operation()
     submitted = AuditEvent("quote.submitted", OTHER, before={"state": "draft"}, after={"state": "submitted"})
     before = database.commits
@@ -222,7 +224,7 @@ async def test_an_execution_writes_its_change_its_answer_its_events_and_its_effe
     assert desk.value("SELECT count(*) FROM attempts") == 0, "what completed says so itself"
 
 
-async def test_what_a_person_is_told_is_stored_but_not_audited(desk: Desk) -> None:
+async def test_reply_text_is_stored_but_not_audited(desk: Desk) -> None:
     said = Outcome("applied", {"code": "ok", "text": "Sent to the manager."})
     done = await desk.ledger.execute(await desk.claim_operation(), lambda _: said)
     assert done == said
@@ -267,7 +269,7 @@ async def test_a_result_that_comes_too_late_changes_nothing_and_is_audited(desk:
     with pytest.raises(StaleFenceError):
         await desk.ledger.execute(late, applied(intent()))
     await desk.ledger.retry_operation(late, INTERNAL, 0)
-    await desk.ledger.bury_operation(late, INTERNAL, {"code": "failed"}, (intent(),))
+    await desk.ledger.fail_operation(late, INTERNAL, {"code": "failed"}, (intent(),))
     assert desk.snapshot() == before
     assert desk.events()[-3:] == ["operation.late_result"] * 3
     await desk.ledger.execute(again, applied(intent()))

@@ -9,7 +9,7 @@ import pytest
 from ledger.claims import POISON_CLAIMS
 from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.operator.dead_letters import DeadLetters
-from ledger.records import Bury, Delivered, Doubt, FollowUps, Hold, Retry
+from ledger.records import Delivered, Fail, FollowUps, Hold, Retry, Uncertain
 from ledger.recovery import Recovered, give_back, take_back, take_back_lapsed
 from tests.ledger.parts import QUOTE, START_MS, TROUBLE, applied, intent, restart, sure
 
@@ -40,14 +40,14 @@ async def killed_while_delivering(desk: Desk, times: int) -> tuple[Desk, Effect]
     return await restart(desk), effect
 
 
-async def test_a_new_epoch_closes_those_of_the_dead(desk: Desk) -> None:
+async def test_new_epoch_closes_those_of_crashed_processes(desk: Desk) -> None:
     desk.clock.advance(5)
     desk = await restart(desk)
     epochs = [(row["epoch"], row["build"], row["ended_at"], row["end_reason"]) for row in desk.rows("SELECT * FROM epochs")]
     assert epochs == [(1, "1.0", START_MS + 5, "died"), (2, "1.1", None, None)]
 
 
-async def test_a_command_whose_executor_died_is_due_again_under_a_new_fence(desk: Desk) -> None:
+async def test_command_whose_executor_crashed_is_due_again_under_a_new_fence(desk: Desk) -> None:
     await desk.reserve()
     desk, dead = await killed_while_executing(desk, 1)
     assert await take_back(desk.ledger) == Recovered(operations=1, effects=0, poisoned=0)
@@ -72,7 +72,7 @@ async def test_an_effect_that_may_be_repeated_is_due_again(semantics: Semantics,
 
 
 @pytest.mark.parametrize("semantics", ["append", "repeat_once"])
-async def test_an_effect_that_must_not_be_repeated_blindly_is_in_doubt(semantics: Semantics, desk: Desk) -> None:
+async def test_crash_makes_an_effect_that_must_not_be_repeated_uncertain(semantics: Semantics, desk: Desk) -> None:
     await desk.owe(intent(semantics=semantics))
     desk.clock.advance(70)
     desk, dead = await killed_while_delivering(desk, 1)
@@ -83,9 +83,9 @@ async def test_an_effect_that_must_not_be_repeated_blindly_is_in_doubt(semantics
     assert (await desk.claim()).reconciling
 
 
-async def test_a_look_up_cut_off_by_a_death_is_a_look_up_again_with_the_old_doubt(desk: Desk) -> None:
+async def test_crash_during_a_check_repeats_the_check_and_keeps_uncertain_since(desk: Desk) -> None:
     await desk.owe(intent())
-    await desk.ledger.settle(await desk.claim(), Doubt(TROUBLE, 10))
+    await desk.ledger.settle(await desk.claim(), Uncertain(TROUBLE, 10))
     desk.clock.advance(10)
     desk, dead = await killed_while_delivering(desk, 1)
     await take_back(desk.ledger)
@@ -93,7 +93,7 @@ async def test_a_look_up_cut_off_by_a_death_is_a_look_up_again_with_the_old_doub
     assert (await desk.claim()).reconciling
 
 
-async def test_what_lives_or_rests_is_not_taken_back(desk: Desk) -> None:
+async def test_recovery_leaves_settled_retrying_and_live_work_alone(desk: Desk) -> None:
     await desk.owe(intent(), intent("crm.create", "keyed"), intent("pdf.render", "pure"))
     settled, retried, held = await desk.claim_each()
     await desk.ledger.settle(settled, Delivered("ts", {}))
@@ -105,7 +105,7 @@ async def test_what_lives_or_rests_is_not_taken_back(desk: Desk) -> None:
     assert desk.effect(held.id).state == "in_flight"
 
 
-async def test_taking_back_twice_is_taking_back_once(desk: Desk) -> None:
+async def test_second_recovery_changes_nothing(desk: Desk) -> None:
     await desk.owe(intent(), intent("crm.create", "keyed"))
     await desk.claim_each()
     await desk.claim_operation("r2")
@@ -116,7 +116,7 @@ async def test_taking_back_twice_is_taking_back_once(desk: Desk) -> None:
     assert (desk.snapshot(), desk.events()) == (before, events)
 
 
-async def test_a_death_between_the_new_epoch_and_the_taking_back_costs_nothing(desk: Desk) -> None:
+async def test_crash_between_the_new_epoch_and_the_recovery_costs_no_claim(desk: Desk) -> None:
     await desk.owe(intent("crm.create", "keyed"))
     await desk.claim()
     for _ in range(3):
@@ -138,9 +138,7 @@ async def test_a_command_that_kills_its_executor_three_times_is_poison_and_frees
 
 
 @pytest.mark.parametrize("semantics", ["append", "convergent"])
-async def test_an_effect_that_kills_its_dispatcher_three_times_is_poison_and_frees_its_lane(
-    semantics: Semantics, desk: Desk
-) -> None:
+async def test_effect_that_kills_its_dispatcher_three_times_is_poison_and_frees_its_lane(semantics: Semantics, desk: Desk) -> None:
     first, second = await desk.owe(intent(semantics=semantics), intent(semantics=semantics))
     desk, dead = await killed_while_delivering(desk, POISON_CLAIMS)
     assert await take_back(desk.ledger) == Recovered(operations=0, effects=1, poisoned=1)
@@ -149,9 +147,7 @@ async def test_an_effect_that_kills_its_dispatcher_three_times_is_poison_and_fre
     assert await desk.claimed_ids() == [second.id]
 
 
-async def test_the_person_and_the_card_of_a_poisoned_row_hear_of_it_in_the_same_commit(
-    desk: Desk, database: SqliteDatabase
-) -> None:
+async def test_reply_and_card_of_poison_are_enqueued_in_the_same_commit(desk: Desk, database: SqliteDatabase) -> None:
     def answer(_: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
         return (intent("slack.reply", "repeat_once", operation.actor),)
 
@@ -183,7 +179,7 @@ async def test_the_person_and_the_card_of_a_poisoned_row_hear_of_it_in_the_same_
     assert [tuple(row) for row in owed] == [("slack.card", "pending", 1, 1), ("slack.reply", "pending", 2, None)]
 
 
-async def test_a_start_tries_refused_logins_with_one_effect_and_keeps_the_waits_others_asked_for(desk: Desk) -> None:
+async def test_restart_tries_refused_logins_with_one_effect_and_keeps_other_holds(desk: Desk) -> None:
     await desk.owe(intent("crm.create", "keyed"), intent())
     crm, post = await desk.claim_each()
     await desk.ledger.settle(crm, Hold(TROUBLE))
@@ -200,7 +196,7 @@ async def test_a_start_tries_refused_logins_with_one_effect_and_keeps_the_waits_
     assert await desk.claimed_ids() == [crm.id]
 
 
-async def test_a_settle_between_two_deaths_starts_the_count_anew(desk: Desk) -> None:
+async def test_settlement_between_two_crashes_resets_the_crash_count(desk: Desk) -> None:
     await desk.owe(intent("crm.create", "keyed"))
     desk, dead = await killed_while_delivering(desk, POISON_CLAIMS - 1)
     await take_back(desk.ledger)
@@ -210,7 +206,7 @@ async def test_a_settle_between_two_deaths_starts_the_count_anew(desk: Desk) -> 
     assert desk.effect(dead.id).claims == POISON_CLAIMS - 1
 
 
-async def test_the_late_results_of_the_dead_are_audited_and_change_nothing(desk: Desk) -> None:
+async def test_late_results_of_a_crashed_process_are_audited_and_change_nothing(desk: Desk) -> None:
     dead_desk = desk
     await desk.owe(intent())
     effect = await desk.claim()
@@ -239,7 +235,7 @@ async def test_a_shutdown_gives_back_what_it_holds_and_says_so(desk: Desk) -> No
     assert await take_back(desk.ledger) == Recovered(0, 0, 0)
 
 
-async def test_a_shutdown_is_no_death_even_for_what_two_deaths_have_marked(desk: Desk) -> None:
+async def test_shutdown_does_not_count_as_a_crash_even_for_suspects(desk: Desk) -> None:
     await desk.reserve("r1")
     desk, _ = await killed_while_executing(desk, POISON_CLAIMS - 1)
     await take_back(desk.ledger)
@@ -260,7 +256,7 @@ async def test_a_shutdown_is_no_death_even_for_what_two_deaths_have_marked(desk:
     assert (desk.operation(2).state, desk.operation(2).claims) == ("reserved", POISON_CLAIMS - 1)
 
 
-async def test_poison_can_be_replayed_with_its_deaths_forgiven(desk: Desk) -> None:
+async def test_replay_of_poison_resets_its_crash_count(desk: Desk) -> None:
     await desk.owe(intent("crm.create", "keyed"))
     desk, dead = await killed_while_delivering(desk, POISON_CLAIMS)
     await take_back(desk.ledger)
@@ -268,10 +264,10 @@ async def test_poison_can_be_replayed_with_its_deaths_forgiven(desk: Desk) -> No
     await DeadLetters(desk.ledger, build="2").replay(f"{dead.id}", actor="ops", reason=None, follow=no_follow_ups)
     again = await desk.claim()
     assert (again.claims, again.fence) == (1, POISON_CLAIMS + 1)
-    assert sure(await desk.ledger.settle(again, Bury(TROUBLE))).category == "transient"
+    assert sure(await desk.ledger.settle(again, Fail(TROUBLE))).category == "transient"
 
 
-async def test_what_cannot_be_read_back_is_repeated_once_and_no_more_however_often_it_is_cut_off(desk: Desk) -> None:
+async def test_repeat_once_effect_is_repeated_once_however_often_it_is_interrupted(desk: Desk) -> None:
     await desk.owe(intent("slack.reply", "repeat_once"))
     desk, _ = await killed_while_delivering(desk, 1)
     await take_back(desk.ledger)
@@ -283,7 +279,7 @@ async def test_what_cannot_be_read_back_is_repeated_once_and_no_more_however_oft
     assert desk.last_event("effect.superseded")["after"]["why"] == stored.last_error
 
 
-async def test_the_attempt_of_a_look_up_that_died_is_recorded_as_one(desk: Desk) -> None:
+async def test_check_cut_off_by_a_crash_is_recorded_as_a_check(desk: Desk) -> None:
     await desk.owe(intent())
     desk, _ = await killed_while_delivering(desk, 2)
     await take_back(desk.ledger)
@@ -291,7 +287,7 @@ async def test_the_attempt_of_a_look_up_that_died_is_recorded_as_one(desk: Desk)
     assert kinds == [("send", "died"), ("reconcile", "died")]
 
 
-async def test_poison_whose_consequences_cannot_be_decided_is_buried_without_and_the_start_goes_on(desk: Desk) -> None:
+async def test_poison_whose_follow_ups_fail_is_dead_lettered_and_the_start_goes_on(desk: Desk) -> None:
     def broken(*_: object) -> FollowUps:
         raise ValueError("the quote's row cannot be read")
 
@@ -307,13 +303,13 @@ async def put_back_a_year(desk: Desk) -> None:
     await take_back_lapsed(desk.ledger)
 
 
-async def test_a_command_recorded_by_a_clock_that_was_ahead_is_due_when_the_clock_was_put_back(desk: Desk) -> None:
+async def test_command_recorded_by_a_fast_clock_is_due_after_the_clock_is_set_back(desk: Desk) -> None:
     await desk.reserve()
     await put_back_a_year(desk)
     assert sure(await desk.ledger.claim_operation()).id == 1
 
 
-async def test_an_effect_that_waits_by_a_clock_that_was_ahead_waits_no_longer_than_was_meant(desk: Desk) -> None:
+async def test_effect_delayed_by_a_fast_clock_waits_only_as_long_as_intended(desk: Desk) -> None:
     await desk.owe(intent("crm.create", "keyed"))
     await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 5_000, hold_until=START_MS + 8_000))
     await put_back_a_year(desk)

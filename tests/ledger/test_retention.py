@@ -9,7 +9,7 @@ import pytest
 
 from ledger.ledger import Ledger
 from ledger.measures import measure
-from ledger.records import Bury, Delivered, Doubt, Outcome, Retry, Sighting, Trouble
+from ledger.records import DedupeResult, Delivered, Fail, Outcome, Retry, Trouble, Uncertain
 from ledger.retention import DAY_MS, HOUR_MS, Keep, Purged, close_aggregate, purge
 from tests.ledger.parts import AUDIT, QUOTE, START_MS, STATEMENTS, TROUBLE, intent, open_database, request, sure
 
@@ -73,13 +73,13 @@ async def test_a_done_command_becomes_a_tombstone_when_its_time_has_come(desk: D
     assert counts(desk) == {"operations": 1, "deliveries": 0, "effects": 1, "attempts": 1, "tombstones": 1, "holds": 0}
 
 
-async def test_a_late_redelivery_of_what_was_purged_is_told_so_and_does_nothing(desk: Desk) -> None:
+async def test_redelivery_of_a_purged_command_reports_its_tombstone_and_does_nothing(desk: Desk) -> None:
     await delivered(desk, "r1")
     await newest(desk)
     await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False)
     before = counts(desk)
     again = await desk.reserve("r1", aggregate_id="Q-r1")
-    assert (again.sighting, again.operation.outcome, again.finished_at) == (Sighting.TOMBSTONE, "applied", START_MS)
+    assert (again.sighting, again.operation.outcome, again.finished_at) == (DedupeResult.TOMBSTONE, "applied", START_MS)
     assert counts(desk) == before
     assert await desk.ledger.claim_operation() is None
 
@@ -89,7 +89,7 @@ async def test_after_the_delivery_is_forgotten_the_operation_still_knows_its_com
     await newest(desk)
     assert await purge(desk.ledger, START_MS + 7 * DAY_MS, dry_run=False) == Purged()
     assert await purge(desk.ledger, START_MS + 7 * DAY_MS + 1, dry_run=False) == Purged(deliveries=2)
-    assert (await desk.reserve("r1", aggregate_id="Q-r1")).sighting is Sighting.DUPLICATE
+    assert (await desk.reserve("r1", aggregate_id="Q-r1")).sighting is DedupeResult.DUPLICATE
 
 
 async def test_a_tombstone_falls_after_its_time(desk: Desk) -> None:
@@ -104,13 +104,13 @@ async def test_a_tombstone_falls_after_its_time(desk: Desk) -> None:
 ENDS: dict[str, Settlement | None] = {
     "pending": None,
     "retried": Retry(TROUBLE, delay_ms=1),
-    "uncertain": Doubt(Trouble("uncertain", "lost", maybe_sent=True), delay_ms=1),
-    "failed": Bury(TROUBLE),
+    "uncertain": Uncertain(Trouble("uncertain", "lost", maybe_sent=True), delay_ms=1),
+    "failed": Fail(TROUBLE),
 }
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_a_command_whose_effect_is_not_done_stays_with_how_it_came(desk: Desk, end: str) -> None:
+async def test_command_with_an_unfinished_effect_is_not_purged(desk: Desk, end: str) -> None:
     settlement = ENDS[end]
     await command(desk, "r1", owed("r1"))
     if settlement is not None:
@@ -139,7 +139,7 @@ async def test_a_command_that_is_not_done_stays_with_its_delivery(desk: Desk, st
         if state == "failed_retryable":
             await desk.ledger.retry_operation(operation, TROUBLE, 1)
         if state == "failed_terminal":
-            await desk.ledger.bury_operation(operation, TROUBLE, {}, ())
+            await desk.ledger.fail_operation(operation, TROUBLE, {}, ())
     assert desk.value("SELECT state FROM operations") == state
     desk.shell.execute("UPDATE operations SET retain_until = 1")
     await desk.reserve("newest", aggregate_id="Q-newest")
@@ -148,19 +148,19 @@ async def test_a_command_that_is_not_done_stays_with_its_delivery(desk: Desk, st
     assert desk.value("SELECT count(*) FROM deliveries WHERE operation_id = 1") == 1
 
 
-async def test_what_a_dead_effect_of_the_same_quote_may_need_stays(desk: Desk) -> None:
+async def test_commands_of_a_quote_with_a_dead_letter_are_not_purged(desk: Desk) -> None:
     await command(desk, "r1", owed("r1"))
     await desk.ledger.settle(await desk.claim(), DONE)
     other = await desk.claim_operation("r2", aggregate_id="Q-r1")
     await desk.ledger.execute(other, lambda _: Outcome("applied", {}, (owed("r1"),), (), START_MS))
-    await desk.ledger.settle(await desk.claim(), Bury(TROUBLE))
+    await desk.ledger.settle(await desk.claim(), Fail(TROUBLE))
     await newest(desk)
     await purge(desk.ledger, LATER, dry_run=False)
     assert counts(desk)["operations"] == 3
 
 
 @pytest.mark.parametrize("state", ["reserved", "failed_retryable", "in_progress", "failed_terminal"])
-async def test_what_an_unfinished_or_dead_command_of_the_same_quote_may_need_stays(desk: Desk, state: str) -> None:
+async def test_commands_of_a_quote_with_an_unfinished_or_failed_command_are_not_purged(desk: Desk, state: str) -> None:
     """It may owe something after the first command's effect, now or when it is replayed."""
     (root,) = await command(desk, "r1", owed("r1"))
     await desk.ledger.settle(await desk.claim(), DONE)
@@ -171,7 +171,7 @@ async def test_what_an_unfinished_or_dead_command_of_the_same_quote_may_need_sta
     if state == "failed_retryable":
         await desk.ledger.retry_operation(later, TROUBLE, 0)
     if state == "failed_terminal":
-        await desk.ledger.bury_operation(later, TROUBLE, {"code": "failed"}, ())
+        await desk.ledger.fail_operation(later, TROUBLE, {"code": "failed"}, ())
     assert desk.operation(later.id).state == state
     await purge(desk.ledger, LATER, dry_run=False)
     assert desk.effect(root.id).state == "delivered"
@@ -317,4 +317,4 @@ async def test_a_request_that_was_purged_is_the_same_request(desk: Desk) -> None
     await newest(desk)
     await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False)
     other = await desk.ledger.reserve(request("r1", aggregate_id="Q-r1", payload={"schema": 1, "note": "another"}))
-    assert other.sighting is Sighting.NEW
+    assert other.sighting is DedupeResult.NEW

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.records import Bury, Delivered, Doubt, Drop, FollowUps, Hold, Retry, Trouble
+from ledger.records import Delivered, Drop, Fail, FollowUps, Hold, Retry, Trouble, Uncertain
 from tests.ledger.parts import START_MS, TROUBLE, intent, sure
 
 if TYPE_CHECKING:
@@ -45,17 +45,17 @@ CASES: list[tuple[Settlement, dict[str, Any], tuple[str, str | None]]] = [
         ("effect.retry_scheduled", "retry"),
     ),
     (
-        Doubt(SENT, 30_000),
+        Uncertain(SENT, 30_000),
         {"state": "uncertain", "attempts": 1, "next_attempt_at": AT + 30_000, "uncertain_since": AT, "maybe_sent": 1},
         ("effect.uncertain", "reconcile"),
     ),
     (
-        Doubt(TROUBLE, 30_000, spent=False),
+        Uncertain(TROUBLE, 30_000, spent=False),
         {"state": "uncertain", "attempts": 0, "uncertain_since": AT, "maybe_sent": 1, "first_failed_at": AT, **FAILED},
         ("effect.uncertain", "reconcile"),
     ),
     (
-        Bury(SENT),
+        Fail(SENT),
         {"state": "failed", "attempts": 1, "finished_at": AT, "first_failed_at": AT, "maybe_sent": 1, "next_attempt_at": None},
         ("system.error", "replay"),
     ),
@@ -115,24 +115,24 @@ async def test_the_first_failure_of_a_cycle_is_remembered_through_its_retries(de
     for _ in range(3):
         await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 1_000))
         desk.clock.advance(1_000)
-    buried = sure(await desk.ledger.settle(await desk.claim(), Bury(TROUBLE)))
+    buried = sure(await desk.ledger.settle(await desk.claim(), Fail(TROUBLE)))
     assert (buried.first_failed_at, buried.last_attempt_at, buried.attempts, buried.fence) == (START_MS, START_MS + 3_000, 4, 4)
 
 
-async def test_a_deed_that_may_have_been_done_once_stays_suspect_for_good(desk: Desk) -> None:
+async def test_effect_that_may_have_been_sent_once_stays_maybe_sent(desk: Desk) -> None:
     await desk.owe(intent())
     await desk.ledger.settle(await desk.claim(), Retry(SENT, 0))
     await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 0))
-    assert sure(await desk.ledger.settle(await desk.claim(), Bury(TROUBLE))).maybe_sent
+    assert sure(await desk.ledger.settle(await desk.claim(), Fail(TROUBLE))).maybe_sent
 
 
-async def test_a_doubt_is_claimed_to_look_first_and_keeps_its_beginning(desk: Desk) -> None:
+async def test_uncertain_effect_is_claimed_for_a_check_and_keeps_uncertain_since(desk: Desk) -> None:
     await desk.owe(intent())
-    await desk.ledger.settle(await desk.claim(), Doubt(SENT, 10))
+    await desk.ledger.settle(await desk.claim(), Uncertain(SENT, 10))
     desk.clock.advance(10)
     looking = await desk.claim()
     assert (looking.reconciling, looking.uncertain_since) == (True, START_MS)
-    again = sure(await desk.ledger.settle(looking, Doubt(TROUBLE, 10)))
+    again = sure(await desk.ledger.settle(looking, Uncertain(TROUBLE, 10)))
     assert [row["kind"] for row in desk.rows("SELECT kind FROM attempts ORDER BY id")] == ["send", "reconcile"]
     assert again.uncertain_since == START_MS
     desk.clock.advance(10)
@@ -141,9 +141,9 @@ async def test_a_doubt_is_claimed_to_look_first_and_keeps_its_beginning(desk: De
     assert not (await desk.claim()).reconciling
 
 
-async def test_a_pause_met_while_looking_keeps_the_doubt(desk: Desk) -> None:
+async def test_hold_during_a_check_keeps_the_effect_uncertain(desk: Desk) -> None:
     await desk.owe(intent())
-    await desk.ledger.settle(await desk.claim(), Doubt(SENT, 0))
+    await desk.ledger.settle(await desk.claim(), Uncertain(SENT, 0))
     held = sure(await desk.ledger.settle(await desk.claim(), Hold(Trouble("auth", "invalid_auth"))))
     assert (held.state, held.uncertain_since, held.attempts) == ("uncertain", START_MS, 1)
     assert await desk.claimed_ids() == []
@@ -161,7 +161,8 @@ async def test_a_pause_says_why_who_and_when(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    "late_settlement", [Delivered("late", {}), Retry(TROUBLE, 0), Doubt(TROUBLE, 0), Bury(TROUBLE), Drop(TROUBLE), Hold(TROUBLE)]
+    "late_settlement",
+    [Delivered("late", {}), Retry(TROUBLE, 0), Uncertain(TROUBLE, 0), Fail(TROUBLE), Drop(TROUBLE), Hold(TROUBLE)],
 )
 @pytest.mark.parametrize("semantics", ["append", "convergent"])
 async def test_a_settlement_under_an_old_fence_is_audited_and_harmless(
@@ -179,7 +180,7 @@ async def test_a_settlement_under_an_old_fence_is_audited_and_harmless(
     assert desk.snapshot() == before
     assert desk.events()[count:] == ["effect.late_result"]
     assert sure(await desk.ledger.settle(current, Delivered("ts", {}))).external_ref == "ts"
-    assert await desk.ledger.settle(current, Bury(TROUBLE)) is None
+    assert await desk.ledger.settle(current, Fail(TROUBLE)) is None
     assert desk.effect(late.id).state == "delivered"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.claims import POISON_CLAIMS
-from ledger.records import Bury, Delivered, Doubt, Hold, Retry
+from ledger.records import Delivered, Fail, Hold, Retry, Uncertain
 from ledger.recovery import give_back, take_back, take_back_lapsed
 from tests.ledger.parts import START_MS, TROUBLE, applied, intent, restart, sure
 
@@ -51,7 +51,7 @@ async def work_on(desk: Desk, poison: str) -> Desk:
     raise AssertionError("it never comes to rest")
 
 
-async def test_of_many_effects_in_flight_at_each_death_only_the_poison_is_buried(desk: Desk) -> None:
+async def test_of_many_effects_in_flight_at_each_crash_only_the_poison_fails(desk: Desk) -> None:
     await desk.owe(*(crm(number) for number in range(BYSTANDERS)))
     desk = await work_on(desk, "Q-3")
     rows = {row["target"]: (row["state"], row["category"]) for row in desk.rows("SELECT * FROM effects")}
@@ -60,7 +60,7 @@ async def test_of_many_effects_in_flight_at_each_death_only_the_poison_is_buried
     assert desk.value("SELECT count(*) FROM attempts WHERE effect_id = 4 AND outcome = 'died'") == POISON_CLAIMS
 
 
-async def test_of_many_commands_in_progress_at_each_death_only_the_poison_is_buried(desk: Desk) -> None:
+async def test_of_many_commands_in_progress_at_each_crash_only_the_poison_fails(desk: Desk) -> None:
     for number in range(BYSTANDERS):
         await desk.reserve(f"r{number}", aggregate_id=f"Q-{number}")
     desk = await work_on(desk, "Q-3")
@@ -81,7 +81,7 @@ async def test_while_a_suspect_is_tried_nothing_else_is_taken_of_either_kind(des
     assert len(await desk.ledger.claim_operations(9)) == 1
 
 
-async def test_a_suspect_waits_for_what_is_under_way_and_nothing_new_of_any_kind_goes_before_it(desk: Desk) -> None:
+async def test_suspect_waits_for_running_work_and_nothing_new_is_claimed_before_it(desk: Desk) -> None:
     await desk.reserve("r1", aggregate_id="Q-1")
     desk = await die(desk, 2)
     suspects = desk.ledger.suspects.operations
@@ -101,7 +101,7 @@ async def test_a_suspect_waits_for_what_is_under_way_and_nothing_new_of_any_kind
     assert len(await desk.ledger.claim_effects({"crm.create": 9})) == 1
 
 
-async def test_an_effect_that_is_a_suspect_waits_for_commands_under_way_and_holds_new_ones_back(desk: Desk) -> None:
+async def test_suspect_effect_waits_for_running_commands_and_holds_new_ones_back(desk: Desk) -> None:
     await desk.owe(crm(1))
     desk = await die(desk, 2)
     suspects, desk.ledger.suspects.effects = desk.ledger.suspects.effects, set()
@@ -124,7 +124,7 @@ async def test_a_suspect_that_is_not_due_blocks_nobody(desk: Desk) -> None:
     assert len(await desk.ledger.claim_operations(9)) == 1
 
 
-async def test_a_suspect_of_a_held_class_or_of_one_nobody_performs_is_not_taken_and_blocks_nobody(desk: Desk) -> None:
+async def test_suspect_of_a_held_or_unserved_class_is_not_claimed_and_blocks_nothing(desk: Desk) -> None:
     await desk.owe(crm(1), intent(target="thread"))
     desk = await die(desk, 2)
     desk.shell.execute("UPDATE effects SET claims = 0 WHERE id = 2")
@@ -138,8 +138,8 @@ async def test_a_suspect_of_a_held_class_or_of_one_nobody_performs_is_not_taken_
     assert len(await desk.ledger.claim_operations(9)) == 1
 
 
-@pytest.mark.parametrize("end", [DONE, Retry(TROUBLE, 0), Bury(TROUBLE), Hold(TROUBLE)], ids=lambda value: type(value).__name__)
-async def test_a_suspect_that_came_to_an_end_is_none_any_more(end: Delivered | Retry | Bury | Hold, desk: Desk) -> None:
+@pytest.mark.parametrize("end", [DONE, Retry(TROUBLE, 0), Fail(TROUBLE), Hold(TROUBLE)], ids=lambda value: type(value).__name__)
+async def test_a_suspect_that_came_to_an_end_is_none_any_more(end: Delivered | Retry | Fail | Hold, desk: Desk) -> None:
     await desk.owe(crm(1))
     desk = await die(desk, 2)
     await desk.ledger.settle(await desk.claim(), end)
@@ -147,7 +147,7 @@ async def test_a_suspect_that_came_to_an_end_is_none_any_more(end: Delivered | R
     assert desk.effect(1).claims == 0
 
 
-async def test_a_suspect_that_became_needless_or_too_old_is_none_any_more(desk: Desk) -> None:
+async def test_superseded_or_expired_suspect_is_no_longer_one(desk: Desk) -> None:
     await desk.owe(intent("crm.create", "keyed", "Q-1", expires_at=START_MS + 5), crm(2))
     desk = await die(desk, 2)
     assert desk.ledger.suspects.effects == {1, 2}
@@ -188,7 +188,7 @@ async def test_a_shelved_suspect_is_still_one(desk: Desk) -> None:
     assert await desk.ledger.claim_operations(9) == [], "it waits for what is under way"
 
 
-async def test_what_kills_every_send_is_poison_however_many_looks_end_well_in_between(desk: Desk) -> None:
+async def test_effect_that_crashes_every_send_is_poison_despite_successful_checks(desk: Desk) -> None:
     await desk.owe(intent())
     for death in range(1, POISON_CLAIMS + 1):
         sending = await desk.claim()
@@ -199,13 +199,13 @@ async def test_what_kills_every_send_is_poison_however_many_looks_end_well_in_be
             break
         looking = await desk.claim()
         assert looking.reconciling
-        await desk.ledger.settle(looking, Doubt(TROUBLE, 0, spent=False))
+        await desk.ledger.settle(looking, Uncertain(TROUBLE, 0, spent=False))
         await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, 0, spent=False))
         assert desk.effect(1).claims == death
     assert (desk.effect(1).state, desk.effect(1).category) == ("failed", "poison")
 
 
-async def test_a_suspect_whose_look_ended_is_still_tried_alone_and_a_send_that_ended_clears_it(desk: Desk) -> None:
+async def test_suspect_is_tried_alone_after_a_check_and_cleared_by_a_finished_send(desk: Desk) -> None:
     await desk.owe(intent(), intent(target="elsewhere"))
     desk.shell.execute("UPDATE effects SET next_attempt_at = ? WHERE id = 2", (START_MS + 1_000,))
     desk = await die(desk, 2)

@@ -8,7 +8,7 @@ import pytest
 
 from faults.checks.wakeups import asleep_for_good
 from ledger import keys
-from ledger.records import Bury
+from ledger.records import Fail
 from tests.ledger.parts import TROUBLE, intent
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ async def test_a_row_that_nothing_wakes_is_named(harm: str, found: list[str], de
     desk.shell.execute("ROLLBACK")
 
 
-async def test_what_waits_for_a_dead_letter_waits_for_its_replay(desk: Desk) -> None:
+async def test_child_of_a_dead_letter_is_not_reported_as_never_woken(desk: Desk) -> None:
     reserved = await desk.reserve()
     root = keys.effect_key(reserved.operation.operation_key, "slack.post", 0)
     await desk.owe(intent(), intent("slack.card", "convergent", after=root))
-    await desk.ledger.settle(await desk.claim(), Bury(TROUBLE))
+    await desk.ledger.settle(await desk.claim(), Fail(TROUBLE))
     assert asleep_for_good(desk.shell) == []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger import keys
-from ledger.records import Bury, Delivered, Doubt, Drop, FollowUps, Hold, Outcome, Retry
+from ledger.records import Delivered, Drop, Fail, FollowUps, Hold, Outcome, Retry, Uncertain
 from tests.ledger.parts import TROUBLE, intent, request, sure
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ async def half_open(desk: Desk) -> None:
     [(lone, False), (next_in_lane, True), (child, True), (half_open, True)],
     ids=["lone", "next in lane", "child", "half open"],
 )
-async def test_a_delivery_wakes_who_delivers_only_when_another_effect_may_be_due_by_it(
+async def test_delivery_wakes_the_dispatcher_only_when_it_may_make_another_effect_due(
     owed: Callable[[Desk], Awaitable[None]], woken: object, desk: Desk
 ) -> None:
     await owed(desk)
@@ -82,36 +82,36 @@ async def test_a_delivery_wakes_who_delivers_only_when_another_effect_may_be_due
 
 @pytest.mark.parametrize(
     "settlement",
-    [Retry(TROUBLE, 1000, spent=True), Doubt(TROUBLE, 1000, spent=True), Bury(TROUBLE), Drop(TROUBLE), Hold(TROUBLE)],
+    [Retry(TROUBLE, 1000, spent=True), Uncertain(TROUBLE, 1000, spent=True), Fail(TROUBLE), Drop(TROUBLE), Hold(TROUBLE)],
     ids=lambda settlement: type(settlement).__name__,
 )
-async def test_whatever_else_becomes_of_an_effect_wakes_who_delivers(settlement: Settlement, desk: Desk) -> None:
+async def test_every_other_settlement_wakes_the_dispatcher(settlement: Settlement, desk: Desk) -> None:
     await lone(desk)
     assert await settled(desk, settlement) == (True, False)
 
 
-async def test_what_follows_from_a_delivery_wakes_who_does_it(desk: Desk) -> None:
+async def test_follow_ups_of_a_delivery_wake_the_dispatcher_or_the_executor(desk: Desk) -> None:
     await desk.owe(intent(), request_id="r1")
     await desk.owe(intent(target="other"), request_id="r2")
     assert await settled(desk, follow_ups=FollowUps((intent("slack.card", "convergent", target="card"),))) == (True, False)
     assert await settled(desk, follow_ups=FollowUps(commands=(request("r3", source="effect"),))) == (False, True)
 
 
-async def test_a_result_that_comes_too_late_wakes_who_delivers(desk: Desk) -> None:
+async def test_late_result_wakes_the_dispatcher(desk: Desk) -> None:
     await lone(desk)
     effect = (await desk.claim_each())[0]
     await desk.ledger.settle(effect, DELIVERED)
     assert await settled_as(desk, effect, DELIVERED) == (True, False)
 
 
-async def test_the_end_of_anything_wakes_who_delivers_while_a_suspect_waits_for_its_turn(desk: Desk) -> None:
+async def test_every_settlement_wakes_the_dispatcher_while_a_suspect_waits(desk: Desk) -> None:
     await lone(desk)
     effect = (await desk.claim_each())[0]
     desk.ledger.suspects.effects.add(99)
     assert await settled_as(desk, effect, DELIVERED) == (True, False)
 
 
-async def test_a_command_wakes_who_executes_only_when_another_is_due(desk: Desk) -> None:
+async def test_finished_command_wakes_the_executor_only_when_another_is_due(desk: Desk) -> None:
     operation = await desk.claim_operation()
     desk.ledger.operations_changed.clear()
     await desk.ledger.execute(operation, lambda _: Outcome("applied", {}))
@@ -124,9 +124,9 @@ async def test_a_command_wakes_who_executes_only_when_another_is_due(desk: Desk)
     assert desk.ledger.operations_changed.is_set()
 
 
-async def test_a_command_that_puts_another_one_back_to_work_wakes_who_executes(desk: Desk) -> None:
+async def test_command_that_replays_another_wakes_the_executor(desk: Desk) -> None:
     dead = await desk.claim_operation()
-    await desk.ledger.bury_operation(dead, TROUBLE, {}, ())
+    await desk.ledger.fail_operation(dead, TROUBLE, {}, ())
     operation = await desk.claim_operation("r2", aggregate_id="Q-2026-0002")
     desk.ledger.operations_changed.clear()
 

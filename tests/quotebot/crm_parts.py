@@ -15,7 +15,7 @@ from quotebot.commands.registry import DecideApproval, SubmitQuote
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.performer import Adapters, QuotePerformer
 from quotebot.execution.executor import Executor
-from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.schema import SCHEMA
@@ -38,7 +38,7 @@ class Crm:
     """One quote's desk. `step` works off what is due for Salesforce, and for nobody else."""
 
     service: SalesforceService
-    weather: Weather
+    weather: ArmedFaults
     witness: Witness
 
     def __init__(self, bench: Bench, client: Salesforce, *, highest: bool = False) -> None:
@@ -119,7 +119,7 @@ async def crm_at(
     bench: Bench, folder: Path, *, owner: str = "merge", mapping: CrmMapping | None = None, **changes: Any
 ) -> AsyncIterator[Crm]:
     """Serve an org and connect to it; the status belongs to `owner`, unless a whole mapping is given."""
-    witness, weather = Witness(), Weather()
+    witness, weather = Witness(), ArmedFaults()
     service = SalesforceService(witness, weather, folder)
     await service.start()
     environment = service.environment()

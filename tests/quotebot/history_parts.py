@@ -11,7 +11,7 @@ from quotebot.commands.lifecycle import CancelQuote, FinalizeQuote, MarkSent
 from quotebot.commands.registry import CreateQuote, DecideApproval, ReviseQuote, SubmitQuote
 from quotebot.domain.pricing.price_requests import PriceRequest
 from quotebot.domain.quotes.changes import Changes
-from quotebot.domain.quotes.crm_fields import Difference
+from quotebot.domain.quotes.crm_fields import CrmDifference
 from quotebot.domain.quotes.quote import ChosenOpportunity
 from quotebot.execution.executor import Executor
 from quotebot.jobs.rulesets import RulesetChanges, Who
@@ -93,7 +93,7 @@ async def everything(path: Path) -> None:
             artefacts.remember(tx, artefacts.Artefact("a" * 64, "b" * 64, QUOTE, 2, 1, now))
             store.use_token(tx, "t" * 64, QUOTE, now)
             store.replace_root(tx, QUOTE, "1.2", "c" * 64, now)
-            crm.keep(tx, Difference(QUOTE, 2, "0Q0", "Quote.Status", "Approved", "Denied"), now)
+            crm.keep(tx, CrmDifference(QUOTE, 2, "0Q0", "Quote.Status", "Approved", "Denied"), now)
             tx.one("insert_ruleset_request", request_id="q", fingerprint="d" * 64, answer="{}", requested_by="o", requested_at=now)
             tx.one(
                 "insert_generation",

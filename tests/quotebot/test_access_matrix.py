@@ -241,7 +241,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     asked = list_card.question_text(ListRequest(mine=False))
     yield "buttons under a list", partial(hand.pressed, "list.all", asked)
     for action_id in (card.RETRY, card.CHECK, card.CANCEL):
-        carried = card.owed_value(card.OwedValue(quote, 1, 1, 1))
+        carried = card.pending_effect_value(card.PendingEffectValue(quote, 1, 1, 1))
         yield "buttons under a pending effect", partial(hand.pressed, action_id, carried)
     for action_id in (dead_letter_card.RETRY, dead_letter_card.DISCARD, dead_letter_card.DETAILS):
         letter = written({"l": "1", "c": 1})

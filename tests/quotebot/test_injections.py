@@ -24,7 +24,7 @@ from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import MORNING
 
 if TYPE_CHECKING:
-    from adapters.llm.api import Reading
+    from adapters.llm.api import ModelAnswer
     from quotebot.domain.extraction.extractor import Extraction
 
 INJECTIONS: list[str] = [
@@ -77,7 +77,7 @@ def test_no_text_of_the_corpus_reaches_beyond_a_proposal() -> None:
         found = free_text.read(text, RULES.catalogue)
         if found is None:
             continue
-        if found.doubts:
+        if found.open_questions:
             said, _ = free_text.asked_back(found)
             assert "<" not in said, text
             continue
@@ -108,7 +108,7 @@ HOSTILE_ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 
-def as_read(reading: Reading) -> ModelReading:
+def as_read(reading: ModelAnswer) -> ModelReading:
     lines = tuple(ModelLine(line.product, line.quantity, line.excerpt) for line in reading.lines)
     return ModelReading(reading.account, lines, reading.term_months, reading.discount_percent, reading.currency)
 
@@ -133,7 +133,7 @@ async def test_a_hostile_model_is_refused_or_doubted(name: str) -> None:
                 await read(llm, SAID)
             return
         reading = await read(llm, SAID)
-    assert checked(SAID, as_read(reading), RULES.catalogue).doubts
+    assert checked(SAID, as_read(reading), RULES.catalogue).open_questions
 
 
 def test_what_stands_on_the_next_line_is_no_part_of_a_name() -> None:
@@ -145,7 +145,7 @@ def test_what_stands_on_the_next_line_is_no_part_of_a_name() -> None:
 async def test_an_honest_model_is_proposed_with_the_advice_to_compare() -> None:
     async with serving(saying(completion(json.dumps(HONEST)))) as server, asking(server.url) as (llm, _):
         found = checked(SAID, as_read(await read(llm, SAID)), RULES.catalogue)
-    assert (found.doubts, [remark.code for remark in found.remarks]) == ((), ["model"])
+    assert (found.open_questions, [remark.code for remark in found.remarks]) == ((), ["model"])
     assert_harmless(found)
 
 
@@ -153,7 +153,7 @@ def test_a_model_that_obeys_the_corpus_adds_nothing_that_the_message_does_not_sa
     obedient = ModelReading("Acme", (TEN_PRO,), "12", "100", None)
     for text in INJECTIONS:
         found = checked(grammar.normalised(text), obedient, RULES.catalogue)
-        assert found.doubts or "100" in text, text
+        assert found.open_questions or "100" in text, text
 
 
 TEN_PRO = ModelLine("pro", "10", "10 pro")

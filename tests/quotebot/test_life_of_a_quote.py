@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.records import Delivered, Sighting
+from ledger.records import DedupeResult, Delivered
 from ledger.retention import purge
 from quotebot import effects
 from quotebot.app.installation import dead_letters
@@ -127,7 +127,7 @@ async def test_a_command_that_is_delivered_five_times_is_applied_once(bench: Ben
     after = rows(bench)
     sightings += [(await bench.ledger.reserve(request)).sighting for _ in range(2)]
     assert not await executor.step()
-    assert sightings == [Sighting.NEW, *[Sighting.DUPLICATE] * 4]
+    assert sightings == [DedupeResult.NEW, *[DedupeResult.DUPLICATE] * 4]
     assert (rows(bench), standing(bench)) == (after, (state, version))
     await bench.ledger.noted()
 
@@ -196,7 +196,7 @@ async def test_a_yes_that_came_in_time_counts_however_late_it_is_executed(bench:
     assert bench.row("SELECT outcome FROM operations WHERE id = ?", reserved.operation.id)["outcome"] == "applied"
 
 
-async def test_two_who_answer_for_the_customer_at_once_leave_one_answer(bench: Bench, executor: Executor) -> None:
+async def test_of_two_simultaneous_customer_answers_only_the_first_counts(bench: Bench, executor: Executor) -> None:
     await brought(bench, executor, 4)
     for payload, name in ((LoseQuote("too expensive"), "no"), (AcceptQuote(), "yes")):
         await bench.ledger.reserve(typed(bench, payload, name))
@@ -331,7 +331,7 @@ async def test_a_clone_is_made_once_and_asked_back_when_it_is_typed_again(bench:
     await brought(bench, executor, 0)
     request = cloning(bench, "clone")
     first = await done(bench, executor, request)
-    assert (await bench.ledger.reserve(request)).sighting is Sighting.DUPLICATE
+    assert (await bench.ledger.reserve(request)).sighting is DedupeResult.DUPLICATE
     again = await done(bench, executor, cloning(bench, "again"))
     assert [json.loads(row["response"])["code"] for row in (first, again)] == ["cloned", "resubmission"]
     assert [row["quote_id"] for row in bench.rows("SELECT quote_id FROM quotes ORDER BY quote_id")] == [QUOTE, "Q-2026-0002"]
@@ -386,9 +386,7 @@ async def _claimed(bench: Bench, effect_class: str) -> Effect:
     return effect
 
 
-async def test_the_document_of_a_version_is_of_that_version_even_if_it_is_superseded_before_it_is_made(
-    bench: Bench, executor: Executor
-) -> None:
+async def test_document_shows_its_own_version_even_if_superseded_before_it_is_rendered(bench: Bench, executor: Executor) -> None:
     unused: Any = None
     performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
     await brought(bench, executor, 2)

@@ -153,7 +153,7 @@ def test_overrides_are_read_from_a_file_too_and_there_are_none_by_default() -> N
     assert load_settings().retry["slack.post"].concurrency == 1
 
 
-def test_every_bad_override_is_named_at_once_with_its_place_beside_every_other_bad_item(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_bad_retry_override_is_named_at_once_with_all_other_bad_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(
         "QUOTEBOT_RETRY",
         '{"crm.creat": {"retries": 1}, "crm.update": {"retries": 21, "semantics": "pure"}, "slack.post": {"base_seconds": 40}}',

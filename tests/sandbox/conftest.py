@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from quotebot.sandbox.request_log import Sighting
+    from quotebot.sandbox.request_log import LoggedRequest
 
 DEADLINE_SECONDS = 10.0
 Json = dict[str, Any]
@@ -96,7 +96,7 @@ async def eventually(seen: Callable[[], bool], world: World) -> None:
                 wait.cancel()
 
 
-def sightings(world: World, method: str) -> list[Sighting]:
+def sightings(world: World, method: str) -> list[LoggedRequest]:
     """Return what the witness saw of one method."""
     return [sighting for sighting in world.witness.since() if sighting.method == method]
 

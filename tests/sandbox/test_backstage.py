@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 from quotebot.sandbox.backstage import Staff
-from quotebot.sandbox.bot_process import Keeper
+from quotebot.sandbox.bot_process import BotProcess
 from quotebot.sandbox.console import Console, ConsoleError
 from quotebot.sandbox.fault_catalogue import KINDS, METHODS
-from quotebot.sandbox.faults import SOCKET_EFFECTS, Effect, Target, Weather
+from quotebot.sandbox.faults import SOCKET_EFFECTS, ArmedFaults, Effect, Target
 from quotebot.sandbox.ledger_feed import LedgerFeed
 from quotebot.sandbox.slack import web_api
 from tests.rig import eventually
@@ -54,7 +54,7 @@ class Kept:
         self.changes = 0
         self.complaints: list[str] = []
         self.connected = False
-        self.keeper = Keeper(
+        self.keeper = BotProcess(
             SLEEPER,
             {},
             is_connected=lambda: self.connected,
@@ -176,7 +176,9 @@ async def test_replay_and_resume_run_the_operators_own_commands(hand: Hand, worl
         ("bot", {"do": "pat"}),
     ],
 )
-async def test_what_could_be_an_option_or_is_no_deed_is_refused(hand: Hand, world: World, name: str, body: dict[str, Any]) -> None:
+async def test_unknown_actions_and_option_like_values_are_refused(
+    hand: Hand, world: World, name: str, body: dict[str, Any]
+) -> None:
     staffed(world, REPLAYER)
     await hand.post(name, expect=400, **body)
 
@@ -209,7 +211,7 @@ async def news(hand: Hand, count: int) -> list[tuple[str, Any]]:
     return found
 
 
-async def test_the_stream_tells_the_ledger_and_the_weather_while_it_is_read(hand: Hand, world: World) -> None:
+async def test_stream_sends_the_ledger_and_the_faults_while_it_is_read(hand: Hand, world: World) -> None:
     staffed(world, WATCHER)
     async with wired(world, hand) as wire:
         answering = asyncio.create_task(hand.slash("help"))
@@ -234,7 +236,7 @@ async def test_one_fault_is_cleared_and_the_others_stay(hand: Hand) -> None:
 
 def test_a_fault_tells_what_is_left_of_it() -> None:
     now = 100.0
-    weather = Weather(monotonic=lambda: now)
+    weather = ArmedFaults(monotonic=lambda: now)
     weather.arm("slack", "5xx", times=1)
     weather.arm("llm", "429", seconds=30)
     weather.take("slack", "chat.postMessage")

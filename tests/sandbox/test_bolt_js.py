@@ -54,9 +54,7 @@ async def bolt(world: World, checkout: Path) -> AsyncIterator[Node]:
         await process.wait()
 
 
-async def test_bolt_js_runs_a_command_a_click_a_form_an_upload_an_event_and_comes_back_after_a_disconnect(
-    world: World, hand: Hand, checkout: Path
-) -> None:
+async def test_bolt_js_handles_all_interactions_and_reconnects_after_a_disconnect(world: World, hand: Hand, checkout: Path) -> None:
     async with bolt(world, checkout) as node:
         assert (await hand.slash("new for Acme"))["ack"] == {"text": "On it"}
         assert (await node.told("command"))["text"] == "new for Acme"

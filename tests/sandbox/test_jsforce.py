@@ -7,7 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET, PASSWORD, USERNAME
@@ -43,7 +43,7 @@ async def told_by_jsforce(service: SalesforceService, checkout: Path) -> dict[st
 
 
 async def test_jsforce_logs_in_writes_upserts_queries_and_sends_graphs(tmp_path: Path, checkout: Path) -> None:
-    service = SalesforceService(Witness(), Weather(), tmp_path)
+    service = SalesforceService(Witness(), ArmedFaults(), tmp_path)
     await service.start()
     try:
         told = await told_by_jsforce(service, checkout)

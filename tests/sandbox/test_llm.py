@@ -10,7 +10,7 @@ import openai
 import pytest
 from aiohttp import web
 
-from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.llm import LlmService
 from quotebot.sandbox.llm.rules import understand
 from quotebot.sandbox.llm.shape import shaped
@@ -44,7 +44,7 @@ SCHEMA: dict[str, Any] = {
 class World:
     def __init__(self) -> None:
         self.witness = Witness()
-        self.weather = Weather()
+        self.weather = ArmedFaults()
         self.service = LlmService(self.witness, self.weather)
         self.base_url = ""
 

@@ -12,7 +12,7 @@ import requests
 from simple_salesforce.api import Salesforce
 from simple_salesforce.exceptions import SalesforceError
 
-from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService, refusals
 from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
@@ -71,7 +71,7 @@ STATUSES = {
 class World:
     def __init__(self, directory: Path) -> None:
         self.witness = Witness()
-        self.weather = Weather()
+        self.weather = ArmedFaults()
         self.service = SalesforceService(self.witness, self.weather, directory)
 
     def client(self, session: requests.Session) -> Any:

@@ -19,7 +19,7 @@ from simple_salesforce.exceptions import (
     SalesforceResourceNotFound,
 )
 
-from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class World:
     def __init__(self, directory: Path) -> None:
         self.witness = Witness()
-        self.weather = Weather()
+        self.weather = ArmedFaults()
         self.service = SalesforceService(self.witness, self.weather, directory)
 
     def methods(self) -> list[str]:
@@ -269,7 +269,7 @@ async def test_a_slow_write_is_applied_although_the_client_has_gone(world: World
     assert world.witness.since()[-1].applied
 
 
-async def test_the_keys_of_the_throw_away_authority_are_private_and_strangers_do_not_trust_it(world: World) -> None:
+async def test_temporary_authority_has_private_keys_and_is_not_trusted_by_default(world: World) -> None:
     directory = Path(world.service.ca_file).parent
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
     trusting = ssl.create_default_context(cafile=world.service.ca_file)

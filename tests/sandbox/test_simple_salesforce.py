@@ -18,7 +18,7 @@ from simple_salesforce.api import Salesforce
 from simple_salesforce.exceptions import SalesforceAuthenticationFailed, SalesforceMoreThanOneRecord
 from simple_salesforce.format import format_soql
 
-from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET, MY_DOMAIN, PASSWORD, USERNAME
@@ -32,7 +32,7 @@ DOMAIN = MY_DOMAIN.removesuffix(".salesforce.com")
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[SalesforceService]:
-    service = SalesforceService(Witness(), Weather(), tmp_path)
+    service = SalesforceService(Witness(), ArmedFaults(), tmp_path)
     await service.start()
     yield service
     await service.stop()
@@ -131,7 +131,7 @@ async def test_an_assertion_that_is_not_ours_is_no_login(
 
 
 def test_assertions_are_signed_with_rsa(tmp_path: Path) -> None:
-    service = SalesforceService(Witness(), Weather(), tmp_path)
+    service = SalesforceService(Witness(), ArmedFaults(), tmp_path)
     with pytest.raises(ValueError, match="RSA"):
         service.upload_certificate(public_pem(ec.generate_private_key(ec.SECP256R1())))
 

@@ -67,7 +67,7 @@ async def test_each_method_says_in_its_own_word_why_a_channel_takes_nothing(
     assert (await client.chat_postMessage(**DEALS, text="again"))["ok"]
 
 
-async def test_nobody_writes_into_an_archived_channel_and_nobody_archives_a_conversation_of_two(hand: Hand) -> None:
+async def test_archived_channel_takes_no_messages_and_a_dm_cannot_be_archived(hand: Hand) -> None:
     await hand.post("channel", **DEALS, archived=True)
     written: dict[str, dict[str, Any]] = {"message": {"text": "x"}, "slash": {"command": "/quote", "text": ""}}
     for name, more in written.items():

@@ -101,9 +101,7 @@ async def test_a_client_whose_link_was_reset_finds_back(world: World, hand: Hand
     assert texts(came) == ["back"]
 
 
-async def test_with_delayed_events_what_nobody_acknowledged_comes_again_every_hour_for_a_day(
-    tmp_path: Path, session: ClientSession
-) -> None:
+async def test_unacknowledged_delayed_events_are_retried_hourly_for_a_day(tmp_path: Path, session: ClientSession) -> None:
     async with World(tmp_path / "delayed", delayed_events=True).serve() as world:
         hand = Hand(world, session)
         written = await hand.post("message", user="U0REP", channel="C0DEALS", text="anybody?")

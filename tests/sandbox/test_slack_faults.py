@@ -117,7 +117,7 @@ async def test_a_slow_request_is_applied_even_when_its_client_has_gone(world: Wo
     assert sightings(world, "chat.postMessage")[0].applied is True
 
 
-async def test_uploads_and_response_urls_have_weather_too(client: AsyncWebClient, hand: Hand) -> None:
+async def test_faults_apply_to_uploads_and_response_urls_too(client: AsyncWebClient, hand: Hand) -> None:
     await hand.post("faults", target="slack", effect="5xx", method="upload")
     url = (await client.files_getUploadURLExternal(filename="quote.pdf", length=3))["upload_url"]
     async with hand.session.post(url, data=b"pdf") as response:
@@ -129,7 +129,7 @@ async def test_uploads_and_response_urls_have_weather_too(client: AsyncWebClient
         await hand.session.post(f"{hand.world.url}/hooks/commands/T0QUOTE/X/Y", json={"text": "x"})
 
 
-async def test_a_refusal_is_witnessed_as_not_applied(client: AsyncWebClient, hand: Hand) -> None:
+async def test_refused_call_is_logged_as_not_applied(client: AsyncWebClient, hand: Hand) -> None:
     await refused(client.chat_update(channel="C0DEALS", ts="1.000001", text="x"))
     (call,) = sightings(hand.world, "chat.update")
     assert (call.key, call.applied, call.status) == ("C0DEALS:1.000001", False, "message_not_found")

@@ -98,7 +98,7 @@ def test_a_channel_takes_a_burst_and_then_one_message_a_second() -> None:
     assert len([each for each in world.seen().messages if each["channel"] == "C0DEALS"]) == POSTS_AT_ONCE + 1
 
 
-def test_a_workspace_takes_several_hundred_messages_a_minute_however_many_channels_they_go_to() -> None:
+def test_workspace_message_rate_is_limited_per_minute_over_all_channels() -> None:
     clock = Time()
     world = world_with(clock=clock)
     statuses = [call(world, "chat.postMessage", channel=f"C{number}", text="x")[0] for number in range(POSTS_PER_MINUTE + 1)]

@@ -135,7 +135,7 @@ async def running(app: App, world: World) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("style", [Threaded, Asynchronous])
-async def test_a_whole_story_is_lived_by_slack_sdk_alone(style: type[Any], world: World, hand: Hand) -> None:
+async def test_slack_sdk_alone_runs_a_whole_scenario(style: type[Any], world: World, hand: Hand) -> None:
     async with running(style(world), world):
         assert (await hand.slash("new for Acme"))["ack"] == {"text": "On it"}
         await eventually(lambda: len(world.slack.messages.all()) == 3, world)

@@ -137,7 +137,7 @@ def test_a_fault_shows_on_an_unserved_request(effect: str, status: int) -> None:
 
 
 @pytest.mark.parametrize(("effect", "applied"), [("reset_before", False), ("reset_after", True)])
-def test_a_cut_connection_is_an_exception_and_the_witness_knows_whether_it_took_effect(effect: str, *, applied: bool) -> None:
+def test_cut_connection_raises_and_the_request_log_records_if_it_was_applied(effect: str, *, applied: bool) -> None:
     world = in_memory()
     token = log_in(world)
     world.weather.arm("salesforce", effect, method="sobjects/Quote")

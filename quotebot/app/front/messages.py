@@ -45,7 +45,7 @@ class Wire:
             asyncio.get_running_loop().call_soon(self._say)
         self._unsaid.append(line)
 
-    async def hear(self) -> tuple[str, Any] | None:
+    async def receive(self) -> tuple[str, Any] | None:
         """Return what the other says next; None when it has ended."""
         try:
             line = await self._reader.readline()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from quotebot.ack_priority import Board
-    from quotebot.app.slack_surface import Observer
+    from quotebot.app.slack_surface import SurfaceObserver
     from quotebot.settings import Settings
     from quotebot.slack.receiver import SocketReceiver
 
@@ -76,7 +76,7 @@ class Ingress:
         self._alive = False
         self._heard = 0  # how many words
 
-    async def open(self, identity: Identity, *, reserved: Callable[[], object], observer: Observer) -> None:
+    async def open(self, identity: Identity, *, reserved: Callable[[], object], observer: SurfaceObserver) -> None:
         """Let it connect. `reserved` is told of every new command, `observer` of what there is to count."""
         self._wire = await Wire.over(self._end)
         self._wire.tell(OPEN, asdict(identity))
@@ -116,7 +116,7 @@ class Ingress:
 
     async def _listen(self, wire: Wire, words: dict[str, Callable[[Any], object]]) -> None:
         """Do what is said until it ends; for one that hangs, which must not leave the bot deaf, that is soon."""
-        hearing, watching = asyncio.create_task(self._hear(wire, words)), asyncio.create_task(self._watch())
+        hearing, watching = asyncio.create_task(self._receive(wire, words)), asyncio.create_task(self._watch())
         try:
             await asyncio.wait({hearing, watching}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -125,8 +125,8 @@ class Ingress:
         if hearing.done():
             hearing.result()
 
-    async def _hear(self, wire: Wire, words: dict[str, Callable[[Any], object]]) -> None:
-        while (heard := await wire.hear()) is not None:
+    async def _receive(self, wire: Wire, words: dict[str, Callable[[Any], object]]) -> None:
+        while (heard := await wire.receive()) is not None:
             self._heard += 1
             word, value = heard
             words[word](value)
@@ -148,7 +148,7 @@ class Ingress:
         self._alive = alive
 
 
-def _count(observer: Observer, told: Sequence[Sequence[Any]]) -> None:
+def _count(observer: SurfaceObserver, told: Sequence[Sequence[Any]]) -> None:
     count: dict[str, Callable[..., None]] = {
         "acked": observer.observe_ack,
         "reserved": observer.observe_reserve,
@@ -198,7 +198,7 @@ def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.Ab
         os._exit(status)  # nothing of the process it was forked from is to be ended twice
 
 
-class _Nudge:
+class _WakeUp:
     """Tells the bot of new commands: of one at once, of those that follow in the next moment together.
 
     To wake a process that sleeps takes as long as half a commit, and whoever is acknowledged next waits for that.
@@ -224,7 +224,7 @@ class _Nudge:
             self()
 
 
-class _Tally:
+class _Counters:
     """Keeps what there is to count until it is told."""
 
     def __init__(self) -> None:
@@ -249,16 +249,16 @@ async def _serve(settings: Settings, end: socket.socket, board: Board) -> None:
     wire = await Wire.over(end)
     async with contextlib.AsyncExitStack() as stack:
         outside, rules = await connect_outside(stack, settings), load_rules(settings)  # meanwhile the bot recovers
-        heard = await wire.hear()
+        heard = await wire.receive()
         if heard is None:  # the bot ended before it was ready
             return
-        ports, tally = Ports(), _Tally()
-        ledger = await _open_ledger(stack, settings, ports, on_reserved=_Nudge(wire))
+        ports, tally = Ports(), _Counters()
+        ledger = await _open_ledger(stack, settings, ports, on_reserved=_WakeUp(wire))
         performer = build_performer(settings, ledger, outside.adapters)
         front = Front(ledger, outside, rules, performer, tally, Precedence(ports.clock, board))
         receiver = receiver_of(front, settings, Identity(**heard[1]), clock=ports.clock, draw=ports.draw)
         working = [asyncio.create_task(work) for work in (receiver.run(), _look_after(ledger, receiver, tally, wire))]
-        hearing = asyncio.create_task(wire.hear())
+        hearing = asyncio.create_task(wire.receive())
         await asyncio.wait([*working, hearing], return_when=asyncio.FIRST_COMPLETED)
         asked = hearing.result() if hearing.done() else None
         for task in working:
@@ -299,7 +299,7 @@ def _say_why(wire: Wire, ends: list[BaseException | None]) -> None:
             raise end
 
 
-async def _look_after(ledger: Ledger, receiver: SocketReceiver, tally: _Tally, wire: Wire) -> None:
+async def _look_after(ledger: Ledger, receiver: SocketReceiver, tally: _Counters, wire: Wire) -> None:
     """Tell what was counted and whether the connection lives, and keep room for a full disk.
 
     Raises IngressEndedError when the ledger takes no writes until a restart.

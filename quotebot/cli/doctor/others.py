@@ -16,7 +16,7 @@ from slack_sdk.errors import SlackApiError
 
 from adapters.egress import closed_session
 from adapters.failures import AdapterError
-from adapters.salesforce.describe import Finding, findings, objects_of
+from adapters.salesforce.describe import MappingFinding, findings, objects_of
 from adapters.salesforce.transport import make_session
 from quotebot.app.clients import connect_model, connect_salesforce, web_client
 from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
@@ -164,7 +164,7 @@ async def crm_fields(site: Site) -> Seen:
     return bad("; ".join(f"{each.place}: {each.what}" for each in found)) if found else fine("the org agrees with the mapping")
 
 
-async def crm_findings(settings: Settings) -> tuple[Finding, ...] | None:
+async def crm_findings(settings: Settings) -> tuple[MappingFinding, ...] | None:
     """Return what the org and the mapping disagree about, or None when no Salesforce is configured. Raises AdapterError."""
     async with contextlib.AsyncExitStack() as stack:
         salesforce = connect_salesforce(stack, settings)

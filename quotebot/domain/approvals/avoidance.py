@@ -20,13 +20,13 @@ from quotebot.domain.pricing.price_requests import QUANTITY_MAX, TERM_MONTHS_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from quotebot.domain.approvals.policy import Policy, PolicyDecision
+    from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.pricing.price_requests import PriceRequest
 
     Edit = Callable[[int], PriceRequest]  # a step of one dimension: the request with it
     Suffices = Callable[[PolicyDecision], bool]
-    _Kind = Callable[["_Search", Pricing, Policy, Suffices], "Avoidance | None"]
+    _Kind = Callable[["_Search", Pricing, ApprovalPolicy, Suffices], "Avoidance | None"]
 
 PRICED_LINES_MAX = 600  # lines priced in one search, over all its tries: a fraction of a second
 LINES_TRIED_MAX = 4  # the largest ones
@@ -71,7 +71,7 @@ class _SpentError(Exception):
 class _Search:
     """Prices edits of one request, as many as the budget allows."""
 
-    def __init__(self, ruleset: Ruleset, policy: Policy, lines: int) -> None:
+    def __init__(self, ruleset: Ruleset, policy: ApprovalPolicy, lines: int) -> None:
         self._ruleset = ruleset
         self._policy = policy
         self._lines = lines
@@ -137,7 +137,7 @@ class _Search:
         return yes
 
 
-def avoidances(pricing: Pricing, ruleset: Ruleset, policy: Policy) -> tuple[Avoidance, ...]:
+def avoidances(pricing: Pricing, ruleset: Ruleset, policy: ApprovalPolicy) -> tuple[Avoidance, ...]:
     """Return at most one change of each kind after which nobody is needed; else those after which fewer or lower roles are.
 
     Empty for a quote that needs nobody, and for one whose prices have changed since: today's would say nothing about it.
@@ -151,7 +151,7 @@ def avoidances(pricing: Pricing, ruleset: Ruleset, policy: Policy) -> tuple[Avoi
     return nobody or tuple(_each(search, pricing, policy, lambda after: eases(decision, after), KINDS))
 
 
-def _sufficient_alone(pricing: Pricing, policy: Policy) -> tuple[_Kind, ...]:
+def _sufficient_alone(pricing: Pricing, policy: ApprovalPolicy) -> tuple[_Kind, ...]:
     """Return the kinds of change after which nobody may be needed: no other one undoes a hit of the discount, or of a term."""
     discount = any(pricing.deepest_discount_percent > row.limit for row in policy.discount_over)
     discount = discount or pricing.deepest_discount_percent > policy.discount_blocked_over
@@ -178,7 +178,9 @@ def _asked(decision: PolicyDecision) -> tuple[int, frozenset[str]]:
     return max((LADDER.index(role) + 1 for role in roles if role in LADDER), default=0), frozenset(roles - set(LADDER))
 
 
-def _each(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffices, kinds: tuple[_Kind, ...]) -> Iterator[Avoidance]:
+def _each(
+    search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices, kinds: tuple[_Kind, ...]
+) -> Iterator[Avoidance]:
     for kind in kinds:
         try:
             found = kind(search, pricing, policy, suffices)
@@ -188,7 +190,7 @@ def _each(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffices,
             yield found
 
 
-def _discount(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffices) -> Avoidance | None:
+def _discount(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices) -> Avoidance | None:
     request = request_of(pricing)
 
     def edit(step: int) -> PriceRequest:
@@ -204,7 +206,7 @@ def _discount(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffi
     return replace(change, by_margin=_decided_by_margin(search, edit, step, now))
 
 
-def _term(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffices) -> Avoidance | None:
+def _term(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices) -> Avoidance | None:
     del policy
     request = request_of(pricing)
 
@@ -218,7 +220,7 @@ def _term(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffices)
     return replace(change, by_margin=_decided_by_margin(search, edit, months, request.term_months))
 
 
-def _quantity(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffices) -> Avoidance | None:
+def _quantity(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices) -> Avoidance | None:
     """Try the lines that cost most; of those whose quantity can be changed to that end take the one that changes least of it."""
     del policy
     request = request_of(pricing)
@@ -240,7 +242,7 @@ def _quantity(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffi
     return min(found, key=lambda row: row[0])[1] if found else None
 
 
-def _terms(search: _Search, pricing: Pricing, policy: Policy, suffices: Suffices) -> Avoidance | None:
+def _terms(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices) -> Avoidance | None:
     request = request_of(pricing)
     if not request.terms:
         return None

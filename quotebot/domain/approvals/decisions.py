@@ -22,7 +22,7 @@ NOT_KNOWN = "Slack has not answered who you are in this workspace, and only its 
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class DecisionRefusal:
     """Why not. `code` is for programs, `sentence` for the person: what, why, what now.
 
     Codes: foreign_team, not_a_member, not_known, stale, already_decided, not_pending, expired, request_expired, own_request,
@@ -54,7 +54,7 @@ class Mandate:
         return " + ".join(one.role for one in self.taken)
 
 
-def may_decide(approval: Approval, quote: Quote, person: Person, *, received_at: int | None = None) -> Refusal | Mandate:
+def may_decide(approval: Approval, quote: Quote, person: Person, *, received_at: int | None = None) -> DecisionRefusal | Mandate:
     """Return which slots of `approval`, a request about `quote` (the head version), the person may decide now, or the refusal.
 
     `received_at` (Unix ms) is when the decision arrived; given, a quote or a request past its end is refused.
@@ -115,75 +115,77 @@ def _named(user: str | None, role: str | None, absent: str | None) -> str:
     return f"<@{user}>" if role is None else f"<@{user}> ({role}{instead})"
 
 
-def _foreign(quote: Quote, person: Person) -> Refusal | None:
+def _foreign(quote: Quote, person: Person) -> DecisionRefusal | None:
     if person.team and person.team == quote.team_id and person.kind != "stranger":
         return None
     sentence = f"Only members of the workspace that owns {quote.quote_id} can decide about it. Nothing was changed."
-    return Refusal("foreign_team", sentence)
+    return DecisionRefusal("foreign_team", sentence)
 
 
-def _not_a_member(quote: Quote, person: Person) -> Refusal | None:
+def _not_a_member(quote: Quote, person: Person) -> DecisionRefusal | None:
     if person.kind == "member":
         return None
     if person.kind == "unknown":
-        return Refusal("not_known", f"{NOT_KNOWN} {quote.quote_id} stays as it is. Try again in a minute.")
+        return DecisionRefusal("not_known", f"{NOT_KNOWN} {quote.quote_id} stays as it is. Try again in a minute.")
     sentence = f"Guests and bots cannot decide about {quote.quote_id}. Nothing was changed. Ask a full member who holds the role."
-    return Refusal("not_a_member", sentence)
+    return DecisionRefusal("not_a_member", sentence)
 
 
-def _stale(approval: Approval, quote: Quote) -> Refusal | None:
+def _stale(approval: Approval, quote: Quote) -> DecisionRefusal | None:
     if approval.quote_id == quote.quote_id and approval.quote_version == quote.version:
         return None
     sentence = (
         f"This request was for {approval.quote_id} v{approval.quote_version}; the quote is now {quote.quote_id} v{quote.version}. "
         "Nothing was changed. Decide on the card of the current version."
     )
-    return Refusal("stale", sentence)
+    return DecisionRefusal("stale", sentence)
 
 
-def _decided(approval: Approval, quote: Quote) -> Refusal | None:
+def _decided(approval: Approval, quote: Quote) -> DecisionRefusal | None:
     if approval.state is ApprovalState.EXPIRED:
         return _lapsed(approval, quote, approval.decided_at)
     if approval.state not in (ApprovalState.PENDING, ApprovalState.INVALIDATED):
-        return Refusal("already_decided", f"{quote.quote_id} was already {decided_words(approval)}. Your click changed nothing.")
+        return DecisionRefusal(
+            "already_decided", f"{quote.quote_id} was already {decided_words(approval)}. Your click changed nothing."
+        )
     if quote.state is not QuoteState.PENDING_APPROVAL:
-        return Refusal(
+        return DecisionRefusal(
             "not_pending", f"{quote.quote_id} is {state_words(quote.state)} and awaits no approval. Nothing was changed."
         )
     return None
 
 
-def _expired(quote: Quote, received_at: int | None) -> Refusal | None:
+def _expired(quote: Quote, received_at: int | None) -> DecisionRefusal | None:
     if received_at is None or received_at < quote.valid_until:
         return None
     sentence = f"{quote.quote_id} expired on {utc_text(quote.valid_until)}. Nothing was changed. Ask the requester for a new quote."
-    return Refusal("expired", sentence)
+    return DecisionRefusal("expired", sentence)
 
 
-def _request_expired(approval: Approval, quote: Quote, received_at: int | None) -> Refusal | None:
+def _request_expired(approval: Approval, quote: Quote, received_at: int | None) -> DecisionRefusal | None:
     ends = [slot.expires_at for slot in approval.slots if slot.is_open and slot.expires_at is not None]
     if received_at is None or not ends or received_at < min(ends):
         return None
     return _lapsed(approval, quote, min(ends))
 
 
-def _lapsed(approval: Approval, quote: Quote, at: int | None) -> Refusal:
+def _lapsed(approval: Approval, quote: Quote, at: int | None) -> DecisionRefusal:
     when = "" if at is None else f" on {utc_text(at)}"
     sentence = (
         f"The request to approve {quote.quote_id} expired{when}. Nothing was changed. "
         f"<@{approval.requested_by}> can ask again with Submit on its card."
     )
-    return Refusal("request_expired", sentence)
+    return DecisionRefusal("request_expired", sentence)
 
 
-def _own_request(approval: Approval, quote: Quote, actor: str) -> Refusal | None:
+def _own_request(approval: Approval, quote: Quote, actor: str) -> DecisionRefusal | None:
     if actor not in _askers(approval, quote):
         return None
     roles = " and ".join(_role_words(role) for role in approval.required_roles)
     asked = actor in (approval.requested_by, quote.requester)
     part = f"You asked for {quote.quote_id}" if asked else f"You had a part in {quote.quote_id} that nobody has approved yet"
     sentence = f"{part}, so someone else has to decide: {roles}. The request stays open."
-    return Refusal("own_request", sentence)
+    return DecisionRefusal("own_request", sentence)
 
 
 def _askers(approval: Approval, quote: Quote) -> tuple[str, ...]:
@@ -241,11 +243,11 @@ def _has_decided(approval: Approval, user: str, circle: str) -> bool:
     return any(slot.decided_by == user and _circle(slot) == circle for slot in approval.slots)
 
 
-def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> Refusal:
+def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> DecisionRefusal:
     """Say why none of the open slots is this person's."""
     missing = " and ".join(_role_words(slot.role) for slot in approval.slots if slot.is_open)
     if not missing:  # a pending request always has an open slot; if it had none, nobody is named who could decide it
-        return Refusal("missing_role", f"{quote.quote_id} names nobody who may decide about it. Nothing was changed.")
+        return DecisionRefusal("missing_role", f"{quote.quote_id} names nobody who may decide about it. Nothing was changed.")
     theirs = [slot for slot in approval.slots if sufficient_role(slot.roles, person.roles) is not None]
     if theirs:
         return _not_theirs_now(approval, quote, person.user, theirs, missing)
@@ -253,22 +255,22 @@ def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> Refu
     for name in absent:
         if name is not None:
             sentence = f"You stand in for <@{name}>, but {quote.quote_id} needs your own authority: {missing}. It stays open."
-            return Refusal("delegate_scope", sentence)
-    return Refusal("missing_role", f"You do not hold the role {quote.quote_id} needs: {missing}. The request stays open.")
+            return DecisionRefusal("delegate_scope", sentence)
+    return DecisionRefusal("missing_role", f"You do not hold the role {quote.quote_id} needs: {missing}. The request stays open.")
 
 
-def _not_theirs_now(approval: Approval, quote: Quote, user: str, theirs: list[Slot], missing: str) -> Refusal:
+def _not_theirs_now(approval: Approval, quote: Quote, user: str, theirs: list[Slot], missing: str) -> DecisionRefusal:
     """Refuse somebody whose roles suffice for `theirs`, of which none can be decided by them at the moment."""
     still_open = [slot for slot in theirs if slot.is_open]
     if any(_has_decided(approval, user, _circle(slot)) for slot in still_open):
         sentence = f"You already decided about {quote.quote_id}; a second person has to decide too: {missing}. It stays open."
-        return Refusal("second_person", sentence)
+        return DecisionRefusal("second_person", sentence)
     if still_open:
         who = ", ".join(f"<@{slot.assignee}>" for slot in still_open)
         sentence = f"{quote.quote_id} was put to {who} personally. The request stays open until it is answered or escalated."
-        return Refusal("not_asked", sentence)
+        return DecisionRefusal("not_asked", sentence)
     done = "; ".join(slot_words(slot) for slot in theirs if slot.decided_by is not None)
     if done:
         sentence = f"{quote.quote_id}: {done}. Your click changed nothing; it still waits for {missing}."
-        return Refusal("already_decided", sentence)
-    return Refusal("not_your_turn", f"{quote.quote_id} first waits for {missing}. Nothing was changed. You are asked next.")
+        return DecisionRefusal("already_decided", sentence)
+    return DecisionRefusal("not_your_turn", f"{quote.quote_id} first waits for {missing}. Nothing was changed. You are asked next.")

@@ -53,7 +53,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ApprovalPolicy:
     """Thresholds of one policy version. Discounts and margins in per cent, totals in `currency`."""
 
     name: str
@@ -117,7 +117,7 @@ _TOP = Threshold(Decimal(0), LADDER[-1])
 _LEGAL = Threshold(Decimal(0), "legal")
 
 
-def evaluate(pricing: Pricing, policy: Policy, terms: frozenset[str] = frozenset()) -> PolicyDecision:
+def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = frozenset()) -> PolicyDecision:
     """Apply every rule to a pricing and the contract's special terms: those it was asked with, and `terms`.
 
     Of the commercial roles the highest one is asked (or, with `full_ladder`, every rung up to it), beside every orthogonal one.
@@ -145,7 +145,7 @@ def over_total(pricing: Pricing, limit: Decimal, worth: Decimal) -> bool:
     return pricing.net_total > money.multiply(limit, worth)
 
 
-def _no_rate(pricing: Pricing, policy: Policy) -> str:
+def _no_rate(pricing: Pricing, policy: ApprovalPolicy) -> str:
     return (
         f"the quote is in {pricing.currency}, the policy in {policy.currency}, and the price holds no rate between them: no rule "
         "compares them. Prices and policy have to stand in one currency, with a dated rate to the quote's"
@@ -159,7 +159,7 @@ def sufficient_roles(required: str) -> tuple[str, ...]:
     return (required,) if required in ORTHOGONAL else ()
 
 
-def _decision(hits: list[_Hit], policy: Policy) -> PolicyDecision:
+def _decision(hits: list[_Hit], policy: ApprovalPolicy) -> PolicyDecision:
     needs = [*_commercial(hits, full_ladder=policy.full_ladder), *_orthogonal(hits)]
     needs += [need for need in _alternatives(hits) if not any(_covers(kept, need) for kept in needs)]
     if policy.order == "sequential":
@@ -216,7 +216,7 @@ def _covers(kept: Need, choice: Need) -> bool:
     return any(role in sufficient_roles(wanted) for role in kept.roles for wanted in choice.roles)
 
 
-def _discount_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
+def _discount_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     discount = pricing.deepest_discount_percent  # a line's own discount counts like one on the whole quote
     shown = money.format_percent(discount)
     if discount > policy.discount_blocked_over:
@@ -228,7 +228,7 @@ def _discount_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
         yield _Hit(passed[-1], f"discount {shown} is over {money.format_percent(passed[-1].limit)}")
 
 
-def _total_hits(pricing: Pricing, policy: Policy, worth: Decimal) -> Iterator[_Hit]:
+def _total_hits(pricing: Pricing, policy: ApprovalPolicy, worth: Decimal) -> Iterator[_Hit]:
     passed = [row for row in policy.total_over if over_total(pricing, row.limit, worth)]
     if passed:
         shown = money.format_amount(pricing.net_total, pricing.currency)
@@ -237,14 +237,14 @@ def _total_hits(pricing: Pricing, policy: Policy, worth: Decimal) -> Iterator[_H
         yield _Hit(passed[-1], f"total {shown} is over {money.format_amount(passed[-1].limit, policy.currency)}")
 
 
-def _term_hits(terms: frozenset[str], policy: Policy) -> Iterator[_Hit]:
+def _term_hits(terms: frozenset[str], policy: ApprovalPolicy) -> Iterator[_Hit]:
     """Yield one for each term that legal has to look at: those the policy names, and those it does not know."""
     for term in sorted(terms - policy.other_terms):
         known = term in policy.legal_terms
         yield _Hit(_LEGAL, f"the term {term} needs legal" if known else f"the term {term} is unknown to the policy and needs legal")
 
 
-def _margin_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
+def _margin_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     for family, (net, cost) in family_totals(pricing).items():
         floor = policy.margin_under.get(family)
         if floor is None:
@@ -255,7 +255,7 @@ def _margin_hits(pricing: Pricing, policy: Policy) -> Iterator[_Hit]:
             yield _Hit(floor, f"{given_away} {UNDER_THE_FLOOR}", by_margin=True)
 
 
-def margin_figures(pricing: Pricing, policy: Policy) -> tuple[str, ...]:
+def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:
     """Return each family's margin that is under its floor, with both figures. For approvers alone: they tell what a unit costs."""
     found: list[str] = []
     for family, (net, cost) in family_totals(pricing).items():

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
-from quotebot.domain.approvals.policy import HOUR_MS, HUNDRED, LADDER, ORTHOGONAL, Policy, Threshold, Timing
+from quotebot.domain.approvals.policy import HOUR_MS, HUNDRED, LADDER, ORTHOGONAL, ApprovalPolicy, Threshold, Timing
 from quotebot.domain.catalogue.documents import DocumentError, read_toml
 from quotebot.domain.pricing.price_requests import TERM_NAME
 
@@ -21,7 +21,7 @@ class PolicyError(ValueError):
     """The policy text cannot be used; the message names the place and the remedy."""
 
 
-def parse_policy(toml_text: str) -> Policy:
+def parse_policy(toml_text: str) -> ApprovalPolicy:
     """Build a policy from TOML. Raises PolicyError naming the first bad place."""
     try:
         data = read_toml(toml_text)
@@ -38,7 +38,7 @@ def parse_policy(toml_text: str) -> Policy:
     if rungs and blocked_over < rungs[-1].limit:
         raise PolicyError("discount.blocked_over: must not be below the last discount.over, or that row could never apply")
     legal, other = _terms(data.get("terms", {}))
-    return Policy(
+    return ApprovalPolicy(
         name=_text(data, "name"),
         version=_text(data, "version"),
         currency=currency,

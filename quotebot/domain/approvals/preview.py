@@ -19,7 +19,7 @@ from quotebot.domain.pricing.engine import Pricing, price, request_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quotebot.domain.approvals.policy import Policy
+    from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.pricing.engine import PricingProblem
 
@@ -44,7 +44,7 @@ class Preview:
     nearest_free_discount: Decimal | None
 
 
-def preview(pricing: Pricing, reprice: Reprice, policy: Policy, terms: frozenset[str] = frozenset()) -> Preview:
+def preview(pricing: Pricing, reprice: Reprice, policy: ApprovalPolicy, terms: frozenset[str] = frozenset()) -> Preview:
     """Return what submitting `pricing` would come to. `reprice` gives the same quote at another discount, 0 to 100 %."""
     decision = evaluate(pricing, policy, terms)
     free = _free_stretch(reprice, policy, terms)
@@ -62,7 +62,7 @@ def preview(pricing: Pricing, reprice: Reprice, policy: Policy, terms: frozenset
     return Preview(decision, _percent(last), _percent(nearest))
 
 
-def free_discount(pricing: Pricing, ruleset: Ruleset, policy: Policy) -> Decimal | None:
+def free_discount(pricing: Pricing, ruleset: Ruleset, policy: ApprovalPolicy) -> Decimal | None:
     """Return the largest discount in per cent on the whole quote at which it needs nobody, by the prices of today's ruleset.
 
     None when there is none, when the prices have changed since, and for a long quote: the search prices it several times, and it
@@ -87,7 +87,7 @@ def free_discount(pricing: Pricing, ruleset: Ruleset, policy: Policy) -> Decimal
     return largest if largest == _percent(_deepest_by_discount_alone(policy)) else None
 
 
-def _free_stretch(reprice: Reprice, policy: Policy, terms: frozenset[str]) -> tuple[int, int] | None:
+def _free_stretch(reprice: Reprice, policy: ApprovalPolicy, terms: frozenset[str]) -> tuple[int, int] | None:
     """Return the smallest and the largest discount that needs nobody, in hundredths of a per cent, or None."""
     without_totals = replace(policy, total_over=())
 
@@ -130,7 +130,7 @@ def _steps_of_rounding(pricing: Pricing) -> int:
     return int(max(steps, default=ZERO)) + 1
 
 
-def _deepest_by_discount_alone(policy: Policy) -> int:
+def _deepest_by_discount_alone(policy: ApprovalPolicy) -> int:
     limits = [policy.discount_blocked_over, *(row.limit for row in policy.discount_over[:1]), HUNDRED]
     return int(money.multiply(min(limits), 100))
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from quotebot.domain.pricing.price_requests import PricingProblem, clipped
 
 if TYPE_CHECKING:
-    from quotebot.domain.approvals.policy import Policy
+    from quotebot.domain.approvals.policy import ApprovalPolicy
 
 
-def unknown_terms(terms: tuple[str, ...], policy: Policy) -> tuple[PricingProblem, ...]:
+def unknown_terms(terms: tuple[str, ...], policy: ApprovalPolicy) -> tuple[PricingProblem, ...]:
     """Return one problem for each term that the policy does not name: a misspelt one must not reach a customer."""
     known = sorted(policy.legal_terms | policy.other_terms)
     return tuple(

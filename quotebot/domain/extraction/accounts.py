@@ -8,12 +8,12 @@ from quotebot.domain.extraction import vocabulary as known
 from quotebot.domain.extraction.remarks import ACCOUNT
 
 if TYPE_CHECKING:
-    from quotebot.domain.extraction.state import Reading
+    from quotebot.domain.extraction.state import ExtractionState
 
 ACCOUNT_CHARACTERS_MAX: Final = 100
 
 
-def read_accounts(reading: Reading) -> None:
+def read_accounts(reading: ExtractionState) -> None:
     """Note every name that is introduced as the customer's."""
     index = 0
     while index < len(reading.items):
@@ -29,7 +29,7 @@ def read_accounts(reading: Reading) -> None:
         index = max(end, index + 1)
 
 
-def _see_account(reading: Reading, index: int, *, guessed: bool) -> int:
+def _see_account(reading: ExtractionState, index: int, *, guessed: bool) -> int:
     """Take what is named here, and what is named after an "and" or an "or": two names are two readings. Returns where they end."""
     if reading.word(index) == ":":
         index += 1
@@ -41,7 +41,7 @@ def _see_account(reading: Reading, index: int, *, guessed: bool) -> int:
     return end
 
 
-def _take_name(reading: Reading, index: int, *, guessed: bool) -> int:
+def _take_name(reading: ExtractionState, index: int, *, guessed: bool) -> int:
     """Take the capitalised words that begin here as an account; written small they are one only after "for" and its like."""
     end = _name_end(reading, index)
     if end == index and not guessed:
@@ -59,7 +59,7 @@ def _take_name(reading: Reading, index: int, *, guessed: bool) -> int:
     return end
 
 
-def _name_end(reading: Reading, index: int) -> int:
+def _name_end(reading: ExtractionState, index: int) -> int:
     """Return where the capitalised words that begin here end; a small link such as "of" or "&" may stand between two of them."""
     end = index
     while _capital(reading, end) or (
@@ -73,14 +73,14 @@ def _name_end(reading: Reading, index: int) -> int:
     return end
 
 
-def _capital(reading: Reading, index: int) -> bool:
+def _capital(reading: ExtractionState, index: int) -> bool:
     item = reading.at(index)
     if item is None or item.used or item.kind not in ("word", "unit") or item.text in known.NO_NAMES:
         return False
     return reading.text[item.start].isupper()
 
 
-def _small_name_end(reading: Reading, index: int) -> int:
+def _small_name_end(reading: ExtractionState, index: int) -> int:
     end = index
     while reading.kind(end) == "word" and not reading.items[end].used and end < len(reading.items):
         if reading.word(end) in known.FILLERS or reading.word(end) in known.UNCLEAR or reading.word(end) in known.NO_NAMES:

@@ -37,7 +37,7 @@ from quotebot.domain.extraction.remarks import (
     WORD,
     Remark,
 )
-from quotebot.domain.extraction.state import GAP_ITEMS_MAX, ExtractedLine, Item, Reading, touching
+from quotebot.domain.extraction.state import GAP_ITEMS_MAX, ExtractedLine, ExtractionState, Item, touching
 from quotebot.domain.extraction.tokens import Token, tokens
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Extraction:
     remarks: tuple[Remark, ...]
 
     @property
-    def doubts(self) -> tuple[Remark, ...]:
+    def open_questions(self) -> tuple[Remark, ...]:
         """Why nothing can be proposed; empty when something can."""
         return tuple(remark for remark in self.remarks if remark.code in DOUBTS)
 
@@ -71,7 +71,7 @@ class Extraction:
 def extract(text: str, catalogue: Catalogue) -> Extraction:
     """Read one message, already on one line and in NFC. Equal input gives equal output."""
     names = Names(catalogue, text)
-    reading = Reading(text, _items(tokens(text), names), names)
+    reading = ExtractionState(text, _items(tokens(text), names), names)
     if _QUOTE_ID.search(text):
         reading.remarks.append(Remark(EXISTING, ""))
     reading.products = sum(item.kind == "product" for item in reading.items)
@@ -119,7 +119,7 @@ def _named(token: Token) -> Item:
     return item
 
 
-def _read_money(reading: Reading) -> None:
+def _read_money(reading: ExtractionState) -> None:
     """Amounts of money are reported and otherwise not heard: prices come from the catalogue. They tell the currency, though."""
     for index, item in enumerate(reading.items):
         if item.kind != "number" or item.used:
@@ -143,7 +143,7 @@ def _read_money(reading: Reading) -> None:
         _see_currency(reading, sign, first, last)
 
 
-def _read_terms(reading: Reading) -> None:
+def _read_terms(reading: ExtractionState) -> None:
     for index, item in enumerate(reading.items):
         if item.kind != "term_unit" or item.used:
             continue
@@ -162,13 +162,13 @@ def _read_terms(reading: Reading) -> None:
             reading.use(index - 1, index)
 
 
-def _is_rate(reading: Reading, index: int) -> bool:
+def _is_rate(reading: ExtractionState, index: int) -> bool:
     """Tell whether what ends here was a price, as in "$99 a year", or a frequency, as in "twice a year"."""
     item = reading.at(index)
     return item is not None and (item.kind in ("money_sign", "currency", "number") or item.text in ("once", "twice", "times"))
 
 
-def _read_discounts(reading: Reading) -> None:
+def _read_discounts(reading: ExtractionState) -> None:
     for index, item in enumerate(reading.items):
         if item.kind != "number" or item.used:
             continue
@@ -190,24 +190,24 @@ def _read_discounts(reading: Reading) -> None:
         _see_what_it_is_on(reading, first, end)
 
 
-def _discount_before(reading: Reading, index: int) -> int | None:
+def _discount_before(reading: ExtractionState, index: int) -> int | None:
     at = index - 1
     while reading.word(at) in known.DISCOUNT_LINKS and index - at <= 2:  # noqa: PLR2004 -- "discount of about 10" is none
         at -= 1
     return at if reading.kind(at) == "discount" and not reading.items[at].used and at >= 0 else None
 
 
-def _discount_after(reading: Reading, index: int) -> int | None:
+def _discount_after(reading: ExtractionState, index: int) -> int | None:
     return index + 1 if reading.kind(index + 1) == "discount" and index + 1 < len(reading.items) else None
 
 
-def _stands_alone(reading: Reading, first: int, last: int) -> bool:
+def _stands_alone(reading: ExtractionState, first: int, last: int) -> bool:
     around = (reading.word(first - 1), reading.word(last + 1))
     kinds = (reading.kind(first - 1), reading.kind(last + 1))
     return all(kind == "break" or word in ("with", "at", "and", "for") for kind, word in zip(kinds, around, strict=True))
 
 
-def _see_what_it_is_on(reading: Reading, first: int, last: int) -> None:
+def _see_what_it_is_on(reading: ExtractionState, first: int, last: int) -> None:
     """A discount here is on the whole quote. One that names a product means that product, and is a doubt."""
     at = last + 1
     while reading.word(at) in ("on", "of", "the", "for", "to", "all", "all-in", "every") and at - last <= GAP_ITEMS_MAX:
@@ -222,7 +222,7 @@ def _see_what_it_is_on(reading: Reading, first: int, last: int) -> None:
         reading.note(ON_ALL, first, last)
 
 
-def _read_currencies(reading: Reading) -> None:
+def _read_currencies(reading: ExtractionState) -> None:
     for index, item in enumerate(reading.items):
         if item.used or item.kind not in ("currency", "money_sign"):
             continue
@@ -230,14 +230,14 @@ def _read_currencies(reading: Reading) -> None:
         _see_currency(reading, item, index, index)
 
 
-def _see_currency(reading: Reading, sign: Item, first: int, last: int) -> None:
+def _see_currency(reading: ExtractionState, sign: Item, first: int, last: int) -> None:
     code = sign.code or known.SIGNS[sign.text]
     reading.currencies.setdefault(code, reading.excerpt(first, last))
     if sign.text in known.AMBIGUOUS_CURRENCIES:
         reading.note(DOLLARS, first, last, code)
 
 
-def _read_rest(reading: Reading) -> None:
+def _read_rest(reading: ExtractionState) -> None:
     """Report whatever nobody claimed: numbers and unclear words as doubts, other words as notes."""
     for index, item in enumerate(reading.items):
         if item.used or item.kind in ("break", "unit"):
@@ -252,7 +252,7 @@ def _read_rest(reading: Reading) -> None:
             reading.note(UNCLAIMED, index, index)
 
 
-def _result(reading: Reading) -> Extraction:
+def _result(reading: ExtractionState) -> Extraction:
     """Put the parts together. Where two readings conflict there is none."""
     seen: set[str] = set()
     for line, excerpt in reading.lines:
@@ -275,7 +275,7 @@ def _result(reading: Reading) -> Extraction:
     )
 
 
-def _single(reading: Reading, code: str, found: Mapping[_T, str]) -> _T | None:
+def _single(reading: ExtractionState, code: str, found: Mapping[_T, str]) -> _T | None:
     if len(found) > 1:
         excerpts = list(found.values())
         reading.remarks.append(Remark(code, f"{excerpts[0]} / {excerpts[1]}"))

@@ -9,10 +9,10 @@ from quotebot.domain.extraction.remarks import JOINED, NEAR_NAME, NO_QUANTITY, N
 from quotebot.domain.extraction.state import GAP_ITEMS_MAX, ExtractedLine, touching
 
 if TYPE_CHECKING:
-    from quotebot.domain.extraction.state import Reading
+    from quotebot.domain.extraction.state import ExtractionState
 
 
-def read_lines(reading: Reading) -> None:
+def read_lines(reading: ExtractionState) -> None:
     """Note every line. A quantity or a product that stands alone is a doubt, unless the two can only belong together."""
     counted: list[int] = []  # numbers that count seats of no product in particular
     for index, item in enumerate(reading.items):
@@ -36,7 +36,7 @@ def read_lines(reading: Reading) -> None:
             reading.note(NO_QUANTITY, index, index, reading.items[index].sku)
 
 
-def _read_counted(reading: Reading, index: int) -> bool:
+def _read_counted(reading: ExtractionState, index: int) -> bool:
     """Read "150 seats of pro" from its number; a misspelt product is looked up here."""
     at = index + 1
     if reading.word(at) == "k" and touching(reading, index):
@@ -64,7 +64,7 @@ def _read_counted(reading: Reading, index: int) -> bool:
     return True
 
 
-def _near(reading: Reading, at: int) -> str | None:
+def _near(reading: ExtractionState, at: int) -> str | None:
     """Look the word, or it and the next, up among the names; a name of two words takes the second one with it."""
     following = reading.at(at + 1)
     if following is not None and following.kind in ("word", "unit") and following.text not in known.FILLERS:
@@ -76,7 +76,7 @@ def _near(reading: Reading, at: int) -> str | None:
     return reading.names.near(reading.word(at))
 
 
-def _read_following(reading: Reading, index: int) -> None:
+def _read_following(reading: ExtractionState, index: int) -> None:
     """Read "pro: 150", "pro x 150", "Pro Plan, 150 seats" or "Pro Plan with 150 seats" from its product."""
     at = index + 1
     comma = False
@@ -94,7 +94,7 @@ def _read_following(reading: Reading, index: int) -> None:
     reading.use(index, last)
 
 
-def _add_line(reading: Reading, product: int, counted: int, first: int, last: int, code: str) -> None:
+def _add_line(reading: ExtractionState, product: int, counted: int, first: int, last: int, code: str) -> None:
     """Note one line; a quantity that is no whole number is a doubt."""
     item, quantity = reading.items[product], reading.items[counted].number
     item.used = True

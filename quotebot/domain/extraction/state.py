@@ -40,7 +40,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class Reading:
+class ExtractionState:
     """One text while it is read."""
 
     text: str
@@ -83,7 +83,7 @@ class Reading:
         return "" if item is None else item.text
 
 
-def touching(reading: Reading, index: int) -> bool:
+def touching(reading: ExtractionState, index: int) -> bool:
     """Tell whether the next item follows without a space, as in "2k"."""
     following = reading.at(index + 1)
     return following is not None and following.start == reading.items[index].end

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.pricing.price_requests import PriceRequest
-    from quotebot.domain.pricing.selection import Item
+    from quotebot.domain.pricing.selection import SelectedItem
     from quotebot.domain.pricing.taxes import Rate
 
 RECURRING = "recurring"
@@ -37,7 +37,7 @@ class Terms:
     books: tuple[PriceBook, ...]  # that hold, the one that counts first in front
     cost_rate: Rate | None  # from the ruleset's currency, in which costs stand
 
-    def months(self, item: Item) -> int:
+    def months(self, item: SelectedItem) -> int:
         """Return how many months of an item are charged."""
         return self.request.term_months if item.product.billing == RECURRING else 1
 
@@ -54,7 +54,7 @@ class Terms:
 class Charged:
     """An item with its price. Amounts are rounded, in the quote's currency; `before_header` is the list less both discounts."""
 
-    item: Item
+    item: SelectedItem
     book: str
     kind: str
     unit_price: Decimal
@@ -81,11 +81,11 @@ def terms_of(request: PriceRequest, ruleset: Ruleset) -> Terms | PricingProblem:
     return Terms(request, ruleset, currency, terms.smallest, books, rate)
 
 
-def charge(items: Sequence[Item], terms: Terms) -> tuple[Charged, ...] | tuple[PricingProblem, ...]:
+def charge(items: Sequence[SelectedItem], terms: Terms) -> tuple[Charged, ...] | tuple[PricingProblem, ...]:
     """Price every item, shares of other lines last; or return every problem."""
     problems: list[PricingProblem] = []
     found: dict[str, Charged] = {}
-    shares: list[tuple[Item, PriceBook, Share]] = []
+    shares: list[tuple[SelectedItem, PriceBook, Share]] = []
     for item in items:
         source = find_price(terms.books, item.product.sku)
         if source is None:
@@ -109,7 +109,7 @@ def charge(items: Sequence[Item], terms: Terms) -> tuple[Charged, ...] | tuple[P
     return tuple(problems) if problems else tuple(found[item.name] for item in items)
 
 
-def _charged(item: Item, book: PriceBook, entry: PriceEntry, terms: Terms) -> Charged | PricingProblem:
+def _charged(item: SelectedItem, book: PriceBook, entry: PriceEntry, terms: Terms) -> Charged | PricingProblem:
     rate = None if book.currency == terms.currency else terms.rate(book.currency)
     if rate is None and book.currency != terms.currency:
         return _no_rate(terms, book.currency)
@@ -127,7 +127,7 @@ def _charged(item: Item, book: PriceBook, entry: PriceEntry, terms: Terms) -> Ch
     return _discounted(item, book.name, entry.kind.kind, amount, Charge(amount, unit_price, charge.tier, steps), terms)
 
 
-def _own_charge(item: Item, entry: PriceEntry, terms: Terms) -> Charge | PricingProblem:
+def _own_charge(item: SelectedItem, entry: PriceEntry, terms: Terms) -> Charge | PricingProblem:
     assert not isinstance(entry.kind, Share)  # noqa: S101 -- priced last, from the others
     inputs = {name: Decimal(item.attributes[name]) for name in numeric_attributes(item.product)}
     inputs |= {"quantity": Decimal(item.quantity), "term_months": Decimal(terms.request.term_months)}
@@ -169,7 +169,7 @@ class _Base:
         return total
 
 
-def _shared(item: Item, book: PriceBook, share: Share, base: _Base, terms: Terms) -> Charged:
+def _shared(item: SelectedItem, book: PriceBook, share: Share, base: _Base, terms: Terms) -> Charged:
     whole = base.total(share.of)
     amount = terms.rounded(whole, share.percent, PERCENT)
     what = ", ".join(share.of) if share.of else "all other lines"
@@ -178,7 +178,7 @@ def _shared(item: Item, book: PriceBook, share: Share, base: _Base, terms: Terms
     return _discounted(item, book.name, share.kind, amount, Charge(amount, unit_price, None, (step,)), terms)
 
 
-def _discounted(item: Item, book: str, kind: str, amount: Decimal, charge: Charge, terms: Terms) -> Charged:
+def _discounted(item: SelectedItem, book: str, kind: str, amount: Decimal, charge: Charge, terms: Terms) -> Charged:
     """Take the bundle's discount off the list, then the line's own, as far as it is authorised, off the rest."""
     bundle = ZERO if item.bundle is None else item.bundle.bundle_discount_percent
     granted = authorised(item.line.discount_percent, item.line.discount_limit_percent)
@@ -202,7 +202,7 @@ def _discounted(item: Item, book: str, kind: str, amount: Decimal, charge: Charg
     )
 
 
-def _no_price(item: Item, terms: Terms) -> PricingProblem:
+def _no_price(item: SelectedItem, terms: Terms) -> PricingProblem:
     request = terms.request
     whom = [f"in {terms.currency}", *(f"for {name}" for name in (request.segment, request.region) if name)]
     day = "on no particular day" if request.priced_on is None else f"on {request.priced_on.isoformat()}"

@@ -21,7 +21,7 @@ from quotebot.domain.pricing.price_requests import (
     normalised,
 )
 from quotebot.domain.pricing.priced import PER_LINE, ZERO, PricedLine, Pricing, Step
-from quotebot.domain.pricing.selection import Item, choose
+from quotebot.domain.pricing.selection import SelectedItem, choose
 from quotebot.domain.pricing.snapshots import canonical, from_canonical, from_stored
 from quotebot.domain.pricing.taxes import find_tax
 from quotebot.domain.pricing.trace import explain
@@ -77,7 +77,7 @@ def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingPro
         return problems
     request = normalised(request)
     chosen, terms = choose(request, ruleset), terms_of(request, ruleset)
-    items = [row for row in chosen if isinstance(row, Item)]
+    items = [row for row in chosen if isinstance(row, SelectedItem)]
     found = [row for row in chosen if isinstance(row, PricingProblem)]
     if isinstance(terms, PricingProblem):
         return (*found, terms)
@@ -141,7 +141,7 @@ def _header_shares(rows: Sequence[Charged], terms: Terms) -> tuple[Decimal, ...]
     return money.allocate(whole, [(row.before_header, row.item.name) for row in rows], terms.smallest)
 
 
-def _tax(item: Item, terms: Terms) -> Tax | PricingProblem:
+def _tax(item: SelectedItem, terms: Terms) -> Tax | PricingProblem:
     request, category = terms.request, item.product.tax_category
     if request.region is None:
         return PricingProblem("no_tax", "tax depends on the customer's region, which is not named", "name the region")

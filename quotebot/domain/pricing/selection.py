@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SelectedItem:
     """One line to price: a product that is no bundle, how many, as configured, and the request's line that it came from."""
 
     product: Product
@@ -31,10 +31,10 @@ class Item:
         return self.product.sku if self.bundle is None else f"{self.bundle.sku}/{self.product.sku}"
 
 
-def choose(request: PriceRequest, ruleset: Ruleset) -> tuple[Item, ...] | tuple[PricingProblem, ...]:
+def choose(request: PriceRequest, ruleset: Ruleset) -> tuple[SelectedItem, ...] | tuple[PricingProblem, ...]:
     """Return the items of a request whose skus are all known, or every problem with them."""
     problems: list[PricingProblem] = []
-    items: list[Item] = []
+    items: list[SelectedItem] = []
     for line in request.lines:
         problems += _configuration_problems(line, ruleset.catalogue.products[line.sku])
         items += _unpacked(line, ruleset.catalogue)
@@ -52,14 +52,14 @@ def choose(request: PriceRequest, ruleset: Ruleset) -> tuple[Item, ...] | tuple[
     return tuple(problems) if problems else tuple(items)
 
 
-def _unpacked(line: LineRequest, catalogue: Catalogue) -> Iterator[Item]:
+def _unpacked(line: LineRequest, catalogue: Catalogue) -> Iterator[SelectedItem]:
     product = catalogue.products[line.sku]
     if product.kind != "bundle":
-        yield Item(product, line.quantity, _configuration(product, line.attributes), line)
+        yield SelectedItem(product, line.quantity, _configuration(product, line.attributes), line)
         return
     for component in product.components:
         part = catalogue.products[component.sku]
-        yield Item(part, component.quantity * line.quantity, _configuration(part, ()), line, product)
+        yield SelectedItem(part, component.quantity * line.quantity, _configuration(part, ()), line, product)
 
 
 def _configuration(product: Product, chosen: tuple[tuple[str, str], ...]) -> dict[str, str]:
@@ -85,7 +85,7 @@ def _configuration_problems(line: LineRequest, product: Product) -> Iterator[Pri
             yield PricingProblem("attribute", message, f"one of {', '.join(attribute.choices)}")
 
 
-def _chosen(items: list[Item]) -> dict[str, Chosen]:
+def _chosen(items: list[SelectedItem]) -> dict[str, Chosen]:
     chosen: dict[str, Chosen] = {}
     for item in items:
         before = chosen.get(item.product.sku)

@@ -55,7 +55,7 @@ def status_of(quote: Quote) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CrmDifference:
     """What was found: what `field` (Quote.Status) of a version's record holds, and what we would have there."""
 
     quote_id: str
@@ -71,7 +71,7 @@ class Conflict:
     """One row of the reconcile queue. Times are Unix milliseconds."""
 
     id: int
-    difference: Difference
+    difference: CrmDifference
     found_at: int
     state: Literal["open", "ours", "theirs", "over"]
     decided_by: str | None

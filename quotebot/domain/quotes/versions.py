@@ -17,7 +17,7 @@ from quotebot.domain.pricing.price_requests import as_of
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from quotebot.domain.approvals.policy import Policy, PolicyDecision
+    from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.pricing.engine import PricedLine, PriceRequest, PricingProblem
 
@@ -63,7 +63,9 @@ class Simulation:
     decision: PolicyDecision
 
 
-def simulate(request: PriceRequest, ruleset: Ruleset, policy: Policy, at_ms: int) -> Simulation | tuple[PricingProblem, ...]:
+def simulate(
+    request: PriceRequest, ruleset: Ruleset, policy: ApprovalPolicy, at_ms: int
+) -> Simulation | tuple[PricingProblem, ...]:
     """Price a request as of this moment (Unix ms) and preview the policy, or return every reason why it has no price."""
     priced = unknown_terms(request.terms, policy) or price(as_of(request, at_ms), ruleset)
     return Simulation(priced, evaluate(priced, policy)) if isinstance(priced, Pricing) else priced

@@ -18,7 +18,7 @@ from quotebot.sandbox.wire import Answer, Cut, json_answer, text_answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from quotebot.sandbox.faults import Fault, Weather
+    from quotebot.sandbox.faults import ArmedFaults, Fault
     from quotebot.sandbox.request_log import Witness
     from quotebot.sandbox.wire import Received
 
@@ -36,7 +36,7 @@ _WORD_CHARACTERS = 4  # a token is about that long
 class LlmService:
     """Answers chat completions by rules. Faults: target `llm`, method `chat.completions`; `malformed` breaks the content."""
 
-    def __init__(self, witness: Witness, weather: Weather, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, witness: Witness, weather: ArmedFaults, *, now: Callable[[], float] = time.time) -> None:
         self._witness = witness
         self._now = now
         self._weather = weather

@@ -90,7 +90,7 @@ class CompositeApi:
             answers.append(
                 {
                     "graphId": graph.get("graphId"),
-                    "graphResponse": {"compositeResponse": _told(requests, results)},
+                    "graphResponse": {"compositeResponse": _described(requests, results)},
                     "isSuccessful": succeeded,
                 }
             )
@@ -112,7 +112,7 @@ class CompositeApi:
             results, _ = self._all_or_nothing(requests)
         else:
             results = self._one_by_one(requests)
-        return Reply(200, {"compositeResponse": _told(requests, results)}, applied=any(result.applied for result in results))
+        return Reply(200, {"compositeResponse": _described(requests, results)}, applied=any(result.applied for result in results))
 
     def _all_or_nothing(self, requests: list[dict[str, Any]]) -> tuple[list[Reply], bool]:
         run = _Run()
@@ -183,7 +183,7 @@ def _list(body: object, name: str) -> list[dict[str, Any]]:
     raise SalesforceRefusalError(_BAD_REQUEST, "JSON_PARSER_ERROR", f"The request body needs a list of objects named {name}")
 
 
-def _told(requests: list[dict[str, Any]], results: list[Reply]) -> list[dict[str, object]]:
+def _described(requests: list[dict[str, Any]], results: list[Reply]) -> list[dict[str, object]]:
     return [
         {
             "body": result.body,

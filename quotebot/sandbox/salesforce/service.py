@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from quotebot.observability.loopback import Handler
-    from quotebot.sandbox.faults import Fault, Weather
+    from quotebot.sandbox.faults import ArmedFaults, Fault
     from quotebot.sandbox.request_log import Witness
     from quotebot.sandbox.salesforce.org import Record
     from quotebot.sandbox.salesforce.rules import Rules
@@ -68,7 +68,7 @@ class SalesforceService:
     def __init__(
         self,
         witness: Witness,
-        weather: Weather,
+        weather: ArmedFaults,
         data_dir: Path | None,
         *,
         port: int = 0,
@@ -239,7 +239,7 @@ class SalesforceService:
             return login
         if received.path.rstrip("/") == "/services/data":
             return Reply(200, list(_VERSIONS))
-        stranger = self._stranger(received.header("Authorization"))
+        stranger = self._unknown_caller(received.header("Authorization"))
         if stranger is not None:
             return stranger
         if self._rest.served >= self._rest.allowance:
@@ -251,7 +251,7 @@ class SalesforceService:
         except SalesforceRefusalError as error:
             return Reply(error.status, error.body())
 
-    def _stranger(self, authorization: str) -> Reply | None:
+    def _unknown_caller(self, authorization: str) -> Reply | None:
         """Return the refusal of a caller without a session."""
         if self._login.accepts(authorization):
             return None

@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.faults import Weather
+    from quotebot.sandbox.faults import ArmedFaults
 
 
 class Disorder:
     """Takes the faults `out_of_order` and `delay_ack` of the socket, and holds back what they strike."""
 
-    def __init__(self, weather: Weather) -> None:
+    def __init__(self, weather: ArmedFaults) -> None:
         self._weather = weather
         self._overtaken: list[asyncio.Event] = []  # one per envelope that is held back
 

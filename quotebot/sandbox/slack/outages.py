@@ -10,7 +10,7 @@ from quotebot.sandbox.wire import Answer, Cut, json_answer, text_answer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quotebot.sandbox.faults import Fault, Weather
+    from quotebot.sandbox.faults import ArmedFaults, Fault
     from quotebot.sandbox.request_log import Witness
 
 HTTP_EFFECTS = frozenset(
@@ -32,7 +32,7 @@ class Served:
 class Outages:
     """Serve a request under the weather and let the witness see it."""
 
-    def __init__(self, weather: Weather, witness: Witness) -> None:
+    def __init__(self, weather: ArmedFaults, witness: Witness) -> None:
         self._weather = weather
         self._witness = witness
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from quotebot.sandbox.chance import Tokens
-    from quotebot.sandbox.faults import Fault, Weather
+    from quotebot.sandbox.faults import ArmedFaults, Fault
     from quotebot.sandbox.request_log import Witness
     from quotebot.sandbox.slack.changes import Changes
     from quotebot.sandbox.slack.errors import Json
@@ -75,7 +75,7 @@ class SocketMode:
         self,
         passes: Passes,
         changes: Changes,
-        weather: Weather,
+        weather: ArmedFaults,
         witness: Witness,
         tokens: Tokens,
         *,
@@ -96,7 +96,7 @@ class SocketMode:
         self._handled: set[int] = set()
         self._weather_changed: asyncio.Event | None = None  # made for whoever waits
         self._disorder = Disorder(weather)
-        weather.subscribe(self._on_weather)
+        weather.subscribe(self._on_faults)
 
     @property
     def connections(self) -> int:
@@ -255,7 +255,7 @@ class SocketMode:
         }
         return json.dumps(frame)
 
-    def _on_weather(self) -> None:
+    def _on_faults(self) -> None:
         """Act on faults that apply as soon as they are armed."""
         if self._weather_changed is not None:
             self._weather_changed.set()

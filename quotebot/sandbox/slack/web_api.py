@@ -22,7 +22,7 @@ from quotebot.sandbox.slack.workspace import Workspace
 from quotebot.sandbox.wire import Answer, json_answer, text_answer
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.faults import Weather
+    from quotebot.sandbox.faults import ArmedFaults
     from quotebot.sandbox.request_log import Witness
     from quotebot.sandbox.slack.rates import Rates
     from quotebot.sandbox.wire import Received
@@ -91,7 +91,7 @@ class WebApi:
     def __init__(
         self,
         workspace: Workspace,
-        weather: Weather,
+        weather: ArmedFaults,
         witness: Witness,
         *,
         scopes: frozenset[str] | None = None,

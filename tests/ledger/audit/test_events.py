@@ -17,7 +17,7 @@ from faults.checks.wakeups import asleep_for_good
 from ledger.audit.events import LEDGER_EVENTS
 from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
 from ledger.operator.dead_letters import DeadLetters
-from ledger.records import Bury, Delivered, Doubt, Drop, FollowUps, Hold, Retry
+from ledger.records import Delivered, Drop, Fail, FollowUps, Hold, Retry, Uncertain
 from ledger.recovery import begin_epoch, give_back, take_back
 from ledger.sqlite.migrations import Migration
 from tests.ledger.parts import AUDIT, MIGRATIONS, TROUBLE, Desk, ManualClock, applied, intent, open_database, open_shell, restart
@@ -109,7 +109,7 @@ class Walk:
             if number % 2:
                 await self.desk.ledger.retry_operation(operation, TROUBLE, number)
             else:
-                await self.desk.ledger.bury_operation(operation, TROUBLE, {}, OWED[:1])
+                await self.desk.ledger.fail_operation(operation, TROUBLE, {}, OWED[:1])
 
     async def settle(self, number: int) -> None:
         def follow(_: Tx, settled: Effect) -> FollowUps:
@@ -118,8 +118,8 @@ class Walk:
         settlements = (
             Delivered("r", {}),
             Retry(TROUBLE, number),
-            Doubt(TROUBLE, number),
-            Bury(TROUBLE),
+            Uncertain(TROUBLE, number),
+            Fail(TROUBLE),
             Drop(TROUBLE),
             Hold(TROUBLE),
         )

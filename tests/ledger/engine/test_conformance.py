@@ -71,7 +71,7 @@ async def test_many_rows_go_in_with_one_statement(engine: Engine) -> None:
     await book.close()
 
 
-async def test_what_is_emitted_is_finished_once_per_commit_in_order_and_inside_the_transaction(engine: Engine) -> None:
+async def test_emitted_events_are_finished_once_per_commit_in_order_in_the_transaction(engine: Engine) -> None:
     calls: list[list[str]] = []
 
     def finish(tx: Tx, events: Sequence[Any]) -> None:
@@ -193,7 +193,7 @@ async def test_a_failed_commit_is_unknown_to_all_in_it_and_the_last_write_of_tha
     await book.close()
 
 
-async def test_what_a_killed_process_was_told_is_recorded_is_there(engine: Engine) -> None:
+async def test_every_write_acknowledged_before_a_kill_is_in_the_ledger(engine: Engine) -> None:
     writer = await engine.start("write_until_killed")
     assert writer.stdout is not None
     told = [(await asyncio.wait_for(writer.stdout.readline(), 30)).decode().strip() for _ in range(50)]

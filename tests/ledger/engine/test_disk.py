@@ -52,7 +52,7 @@ def counted(ran: list[str], text: str) -> Callable[[Tx], str]:
     return work
 
 
-async def test_the_first_full_disk_costs_the_ballast_and_everybody_runs_once_more(path: Path, clock: ManualClock) -> None:
+async def test_first_full_disk_frees_the_ballast_and_runs_the_batch_again(path: Path, clock: ManualClock) -> None:
     book = await open_book(path, clock, ballast_bytes=SMALL)
     ran: list[str] = []
     works = [counted(ran, "a"), over_full(ran), counted(ran, "b")]
@@ -112,9 +112,7 @@ async def own_disk(checkout: Path, folder: Path, ballast: int, wal: str = "in us
 
 
 @pytest.mark.parametrize("wal", ["in use", "checkpointed"])
-async def test_on_a_disk_that_is_really_full_what_is_not_recorded_is_said_so_and_the_file_stays_sound(
-    wal: str, checkout: Path, tmp_path: Path
-) -> None:
+async def test_full_disk_reports_what_was_not_recorded_and_the_file_stays_sound(wal: str, checkout: Path, tmp_path: Path) -> None:
     steps = await own_disk(checkout, tmp_path / "disk", 0, wal)
     assert "the disk is full (database or disk is full); nothing was recorded" in steps["error"]
     assert (steps["broken"], steps["ballast"], steps["remade"]) == (None, False, False)
@@ -124,9 +122,7 @@ async def test_on_a_disk_that_is_really_full_what_is_not_recorded_is_said_so_and
     assert steps["check"] == "ok"
 
 
-async def test_the_ballast_lets_a_full_disk_record_some_more_and_comes_back_when_there_is_room(
-    checkout: Path, tmp_path: Path
-) -> None:
+async def test_ballast_lets_a_full_disk_record_more_and_is_rebuilt_when_there_is_room(checkout: Path, tmp_path: Path) -> None:
     steps = await own_disk(checkout, tmp_path / "disk", 1024 * 1024)
     assert steps["ballast"] is True
     assert steps["recorded when the ballast went"] < steps["recorded"], "the batch that met the full disk was recorded, and more"
@@ -186,7 +182,7 @@ def test_no_ballast_is_kept_unless_asked_for(path: Path) -> None:
     [({}, True), ({"checkpoints": False}, True), ({"checkpoints": False, "may_migrate": False}, False)],
     ids=["a bot", "a cli without a bot", "a cli beside a bot"],
 )
-async def test_who_opens_what_a_dead_bot_has_left_writes_its_log_again_and_who_opens_beside_a_bot_does_not(
+async def test_opening_a_crashed_bots_ledger_rewrites_its_wal_unless_a_bot_is_running(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool], *, expected: bool
 ) -> None:
     book = await open_book(path, clock)

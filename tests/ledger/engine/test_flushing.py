@@ -75,7 +75,7 @@ async def open_at_once(path: Path, clock: ManualClock, *, slow: bool = False) ->
     return book
 
 
-async def test_only_who_flushes_by_itself_commits_without_a_flush(path: Path, clock: ManualClock, disk: Disk) -> None:
+async def test_only_the_self_flushing_database_commits_without_a_sync(path: Path, clock: ManualClock, disk: Disk) -> None:
     def synchronous(tx: Tx) -> int:
         del tx
         ((level,),) = book._runner._connection.execute("PRAGMA synchronous").fetchall()
@@ -92,9 +92,7 @@ async def test_only_who_flushes_by_itself_commits_without_a_flush(path: Path, cl
     await book.close()
 
 
-async def test_who_is_told_was_committed_before_the_flush_which_keeps_nobody_from_the_file(
-    path: Path, clock: ManualClock, disk: Disk
-) -> None:
+async def test_write_returns_after_its_flush_and_the_file_is_unlocked_meanwhile(path: Path, clock: ManualClock, disk: Disk) -> None:
     book = await open_at_once(path, clock, slow=True)
     disk.held = True
     writing = asyncio.create_task(book.write("note", note("durable")))
@@ -110,7 +108,7 @@ async def test_who_is_told_was_committed_before_the_flush_which_keeps_nobody_fro
     await book.close()
 
 
-async def test_what_is_committed_while_a_flush_is_under_way_shares_the_next_and_is_not_told_by_the_one_that_began_before(
+async def test_commits_during_a_flush_share_the_next_flush_and_return_only_after_it(
     path: Path, clock: ManualClock, disk: Disk
 ) -> None:
     book = await open_at_once(path, clock, slow=True)
@@ -133,7 +131,7 @@ async def test_what_is_committed_while_a_flush_is_under_way_shares_the_next_and_
     await book.close()
 
 
-async def test_a_refusal_that_rests_on_what_is_not_flushed_waits_for_the_flush_and_one_that_rests_on_nothing_does_not(
+async def test_refusal_waits_for_the_flush_of_the_rows_it_read_and_otherwise_for_none(
     path: Path, clock: ManualClock, disk: Disk
 ) -> None:
     def refused_if_there(tx: Tx) -> None:
@@ -160,9 +158,7 @@ async def test_a_refusal_that_rests_on_what_is_not_flushed_waits_for_the_flush_a
     await book.close()
 
 
-async def test_quick_flushes_are_waited_for_on_the_loop_and_after_a_slow_one_they_are_not_until_one_was_quick(
-    path: Path, clock: ManualClock, disk: Disk
-) -> None:
+async def test_flush_runs_on_the_event_loop_only_if_the_previous_one_was_quick(path: Path, clock: ManualClock, disk: Disk) -> None:
     book = await open_at_once(path, clock)
     here = threading.get_ident()
     await book.write("note", note("quick"))
@@ -176,7 +172,7 @@ async def test_quick_flushes_are_waited_for_on_the_loop_and_after_a_slow_one_the
 
 
 @pytest.mark.parametrize("slow", [False, True], ids=["on the loop", "beside it"])
-async def test_after_a_flush_that_failed_it_is_said_that_nothing_is_known_and_nothing_more_is_written(
+async def test_failed_flush_reports_an_unknown_outcome_and_blocks_further_writes(
     path: Path, clock: ManualClock, disk: Disk, *, slow: bool
 ) -> None:
     book = await open_at_once(path, clock, slow=slow)
@@ -191,7 +187,7 @@ async def test_after_a_flush_that_failed_it_is_said_that_nothing_is_known_and_no
     await book.close()
 
 
-async def test_of_a_failed_flush_all_hear_who_were_committed_before_it_began_and_those_behind_hear_of_their_own(
+async def test_failed_flush_is_unknown_to_its_commits_and_to_those_made_meanwhile(
     path: Path, clock: ManualClock, disk: Disk
 ) -> None:
     book = await open_at_once(path, clock, slow=True)
@@ -221,9 +217,7 @@ async def test_closing_waits_for_the_flush_and_tells(path: Path, clock: ManualCl
     assert await writing == "last"
 
 
-async def test_a_caller_who_went_away_while_it_was_flushed_keeps_nobody_from_being_told(
-    path: Path, clock: ManualClock, disk: Disk
-) -> None:
+async def test_caller_cancelled_during_the_flush_does_not_affect_the_others(path: Path, clock: ManualClock, disk: Disk) -> None:
     book = await open_at_once(path, clock, slow=True)
     disk.held = True
     gone = asyncio.create_task(book.write("note", note("gone")))
@@ -248,7 +242,7 @@ async def test_a_log_whose_name_cannot_be_made_durable_is_not_opened(
     assert gate_holder(path) is None
 
 
-async def test_a_deadline_that_passes_while_it_is_flushed_is_waited_out(path: Path, clock: ManualClock, disk: Disk) -> None:
+async def test_deadline_that_passes_during_the_flush_still_returns_the_result(path: Path, clock: ManualClock, disk: Disk) -> None:
     book = await open_at_once(path, clock, slow=True)
     disk.held = True
     writing = asyncio.create_task(book.write("note", note("late"), deadline=clock.monotonic() + 0.01))
@@ -263,7 +257,7 @@ async def test_a_deadline_that_passes_while_it_is_flushed_is_waited_out(path: Pa
     await book.close()
 
 
-async def test_while_as_many_as_share_a_commit_wait_for_a_flush_nothing_more_is_committed_and_who_comes_is_refused_in_time(
+async def test_full_batch_awaiting_a_flush_blocks_commits_and_deadlines_still_refuse(
     path: Path, clock: ManualClock, disk: Disk
 ) -> None:
     book = await open_at_once(path, clock, slow=True)

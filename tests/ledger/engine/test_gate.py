@@ -56,7 +56,7 @@ async def test_a_writer_waits_for_the_gate_and_not_for_ever(path: Path, clock: M
     await book.close()
 
 
-async def test_who_is_not_urgent_lets_another_process_by_before_it_comes_to_the_gate(path: Path, clock: ManualClock) -> None:
+async def test_non_urgent_write_yields_to_other_processes_before_it_takes_the_gate(path: Path, clock: ManualClock) -> None:
     holders: list[str | None] = []
     book = await open_book(path, clock, let_by=lambda: holders.append(gate_holder(path)))
     assert await book.write("note", note("urgent"), urgent=True) == "urgent"
@@ -71,9 +71,7 @@ async def written_by(book: SqliteDatabase) -> int:
     return await book.write("note", lambda tx: (note("written")(tx), threading.get_ident())[1])
 
 
-async def test_what_need_not_wait_is_written_on_the_loop_s_own_thread_where_that_is_asked_for(
-    path: Path, clock: ManualClock
-) -> None:
+async def test_uncontended_write_with_at_once_runs_on_the_event_loop_thread(path: Path, clock: ManualClock) -> None:
     book = await open_book(path, clock, checkpoints=False, at_once=True)
     assert await written_by(book) == threading.get_ident()
     assert gate_holder(path) is None
@@ -81,7 +79,7 @@ async def test_what_need_not_wait_is_written_on_the_loop_s_own_thread_where_that
 
 
 @pytest.mark.parametrize("options", [{}, {"checkpoints": False}, {"at_once": True}], ids=["a bot", "a cli", "a bot asks for it"])
-async def test_the_checkpoint_owner_and_whoever_does_not_ask_for_it_write_on_a_thread_of_their_own(
+async def test_checkpoint_owner_and_writers_without_at_once_use_a_thread_of_their_own(
     path: Path, clock: ManualClock, options: dict[str, bool]
 ) -> None:
     book = await open_book(path, clock, **options)
@@ -99,9 +97,7 @@ async def commits_of_two(book: SqliteDatabase, turns: int) -> int:
     return book.commits - before
 
 
-async def test_who_writes_soon_after_a_batch_shares_the_next_with_what_comes_a_few_turns_later_and_who_is_alone_waits_for_nobody(
-    path: Path, clock: ManualClock
-) -> None:
+async def test_late_writer_joins_the_next_batch_and_a_lone_writer_does_not_wait(path: Path, clock: ManualClock) -> None:
     book = await open_book(path, clock, checkpoints=False, at_once=True)
     assert await commits_of_two(book, GATHERING_TURNS) == 2
     assert await commits_of_two(book, GATHERING_TURNS) == 1
@@ -125,7 +121,7 @@ def begun_by(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return threads
 
 
-async def test_who_finds_the_gate_taken_waits_beside_the_loop_and_then_writes_on_it_with_who_came_meanwhile(
+async def test_writer_waits_for_a_taken_gate_off_the_loop_and_shares_its_commit(
     path: Path, clock: ManualClock, begun_by: list[int]
 ) -> None:
     book = await open_book(path, clock, checkpoints=False, at_once=True)
@@ -145,7 +141,7 @@ async def test_who_finds_the_gate_taken_waits_beside_the_loop_and_then_writes_on
     await book.close()
 
 
-async def test_a_program_that_locks_the_file_past_the_gate_is_waited_for_beside_the_loop_which_refuses_in_time(
+async def test_lock_taken_outside_the_gate_is_awaited_off_the_loop_within_deadlines(
     path: Path, clock: ManualClock, begun_by: list[int]
 ) -> None:
     book = await open_book(path, clock, checkpoints=False, at_once=True)
@@ -165,7 +161,7 @@ async def test_a_program_that_locks_the_file_past_the_gate_is_waited_for_beside_
     await book.close()
 
 
-async def test_a_wait_for_the_gate_that_fails_is_said_lets_the_gate_go_and_nothing_more_is_written(
+async def test_failed_wait_for_the_gate_is_reported_releases_the_gate_and_blocks_writes(
     path: Path, clock: ManualClock, begun_by: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def torn(_: WriteGate) -> bool:
@@ -186,7 +182,7 @@ async def test_a_wait_for_the_gate_that_fails_is_said_lets_the_gate_go_and_nothi
 
 @pytest.mark.parametrize("waits", [False, True], ids=["the gate is free", "the gate is taken"])
 @pytest.mark.parametrize("at_once", [False, True])
-async def test_who_has_the_old_file_open_when_another_takes_its_place_writes_nothing_and_lets_both_locks_go(
+async def test_writer_on_a_replaced_file_records_nothing_and_releases_both_locks(
     path: Path, clock: ManualClock, *, at_once: bool, waits: bool
 ) -> None:
     book = await open_book(path, clock, checkpoints=False, at_once=at_once)

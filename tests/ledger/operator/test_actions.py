@@ -10,7 +10,7 @@ import pytest
 from ledger import keys
 from ledger.ledger import no_follow_ups
 from ledger.operator.actions import DISCARDED_KEPT_MS, Verdict
-from ledger.records import Bury, Delivered, Doubt, Effect, FollowUps
+from ledger.records import Delivered, Effect, Fail, FollowUps, Uncertain
 from tests.ledger.dead_parts import CRM, MAPPING, SENT, UNKNOWN, bury, bury_command, replay
 from tests.ledger.parts import START_MS, applied, intent, sure
 
@@ -51,7 +51,7 @@ async def root_and_reply(desk: Desk) -> tuple[Effect, int]:
 
 async def test_a_discarded_effect_stays_and_what_waited_for_it_is_superseded(desk: Desk, letters: DeadLetters) -> None:
     root, child = await root_and_reply(desk)
-    await desk.ledger.settle(root, Bury(MAPPING))
+    await desk.ledger.settle(root, Fail(MAPPING))
     ruling = await discard(letters, f"{root.id}", follow=shows_a_card)
     assert (ruling.verdict, ruling.effect_class) == (Verdict.DONE, "slack.post")
     assert (desk.effect(root.id).state, desk.effect(child).state) == ("discarded", "superseded")
@@ -78,7 +78,7 @@ async def test_a_discarded_command_is_kept_for_thirty_days(desk: Desk, letters: 
 async def test_only_what_is_dead_can_be_discarded(desk: Desk, letters: DeadLetters) -> None:
     await desk.owe(intent(), CRM, intent("slack.file"))
     post, crm, _ = await desk.claim_each()
-    await desk.ledger.settle(post, Doubt(SENT, 1_000))
+    await desk.ledger.settle(post, Uncertain(SENT, 1_000))
     await desk.ledger.settle(crm, Delivered("a01", {}))
     before, events = desk.snapshot(), desk.events()
     said = [await discard(letters, reference) for reference in ("1", "2", "3", "4", "op1", "op2")]
@@ -88,10 +88,10 @@ async def test_only_what_is_dead_can_be_discarded(desk: Desk, letters: DeadLette
     assert (desk.snapshot(), desk.events()) == (before, events)
 
 
-async def test_a_letter_that_was_replayed_since_is_not_discarded_on_the_old_view(desk: Desk, letters: DeadLetters) -> None:
+async def test_discard_based_on_an_outdated_cycle_is_refused(desk: Desk, letters: DeadLetters) -> None:
     await bury(desk)
     await replay(letters, "1", "first")
-    await desk.ledger.settle(await desk.claim(), Bury(MAPPING))
+    await desk.ledger.settle(await desk.claim(), Fail(MAPPING))
     ruling = await discard(letters, "1", cycle=1)
     assert (ruling.verdict, "last replayed by first" in ruling.detail) == (Verdict.LOST, True)
     assert desk.effect(1).state == "failed"
@@ -101,9 +101,9 @@ async def test_a_letter_that_was_replayed_since_is_not_discarded_on_the_old_view
 
 
 @pytest.mark.parametrize("dead", [True, False], ids=["given up", "in doubt"])
-async def test_marked_as_delivered_what_waited_for_it_goes_on(dead: object, desk: Desk, letters: DeadLetters) -> None:
+async def test_dependents_of_an_effect_marked_as_delivered_go_on(dead: object, desk: Desk, letters: DeadLetters) -> None:
     root, child = await root_and_reply(desk)
-    await desk.ledger.settle(root, Bury(UNKNOWN) if dead else Doubt(SENT, 60_000))
+    await desk.ledger.settle(root, Fail(UNKNOWN) if dead else Uncertain(SENT, 60_000))
     desk.clock.advance(1_000)
     assert (await resolve(letters, f"{root.id}", delivered=True, ref="17.1", follow=shows_a_card)).verdict is Verdict.DONE
     now = desk.effect(root.id)
@@ -116,9 +116,9 @@ async def test_marked_as_delivered_what_waited_for_it_goes_on(dead: object, desk
     assert json.loads(event["before"]) == {"state": "failed" if dead else "uncertain", "cycle": 1}
 
 
-async def test_an_objection_is_told_and_changes_nothing(desk: Desk, letters: DeadLetters) -> None:
+async def test_objection_of_the_product_refuses_a_resolution_and_changes_nothing(desk: Desk, letters: DeadLetters) -> None:
     root, _ = await root_and_reply(desk)
-    await desk.ledger.settle(root, Bury(UNKNOWN))
+    await desk.ledger.settle(root, Fail(UNKNOWN))
     before, events = desk.snapshot(), desk.events()
     ruling = await letters.resolve(
         "1",
@@ -139,10 +139,10 @@ async def test_an_objection_is_told_and_changes_nothing(desk: Desk, letters: Dea
 
 
 @pytest.mark.parametrize("dead", [True, False], ids=["given up", "in doubt"])
-async def test_sent_again_it_starts_from_its_first_step_and_does_not_look(dead: object, desk: Desk, letters: DeadLetters) -> None:
+async def test_effect_sent_again_restarts_at_its_first_step_without_a_check(dead: object, desk: Desk, letters: DeadLetters) -> None:
     await desk.owe(intent("slack.file"))
     effect = await desk.ledger.record_step(await desk.claim(), "ticket", {"file_id": "F1"})
-    await desk.ledger.settle(effect, Bury(UNKNOWN) if dead else Doubt(SENT, 60_000))
+    await desk.ledger.settle(effect, Fail(UNKNOWN) if dead else Uncertain(SENT, 60_000))
     assert (await resolve(letters, "1", delivered=False, follow=shows_a_card)).verdict is Verdict.DONE
     now = desk.effect(1)
     assert (now.state, now.steps, now.maybe_sent, now.cycle, now.attempts) == ("pending", {}, False, 2, 0)
@@ -154,9 +154,9 @@ async def test_sent_again_it_starts_from_its_first_step_and_does_not_look(dead: 
     assert (entry["cycle"], entry["category"], entry["replayed_by"]) == (1, "uncertain", "ops")
 
 
-async def test_out_of_doubt_into_a_new_cycle_both_moves_are_audited(desk: Desk, letters: DeadLetters) -> None:
+async def test_resolving_an_uncertain_effect_audits_the_failure_and_the_new_cycle(desk: Desk, letters: DeadLetters) -> None:
     await desk.owe(intent())
-    await desk.ledger.settle(await desk.claim(), Doubt(SENT, 60_000))
+    await desk.ledger.settle(await desk.claim(), Uncertain(SENT, 60_000))
     known = len(desk.events())
     await resolve(letters, "1", delivered=False)
     assert desk.events()[known:] == ["system.error", "effect.resolved"]
@@ -168,7 +168,7 @@ async def test_out_of_doubt_into_a_new_cycle_both_moves_are_audited(desk: Desk, 
 
 
 @pytest.mark.parametrize("delivered", [True, False])
-async def test_what_can_be_known_is_not_a_persons_to_say(delivered: object, desk: Desk, letters: DeadLetters) -> None:
+async def test_resolution_is_refused_where_the_state_can_be_determined(delivered: object, desk: Desk, letters: DeadLetters) -> None:
     await bury(desk, CRM, SENT, "r1")  # keyed: the other side knows
     await bury(desk, intent(), MAPPING, "r2")  # refused before it could arrive
     await desk.owe(intent("slack.card", "convergent"), request_id="r3")
@@ -182,15 +182,15 @@ async def test_what_can_be_known_is_not_a_persons_to_say(delivered: object, desk
     assert (desk.snapshot(), desk.events()) == (before, events)
 
 
-async def test_what_is_being_looked_for_right_now_is_left_alone(desk: Desk, letters: DeadLetters) -> None:
+async def test_resolution_during_a_running_check_is_refused(desk: Desk, letters: DeadLetters) -> None:
     await desk.owe(intent())
-    await desk.ledger.settle(await desk.claim(), Doubt(SENT, 0))
+    await desk.ledger.settle(await desk.claim(), Uncertain(SENT, 0))
     claimed = await desk.claim()
     ruling = await resolve(letters, "1", delivered=True, ref="17.1")
     assert (ruling.verdict, "right now" in ruling.detail) == (Verdict.REFUSED, True)
     assert sure(await desk.ledger.settle(claimed, Delivered("17.1", {}))).state == "delivered"
 
 
-async def test_an_append_whose_look_failed_for_good_is_still_in_doubt(desk: Desk, letters: DeadLetters) -> None:
+async def test_append_whose_check_failed_for_good_can_be_resolved(desk: Desk, letters: DeadLetters) -> None:
     await bury(desk, intent(), SENT)
     assert (await resolve(letters, "1", delivered=True, ref="17.1")).verdict is Verdict.DONE

@@ -137,7 +137,7 @@ class DeadDisk(Disk):
             super().remove(path)
 
 
-async def test_a_death_at_any_step_leaves_no_backup_or_a_whole_one_and_the_next_sweeps_what_it_left(
+async def test_crash_at_any_step_leaves_no_partial_backup_and_the_next_backup_cleans_up(
     desk: Desk, path: Path, tmp_path: Path
 ) -> None:
     await desk.reserve("r1")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.operator.dead_letters import DeadLetter, Filters, parse_reference
-from ledger.records import Delivered, Doubt
+from ledger.records import Delivered, Uncertain
 from tests.ledger.dead_parts import INTERNAL, MAPPING, SENT, bury, replay
 from tests.ledger.parts import QUOTE, START_MS, STATEMENTS, TROUBLE, intent, sure
 
@@ -49,7 +49,7 @@ async def test_the_list_is_oldest_first_and_every_filter_narrows_it(desk: Desk, 
     post = await bury(desk, intent(aggregate_id="Q-2026-0002"), TROUBLE, request_id="r2")
     desk.clock.advance(1_000)
     operation = await desk.claim_operation("r3")
-    await desk.ledger.bury_operation(operation, INTERNAL, {"code": "failed"}, ())
+    await desk.ledger.fail_operation(operation, INTERNAL, {"code": "failed"}, ())
 
     async def listed(limit: int | None = 100, *, newest: bool = False, **filters: object) -> list[str]:
         found = await letters.list(Filters(**filters), limit=limit, newest=newest)  # type: ignore[arg-type] # names of the filters
@@ -90,10 +90,10 @@ async def test_a_payload_shown_to_a_person_is_audited(desk: Desk, letters: DeadL
     assert (event["actor"], event["aggregate_id"], event["after"]) == ("ops", QUOTE, {"id": "1"})
 
 
-async def test_what_is_in_doubt_is_listed_whether_it_ever_failed_or_not(desk: Desk, letters: DeadLetters) -> None:
+async def test_uncertain_effect_is_listed_even_if_it_never_failed(desk: Desk, letters: DeadLetters) -> None:
     await desk.owe(intent(), intent(target="another thread"))
     first, second = await desk.claim_each()
-    await desk.ledger.settle(first, Doubt(SENT, 60_000))
+    await desk.ledger.settle(first, Uncertain(SENT, 60_000))
     assert await letters.list(Filters(status="pending")) == []
     (letter,) = await letters.list(Filters(status="uncertain"))
     assert (letter.reference, letter.status, letter.state, letter.maybe_sent) == (f"{first.id}", "uncertain", "uncertain", True)
@@ -101,7 +101,7 @@ async def test_what_is_in_doubt_is_listed_whether_it_ever_failed_or_not(desk: De
     assert second.id != first.id
 
 
-def test_a_letter_tells_every_column_of_the_view(desk: Desk) -> None:
+def test_dead_letter_record_has_every_column_of_the_view(desk: Desk) -> None:
     columns = {row["name"] for row in desk.rows("SELECT name FROM pragma_table_info('dead_letters')")}
     assert {field.name for field in fields(DeadLetter)} - {"effect_class"} | {"class"} == columns
 
@@ -117,7 +117,7 @@ def test_the_list_is_read_in_order_by_an_index_and_never_sorted(statement: str, 
     assert used == {"effects_dead", "operations_dead"}
 
 
-def test_what_is_in_doubt_and_a_single_letter_are_found_without_reading_a_table(desk: Desk) -> None:
+def test_uncertain_effects_and_one_dead_letter_are_found_by_an_index(desk: Desk) -> None:
     assert "SCAN e USING INDEX effects_due" in plan(desk, "list_uncertain"), "only what still waits is in that index"
     assert all("PRIMARY KEY" in step for step in plan(desk, "dead_letter") if step.startswith(("SCAN", "SEARCH")))
 

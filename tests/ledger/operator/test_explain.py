@@ -9,7 +9,7 @@ import pytest
 from ledger import keys, outbox
 from ledger.ledger import no_follow_ups
 from ledger.operator.dead_letters import DeadLetters
-from ledger.records import Bury, Delivered, Doubt, Drop, Effect, FollowUps, Retry, Trouble
+from ledger.records import Delivered, Drop, Effect, Fail, FollowUps, Retry, Trouble, Uncertain
 from tests.ledger.parts import QUOTE, START_MS, TROUBLE, intent, sure
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ async def discard(desk: Desk, effect: Effect) -> None:
     await desk.ledger.database.write("discard", work)
 
 
-async def test_what_waits_has_no_due_time_and_is_due_the_moment_its_parent_is_delivered(desk: Desk) -> None:
+async def test_child_has_no_due_time_until_its_parent_is_delivered(desk: Desk) -> None:
     root, first, second, grandchild = await owe_tree(desk)
     assert due_times(desk) == [START_MS, None, None, None]
     claimed = await desk.claim()
@@ -76,14 +76,14 @@ async def test_what_waits_has_no_due_time_and_is_due_the_moment_its_parent_is_de
     assert root.id == claimed.id
 
 
-async def test_what_waits_and_is_owed_for_later_keeps_its_time_and_its_age_begins_then(desk: Desk) -> None:
+async def test_scheduled_child_keeps_its_time_and_ages_from_it(desk: Desk) -> None:
     _, child, _, _ = await owe_tree(desk, not_before=START_MS + 60_000)
     await desk.ledger.settle(await desk.claim(), DONE)
     stored = desk.effect(child.id)
     assert (stored.next_attempt_at, stored.aged_from) == (START_MS + 60_000, START_MS + 60_000)
 
 
-async def test_a_woken_effect_is_as_young_as_its_waking(desk: Desk) -> None:
+async def test_child_ages_from_the_delivery_of_its_parent(desk: Desk) -> None:
     await owe_tree(desk)
     desk.clock.advance(3_600_000)
     await desk.ledger.settle(await desk.claim(), DONE)
@@ -91,8 +91,8 @@ async def test_a_woken_effect_is_as_young_as_its_waking(desk: Desk) -> None:
     assert len(await desk.ledger.claim_effects({"slack.file": 1}, max_age_ms={"slack.file": 1_000})) == 1
 
 
-@pytest.mark.parametrize("detour", [Retry(TROUBLE, 0), Doubt(SENT, 0)])
-async def test_a_detour_of_the_parent_wakes_nothing(detour: Settlement, desk: Desk) -> None:
+@pytest.mark.parametrize("detour", [Retry(TROUBLE, 0), Uncertain(SENT, 0)])
+async def test_retry_or_uncertainty_of_the_parent_does_not_wake_its_children(detour: Settlement, desk: Desk) -> None:
     await owe_tree(desk)
     await desk.ledger.settle(await desk.claim(), detour)
     assert due_times(desk)[1:] == [None, None, None]
@@ -100,9 +100,9 @@ async def test_a_detour_of_the_parent_wakes_nothing(detour: Settlement, desk: De
     assert due_times(desk)[1:] == [START_MS, START_MS, None]
 
 
-async def test_a_dead_parent_keeps_what_waits_until_its_replay_is_delivered(desk: Desk) -> None:
+async def test_children_of_a_dead_letter_wait_until_its_replay_is_delivered(desk: Desk) -> None:
     await owe_tree(desk)
-    await desk.ledger.settle(await desk.claim(), Bury(TROUBLE))
+    await desk.ledger.settle(await desk.claim(), Fail(TROUBLE))
     assert (states(desk), due_times(desk)) == (["failed", "pending", "pending", "pending"], [None, None, None, None])
     await DeadLetters(desk.ledger, build="2").replay("1", actor="ops", reason=None, follow=no_follow_ups)
     assert due_times(desk)[1:] == [None, None, None]
@@ -110,7 +110,7 @@ async def test_a_dead_parent_keeps_what_waits_until_its_replay_is_delivered(desk
     assert due_times(desk)[1:] == [START_MS, START_MS, None]
 
 
-async def test_a_needless_parent_makes_the_whole_tree_needless_and_each_loss_is_audited(desk: Desk) -> None:
+async def test_superseded_parent_supersedes_its_whole_tree_and_audits_each(desk: Desk) -> None:
     await owe_tree(desk)
     await desk.ledger.settle(await desk.claim(), Drop(TROUBLE))
     assert states(desk) == ["superseded"] * 4
@@ -120,7 +120,7 @@ async def test_a_needless_parent_makes_the_whole_tree_needless_and_each_loss_is_
 
 async def test_a_discarded_parent_makes_the_whole_tree_needless(desk: Desk) -> None:
     await owe_tree(desk)
-    await discard(desk, sure(await desk.ledger.settle(await desk.claim(), Bury(TROUBLE))))
+    await discard(desk, sure(await desk.ledger.settle(await desk.claim(), Fail(TROUBLE))))
     assert states(desk) == ["discarded", "superseded", "superseded", "superseded"]
 
 
@@ -139,13 +139,13 @@ async def test_a_parent_that_expired_is_a_dead_letter_and_what_waits_for_it_wait
     assert states(desk) == ["failed", "pending", "pending", "pending"]
 
 
-async def test_a_superseded_parent_at_enqueue_takes_what_waits_for_it_along(desk: Desk) -> None:
+async def test_superseding_a_pending_parent_at_enqueue_supersedes_its_children(desk: Desk) -> None:
     (old,) = await desk.owe(CARD, request_id="r1")
     operation = await desk.claim_operation("r2")
 
     def wait(tx: Tx) -> None:
         parent = Effect.of(sure(tx.one("effect_by_id", id=old.id)))
-        desk.ledger.owe_children(tx, START_MS, parent, (waits_for(old),))
+        desk.ledger.enqueue_children(tx, START_MS, parent, (waits_for(old),))
 
     await desk.ledger.database.write("wait", wait)
     await desk.ledger.retry_operation(operation, TROUBLE, 0)
@@ -157,15 +157,15 @@ async def test_a_superseded_parent_at_enqueue_takes_what_waits_for_it_along(desk
     ("end", "child"),
     [
         (DONE, ("pending", START_MS)),
-        (Bury(TROUBLE), ("pending", None)),
+        (Fail(TROUBLE), ("pending", None)),
         (Drop(TROUBLE), ("superseded", None)),
         (Retry(TROUBLE, 60_000), ("pending", None)),
-        (Doubt(TROUBLE, 60_000), ("pending", None)),
+        (Uncertain(TROUBLE, 60_000), ("pending", None)),
     ],
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("in_the_same_commit", [True, False])
-async def test_what_is_owed_after_its_parent_has_moved_is_due_waits_or_is_needless_as_the_parent_stands(
+async def test_child_of_a_settled_parent_is_due_waiting_or_superseded_by_its_state(
     end: Settlement, child: tuple[str, int | None], in_the_same_commit: object, desk: Desk
 ) -> None:
     def follow(_: Tx, settled: Effect) -> FollowUps:
@@ -177,29 +177,31 @@ async def test_what_is_owed_after_its_parent_has_moved_is_due_waits_or_is_needle
         await desk.ledger.settle(effect, end, follow)
     else:
         settled = sure(await desk.ledger.settle(effect, end))
-        await desk.ledger.database.write("owe", lambda tx: desk.ledger.owe_children(tx, START_MS, settled, (waits_for(settled),)))
+        await desk.ledger.database.write(
+            "owe", lambda tx: desk.ledger.enqueue_children(tx, START_MS, settled, (waits_for(settled),))
+        )
     assert [tuple(row) for row in desk.rows("SELECT state, next_attempt_at FROM effects WHERE parent_id = 1")] == [child]
 
 
-async def test_what_is_owed_after_a_discarded_parent_is_needless(desk: Desk) -> None:
+async def test_child_of_a_discarded_parent_is_superseded(desk: Desk) -> None:
     await desk.owe(intent())
-    dead = sure(await desk.ledger.settle(await desk.claim(), Bury(TROUBLE)))
+    dead = sure(await desk.ledger.settle(await desk.claim(), Fail(TROUBLE)))
     await discard(desk, dead)
-    await desk.ledger.database.write("owe", lambda tx: desk.ledger.owe_children(tx, START_MS, dead, (waits_for(dead),)))
+    await desk.ledger.database.write("owe", lambda tx: desk.ledger.enqueue_children(tx, START_MS, dead, (waits_for(dead),)))
     assert states(desk) == ["discarded", "superseded"]
 
 
 # -------------------------------------------------------------------------------------------------------------- supersede
 
 
-async def test_of_two_updates_of_one_target_owed_at_once_the_later_one_stays(desk: Desk) -> None:
+async def test_of_two_updates_of_one_target_in_one_command_the_later_stays(desk: Desk) -> None:
     await desk.owe(CARD, intent(), CARD)
     assert states(desk) == ["superseded", "pending", "pending"]
 
 
 @pytest.mark.parametrize("sent_before", [False, True])
 @pytest.mark.parametrize("sent_now", [False, True])
-async def test_an_update_that_failed_gives_way_to_a_newer_one_and_passes_on_that_it_may_have_arrived(
+async def test_failed_update_is_superseded_by_a_newer_one_that_inherits_maybe_sent(
     sent_before: object, sent_now: object, desk: Desk
 ) -> None:
     await desk.owe(CARD, request_id="r1")
@@ -213,7 +215,7 @@ async def test_an_update_that_failed_gives_way_to_a_newer_one_and_passes_on_that
     assert desk.last_event("effect.superseded")["effect_id"] == older.id
 
 
-async def test_an_update_superseded_before_its_retry_passes_on_that_it_may_have_arrived(desk: Desk) -> None:
+async def test_update_superseded_before_its_retry_passes_on_maybe_sent(desk: Desk) -> None:
     await desk.owe(CARD, request_id="r1")
     await desk.ledger.settle(await desk.claim(), Retry(SENT, 60_000))
     (newer,) = await desk.owe(CARD, request_id="r2")
@@ -221,7 +223,7 @@ async def test_an_update_superseded_before_its_retry_passes_on_that_it_may_have_
     assert desk.effect(newer.id).maybe_sent
 
 
-async def test_a_late_failure_of_an_update_tells_the_newer_one_nothing(desk: Desk) -> None:
+async def test_late_failure_of_an_update_does_not_change_the_newer_one(desk: Desk) -> None:
     await desk.owe(CARD, request_id="r1")
     late = await desk.claim()
     await desk.ledger.settle(late, Retry(TROUBLE, 0))
@@ -260,7 +262,7 @@ async def test_what_is_exactly_as_old_as_allowed_is_sent_and_a_millisecond_later
     assert desk.rows("SELECT * FROM attempts") == []
 
 
-async def test_what_an_expiry_entails_is_decided_in_its_own_commit(desk: Desk) -> None:
+async def test_follow_ups_of_an_expired_effect_are_enqueued_in_its_own_commit(desk: Desk) -> None:
     def follow(_: Tx, dead: Effect) -> FollowUps:
         assert (dead.state, dead.category) == ("failed", "expired")
         return FollowUps((intent("slack.card", "convergent"),))
@@ -275,9 +277,9 @@ async def test_what_an_expiry_entails_is_decided_in_its_own_commit(desk: Desk) -
     ]
 
 
-async def test_what_may_have_been_done_never_expires_unlooked(desk: Desk) -> None:
+async def test_uncertain_effect_never_expires_before_it_is_checked(desk: Desk) -> None:
     await desk.owe(intent())
-    await desk.ledger.settle(await desk.claim(), Doubt(SENT, 0))
+    await desk.ledger.settle(await desk.claim(), Uncertain(SENT, 0))
     desk.clock.advance(99_999_999)
     (looking,) = await desk.ledger.claim_effects({"slack.post": 1}, max_age_ms=AGE)
     assert looking.reconciling
@@ -293,7 +295,7 @@ async def test_a_replay_makes_an_expired_effect_young_again(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("owed", [intent(), intent(expires_at=START_MS + 1)], ids=["too old", "needless"])
-async def test_what_ends_unsent_wakes_the_worker_for_what_stood_behind_it(owed: EffectIntent, desk: Desk) -> None:
+async def test_expired_effect_wakes_the_worker_for_the_next_in_its_lane(owed: EffectIntent, desk: Desk) -> None:
     await desk.owe(owed)
     desk.clock.advance(10_001)
     desk.ledger.effects_changed.clear()

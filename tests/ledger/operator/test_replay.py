@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.operator.dead_letters import Expectation, Foresight, Replay, ReplayResult
+from ledger.operator.dead_letters import Expectation, Replay, ReplayPreview, ReplayResult
 from ledger.operator.replay import HISTORY_INLINE
-from ledger.records import Bury, Delivered, Doubt, Drop, Effect, FollowUps
+from ledger.records import Delivered, Drop, Effect, Fail, FollowUps, Uncertain
 from tests.ledger.dead_parts import CRM, INTERNAL, MAPPING, SENT, UNKNOWN, bury, bury_command, replay
 from tests.ledger.parts import START_MS, TROUBLE, applied, intent, sure
 
@@ -26,7 +26,7 @@ REPLY = intent("slack.reply", "repeat_once")
 async def test_a_replay_keeps_the_row_its_id_its_key_and_its_steps(desk: Desk, letters: DeadLetters) -> None:
     await desk.owe(intent("slack.file"))
     effect = await desk.ledger.record_step(await desk.claim(), "ticket", {"file_id": "F1"})
-    buried = sure(await desk.ledger.settle(effect, Bury(MAPPING)))
+    buried = sure(await desk.ledger.settle(effect, Fail(MAPPING)))
     desk.clock.advance(60_000)
     assert await replay(letters, "1") == ReplayResult("1", Replay.QUEUED, "slack.file")
     again = desk.effect(1)
@@ -66,7 +66,7 @@ async def test_the_newest_twenty_cycles_stay_inline_and_all_are_counted(desk: De
     await bury(desk)
     for _ in range(HISTORY_INLINE + 3):
         await replay(letters, "1")
-        await desk.ledger.settle(await desk.claim(), Bury(MAPPING))
+        await desk.ledger.settle(await desk.claim(), Fail(MAPPING))
     letter = sure(await letters.show("1"))
     assert [entry["cycle"] for entry in letter.failure_history] == list(range(4, HISTORY_INLINE + 4))
     assert letter.prior_replay_count == HISTORY_INLINE + 3
@@ -99,12 +99,12 @@ async def test_only_an_append_that_may_have_been_sent_is_looked_up_before_it_is_
 async def test_an_append_sent_in_an_earlier_cycle_is_still_looked_up(desk: Desk, letters: DeadLetters) -> None:
     await bury(desk, intent(), SENT)
     await replay(letters, "1")
-    await desk.ledger.settle(await desk.claim(), Bury(MAPPING))
+    await desk.ledger.settle(await desk.claim(), Fail(MAPPING))
     await replay(letters, "1")
     assert desk.effect(1).state == "uncertain"
 
 
-async def test_what_is_delivered_is_said_to_be_there_and_is_not_done_again(desk: Desk, letters: DeadLetters) -> None:
+async def test_replay_of_a_delivered_effect_reports_already_there_and_changes_nothing(desk: Desk, letters: DeadLetters) -> None:
     await desk.owe(CRM)
     await desk.ledger.settle(await desk.claim(), Delivered("a01", {}))
     before, events = desk.snapshot(), desk.events()
@@ -115,7 +115,7 @@ async def test_what_is_delivered_is_said_to_be_there_and_is_not_done_again(desk:
 async def test_only_dead_letters_can_be_replayed(desk: Desk, letters: DeadLetters) -> None:
     await desk.owe(intent(), intent("slack.card", "convergent"), intent("slack.file"))
     post, card, _ = await desk.claim_each()
-    await desk.ledger.settle(post, Doubt(SENT, 1_000))
+    await desk.ledger.settle(post, Uncertain(SENT, 1_000))
     await desk.ledger.settle(card, Drop(TROUBLE))
     before = desk.snapshot()
     outcomes = [(await replay(letters, reference)).outcome for reference in ("1", "2", "3", "4", "op1", "op2")]
@@ -123,7 +123,7 @@ async def test_only_dead_letters_can_be_replayed(desk: Desk, letters: DeadLetter
     assert desk.snapshot() == before
 
 
-async def test_of_two_operators_one_wins_and_the_other_is_told_who(desk: Desk, letters: DeadLetters) -> None:
+async def test_of_two_operators_one_replays_and_the_other_learns_the_first_ones_name(desk: Desk, letters: DeadLetters) -> None:
     await bury(desk)
     first, second = await asyncio.gather(replay(letters, "1", "first"), replay(letters, "1", "second"))
     assert (first.outcome, second.outcome, second.replayed_by) == (Replay.QUEUED, Replay.UNDER_WAY, "first")
@@ -135,7 +135,7 @@ async def test_of_two_operators_one_wins_and_the_other_is_told_who(desk: Desk, l
     assert third.replayed_at == START_MS
 
 
-async def test_a_replay_owes_what_the_product_says_in_its_own_transaction(desk: Desk, letters: DeadLetters) -> None:
+async def test_replay_enqueues_its_follow_ups_in_its_own_transaction(desk: Desk, letters: DeadLetters) -> None:
     def show(_: Tx, replayed: Effect) -> FollowUps:
         assert replayed.state == "pending"
         return FollowUps((intent("slack.card", "convergent"),))
@@ -143,7 +143,7 @@ async def test_a_replay_owes_what_the_product_says_in_its_own_transaction(desk: 
     await bury(desk)
     for _ in range(2):
         await letters.replay("1", actor="ops", reason=None, follow=show)
-        await desk.ledger.settle(next(e for e in await desk.claim_each() if e.id == 1), Bury(MAPPING))
+        await desk.ledger.settle(next(e for e in await desk.claim_each() if e.id == 1), Fail(MAPPING))
     assert desk.value("SELECT count(*) FROM effects WHERE parent_id = 1") == 2
 
 
@@ -151,7 +151,7 @@ async def test_the_standing_of_a_replay_follows_the_row_to_its_end(desk: Desk, l
     await bury(desk)
     queued = await replay(letters, "1")
     assert await letters.standing(queued) is None
-    await desk.ledger.settle(await desk.claim(), Bury(MAPPING))
+    await desk.ledger.settle(await desk.claim(), Fail(MAPPING))
     assert sure(await letters.standing(queued)).outcome is Replay.FAILED_AGAIN
     await replay(letters, "1")
     await desk.ledger.settle(await desk.claim(), Delivered("a01", {}, already_there=True))
@@ -171,7 +171,7 @@ async def test_an_effect_replayed_behind_a_younger_one_waits_for_it(desk: Desk, 
 
 async def test_a_dead_command_is_executed_again_under_its_key(desk: Desk, letters: DeadLetters) -> None:
     operation = await desk.claim_operation()
-    await desk.ledger.bury_operation(operation, INTERNAL, {"code": "failed"}, (intent("slack.reply", "repeat_once"),))
+    await desk.ledger.fail_operation(operation, INTERNAL, {"code": "failed"}, (intent("slack.reply", "repeat_once"),))
     first, second = await asyncio.gather(replay(letters, "op1", "first"), replay(letters, "op1", "second"))
     assert (first.outcome, second.outcome, second.replayed_by) == (Replay.QUEUED, Replay.UNDER_WAY, "first")
     event = desk.last_event("operation.replayed")
@@ -185,11 +185,11 @@ async def test_a_dead_command_is_executed_again_under_its_key(desk: Desk, letter
     assert len({row["effect_key"] for row in desk.rows("SELECT effect_key FROM effects")}) == 2, "the apology and the answer"
 
 
-async def test_a_command_that_dies_again_after_its_replay_owes_a_second_answer(desk: Desk, letters: DeadLetters) -> None:
+async def test_command_that_fails_again_after_its_replay_enqueues_a_second_reply(desk: Desk, letters: DeadLetters) -> None:
     answer = (intent("slack.reply", "repeat_once"),)
-    await desk.ledger.bury_operation(await desk.claim_operation(), INTERNAL, {"code": "failed"}, answer)
+    await desk.ledger.fail_operation(await desk.claim_operation(), INTERNAL, {"code": "failed"}, answer)
     await replay(letters, "op1")
-    await desk.ledger.bury_operation(sure(await desk.ledger.claim_operation()), INTERNAL, {"code": "failed"}, answer)
+    await desk.ledger.fail_operation(sure(await desk.ledger.claim_operation()), INTERNAL, {"code": "failed"}, answer)
     assert desk.operation().state == "failed_terminal"
     assert desk.value("SELECT count(*) FROM effects") == 2
 
@@ -206,9 +206,7 @@ async def test_a_command_replayed_behind_a_younger_one_waits_for_it(desk: Desk, 
 # --------------------------------------------------------------------------------------------------- two operators, one row
 
 
-async def test_who_replays_the_cycle_another_replayed_already_has_lost_and_is_told_who_and_when(
-    desk: Desk, letters: DeadLetters
-) -> None:
+async def test_second_replay_of_a_cycle_is_lost_and_names_the_first_operator_and_time(desk: Desk, letters: DeadLetters) -> None:
     await bury(desk)
     seen = sure(await letters.show("1")).cycle
     desk.clock.advance(5_000)
@@ -220,12 +218,10 @@ async def test_who_replays_the_cycle_another_replayed_already_has_lost_and_is_to
     assert desk.effect(1).cycle == 2
 
 
-async def test_a_row_that_failed_again_since_the_operator_looked_is_not_replayed_on_the_old_view(
-    desk: Desk, letters: DeadLetters
-) -> None:
+async def test_replay_based_on_an_outdated_cycle_is_lost_and_changes_nothing(desk: Desk, letters: DeadLetters) -> None:
     await bury(desk)
     await replay(letters, "1", "first")
-    await desk.ledger.settle(await desk.claim(), Bury(TROUBLE))
+    await desk.ledger.settle(await desk.claim(), Fail(TROUBLE))
     before = desk.snapshot()
     late = await replay(letters, "1", "second", cycle_seen=1)
     assert (late.outcome, late.replayed_by) == (Replay.LOST, "first")
@@ -281,9 +277,9 @@ async def test_a_newer_one_that_failed_too_supersedes_nothing(desk: Desk, letter
     assert (await replay(letters, f"{old.id}")).outcome is Replay.QUEUED
 
 
-async def test_what_is_in_doubt_is_looked_for_now_on_request(desk: Desk, letters: DeadLetters) -> None:
+async def test_uncertain_effect_is_checked_now_on_request(desk: Desk, letters: DeadLetters) -> None:
     await desk.owe(intent())
-    await desk.ledger.settle(await desk.claim(), Doubt(SENT, 60_000))
+    await desk.ledger.settle(await desk.claim(), Uncertain(SENT, 60_000))
     assert await desk.claimed_ids() == []
     assert (await replay(letters, "1")).outcome is Replay.UNDER_WAY
     assert await desk.claimed_ids() == []
@@ -295,7 +291,7 @@ async def test_what_is_in_doubt_is_looked_for_now_on_request(desk: Desk, letters
 
 async def test_looking_now_never_puts_a_look_off(desk: Desk, letters: DeadLetters) -> None:
     await desk.owe(intent())
-    await desk.ledger.settle(await desk.claim(), Doubt(SENT, 1_000))
+    await desk.ledger.settle(await desk.claim(), Uncertain(SENT, 1_000))
     await replay(letters, "1", look_now=True, due_at=START_MS + 60_000)
     assert desk.effect(1).next_attempt_at == START_MS + 1_000
 
@@ -311,7 +307,7 @@ async def test_a_replay_that_fails_says_why_and_whether_it_can_be_known(
 ) -> None:
     await bury(desk, intent())
     queued = await replay(letters, "1")
-    await desk.ledger.settle(await desk.claim(), Bury(trouble))
+    await desk.ledger.settle(await desk.claim(), Fail(trouble))
     ended = sure(await letters.standing(queued))
     assert (ended.outcome, ended.detail) == (outcome, trouble.error)
 
@@ -344,37 +340,40 @@ async def test_the_ledger_alone_says_what_a_replay_would_do(
 ) -> None:
     await bury(desk, owed, trouble)
     before = desk.snapshot()
-    assert await letters.foresee(["1", "2", "op1", "op2"]) == [
-        Foresight(expected),
-        Foresight(Expectation.NOT_FOUND),
-        Foresight(Expectation.ALREADY_THERE),
-        Foresight(Expectation.NOT_FOUND),
+    assert await letters.preview(["1", "2", "op1", "op2"]) == [
+        ReplayPreview(expected),
+        ReplayPreview(Expectation.NOT_FOUND),
+        ReplayPreview(Expectation.ALREADY_THERE),
+        ReplayPreview(Expectation.NOT_FOUND),
     ]
     assert desk.snapshot() == before
 
 
-async def test_a_plan_names_what_is_newer_and_where_a_thing_is(desk: Desk, letters: DeadLetters) -> None:
+async def test_replay_preview_names_newer_updates_and_external_references(desk: Desk, letters: DeadLetters) -> None:
     await bury(desk, CARD)
     await desk.owe(CARD, CRM, request_id="r2")
     crm = next(effect for effect in await desk.claim_each() if effect.effect_class == "crm.create")
     await desk.ledger.settle(crm, Delivered("a01", {}))
     await bury_command(desk, "r3")
-    assert await letters.foresee(["1", "2", "3", "op3"]) == [
-        Foresight(Expectation.SUPERSEDED, "effect 2"),
-        Foresight(Expectation.UNDER_WAY),
-        Foresight(Expectation.ALREADY_THERE, "a01"),
-        Foresight(Expectation.EXECUTED),
+    assert await letters.preview(["1", "2", "3", "op3"]) == [
+        ReplayPreview(Expectation.SUPERSEDED, "effect 2"),
+        ReplayPreview(Expectation.UNDER_WAY),
+        ReplayPreview(Expectation.ALREADY_THERE, "a01"),
+        ReplayPreview(Expectation.EXECUTED),
     ]
 
 
-async def test_only_what_would_be_looked_for_is_asked_about(desk: Desk, letters: DeadLetters) -> None:
+async def test_replay_preview_asks_only_about_effects_that_would_be_checked(desk: Desk, letters: DeadLetters) -> None:
     asked: list[int] = []
 
-    async def ask(effect: Effect) -> Foresight:
+    async def ask(effect: Effect) -> ReplayPreview:
         asked.append(effect.id)
-        return Foresight(Expectation.ALREADY_THERE, "ts")
+        return ReplayPreview(Expectation.ALREADY_THERE, "ts")
 
     await bury(desk, intent(), SENT)
     await bury(desk, CRM, SENT, "r2")
-    assert await letters.foresee(["1", "2"], ask) == [Foresight(Expectation.ALREADY_THERE, "ts"), Foresight(Expectation.SAME_KEY)]
+    assert await letters.preview(["1", "2"], ask) == [
+        ReplayPreview(Expectation.ALREADY_THERE, "ts"),
+        ReplayPreview(Expectation.SAME_KEY),
+    ]
     assert asked == [1]

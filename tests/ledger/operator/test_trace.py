@@ -11,8 +11,8 @@ from ledger.keys import effect_key
 from ledger.ledger import no_follow_ups
 from ledger.operator.actions import Verdict, cancel_effect, cancel_operation
 from ledger.operator.explain import Facts, Waiting, effect_facts, operation_facts, waiting, why
-from ledger.operator.trace import Choice, Trace, find_operations, list_operations, trace
-from ledger.records import Bury, Delivered, Doubt, Hold, Outcome, Retry, Sighting, Trouble
+from ledger.operator.trace import OperationFilter, Trace, find_operations, list_operations, trace
+from ledger.records import DedupeResult, Delivered, Fail, Hold, Outcome, Retry, Trouble, Uncertain
 from ledger.recovery import take_back
 from tests.ledger.parts import HOME, QUOTE, START_MS, STATEMENTS, TROUBLE, intent, restart, sure
 
@@ -145,7 +145,7 @@ async def reason(desk: Desk, reference: str, *, bot_runs: bool = True) -> Waitin
     return sure(await desk.ledger.database.read(lambda tx: why(tx, reference, now, budget=lambda _: 7, bot_runs=bot_runs)))
 
 
-async def test_what_is_due_is_taken_next_where_a_bot_runs(desk: Desk) -> None:
+async def test_due_effect_is_next_if_a_bot_runs_and_otherwise_suggests_to_start_one(desk: Desk) -> None:
     await desk.owe(intent())
     assert (await effect_waits(desk, 1)).cause == "due"
     alone = await effect_waits(desk, 1, bot_runs=False)
@@ -160,7 +160,7 @@ async def test_a_retry_waits_for_its_time(desk: Desk) -> None:
     assert 'UTC (in 12 s), attempt 2 of 7, after "503 from the other side"' in told.sentence
 
 
-async def test_what_is_owed_for_later_says_when(desk: Desk) -> None:
+async def test_scheduled_effect_names_its_time(desk: Desk) -> None:
     await desk.owe(intent(not_before=START_MS + 60_000))
     told = await effect_waits(desk, 1)
     assert (told.cause, told.until) == ("not_before", START_MS + 60_000)
@@ -186,7 +186,7 @@ async def test_a_child_waits_for_its_parent_and_a_dead_parent_can_be_replayed(de
     await desk.owe(intent("pdf.render", "pure"), intent("slack.file", after=effect_key(key, "pdf.render", 0)))
     told = await effect_waits(desk, 2)
     assert (told.cause, told.behind, told.remedy) == ("parent", "#1", "quotebot why 1")
-    await desk.ledger.settle(await desk.claim(), Bury(TROUBLE))
+    await desk.ledger.settle(await desk.claim(), Fail(TROUBLE))
     told = await effect_waits(desk, 2)
     assert (told.cause, told.remedy) == ("parent", "quotebot replay 1")
     assert "which is failed" in told.sentence
@@ -244,7 +244,7 @@ async def test_what_is_under_way_names_its_process(desk: Desk) -> None:
     assert (await effect_waits(desk, 1)).cause == "owner_gone"
 
 
-async def test_what_a_process_died_with_twice_is_tried_alone_and_others_wait_for_it(desk: Desk) -> None:
+async def test_suspect_is_reported_as_the_cause_and_others_wait_behind_it(desk: Desk) -> None:
     await desk.reserve("r1")
     for _ in range(2):
         await desk.ledger.claim_operation()
@@ -262,9 +262,9 @@ async def test_a_command_of_a_newer_build_says_so(desk: Desk) -> None:
     assert (told.cause, told.until) == ("needs_newer_build", START_MS + 60_000)
 
 
-async def test_a_doubt_says_when_it_is_looked_for(desk: Desk) -> None:
+async def test_uncertain_effect_names_the_time_of_its_check(desk: Desk) -> None:
     await desk.owe(intent())
-    await desk.ledger.settle(await desk.claim(), Doubt(Trouble("uncertain", "time-out", maybe_sent=True), delay_ms=30_000))
+    await desk.ledger.settle(await desk.claim(), Uncertain(Trouble("uncertain", "time-out", maybe_sent=True), delay_ms=30_000))
     told = await effect_waits(desk, 1)
     assert (told.cause, told.until) == ("uncertain", START_MS + 30_000)
 
@@ -272,8 +272,8 @@ async def test_a_doubt_says_when_it_is_looked_for(desk: Desk) -> None:
 async def test_dead_letters_say_how_they_are_replayed_or_resolved(desk: Desk) -> None:
     await desk.owe(intent(), intent(target="other"))
     one, two = await desk.claim_each()
-    await desk.ledger.settle(one, Bury(TROUBLE))
-    await desk.ledger.settle(two, Bury(Trouble("uncertain", "cannot know", maybe_sent=True)))
+    await desk.ledger.settle(one, Fail(TROUBLE))
+    await desk.ledger.settle(two, Fail(Trouble("uncertain", "cannot know", maybe_sent=True)))
     assert (await effect_waits(desk, 1)).remedy == "quotebot replay 1"
     assert "dead resolve 2" in sure((await effect_waits(desk, 2)).remedy)
 
@@ -310,12 +310,12 @@ async def test_no_unfinished_row_of_a_crowded_ledger_waits_for_something_unknown
         if number % 4 == 0:
             await desk.ledger.retry_operation(operation, TROUBLE, 5_000)
         elif number % 4 == 1:
-            await desk.ledger.bury_operation(operation, TROUBLE, {}, (effects[0],))
+            await desk.ledger.fail_operation(operation, TROUBLE, {}, (effects[0],))
         else:
             await desk.ledger.execute(operation, partial(owing, effects=tuple(effects)))
     ends: tuple[Settlement, ...] = (
         Retry(TROUBLE, 9_000),
-        Bury(TROUBLE),
+        Fail(TROUBLE),
         Retry(BUSY, 0, hold_until=START_MS + 9_000),
         Hold(Trouble("auth", "401")),
     )
@@ -351,7 +351,7 @@ def row_of(**values: object) -> Row:
     return values  # type: ignore[return-value] # a mapping reads like a row
 
 
-def test_an_effect_whose_parent_is_gone_is_told_so() -> None:
+def test_effect_whose_parent_is_missing_names_the_parent_and_the_remedy() -> None:
     row = row_of(id=5, state="pending", next_attempt_at=None, after_id=4)
     told = waiting(Facts(row, "effect", START_MS))
     assert (told.cause, told.remedy) == ("parent", "quotebot ops cancel 5 --reason ...")
@@ -362,12 +362,12 @@ def test_an_effect_whose_parent_is_gone_is_told_so() -> None:
 
 async def test_the_unfinished_come_first_then_the_dead_then_the_done(desk: Desk) -> None:
     await creation(desk)
-    await desk.ledger.bury_operation(await desk.claim_operation("r2", aggregate_id="Q-2"), TROUBLE, {}, ())
+    await desk.ledger.fail_operation(await desk.claim_operation("r2", aggregate_id="Q-2"), TROUBLE, {}, ())
     await desk.reserve("r3", aggregate_id="Q-3", actor="U0OTHER")
     await desk.claim_operation("r4", aggregate_id="Q-3")
 
     async def listed(limit: int = 10, **choice: Any) -> list[int]:
-        rows = await desk.ledger.database.read(lambda tx: list_operations(tx, Choice(**choice), limit))
+        rows = await desk.ledger.database.read(lambda tx: list_operations(tx, OperationFilter(**choice), limit))
         return [row["id"] for row in rows]
 
     assert await listed() == [4, 3, 2, 1]
@@ -399,7 +399,7 @@ async def cancel(desk: Desk, operation_id: int = 1) -> Verdict:
     return ruling.verdict
 
 
-async def test_a_cancelled_command_is_never_executed_and_its_person_is_told(desk: Desk) -> None:
+async def test_cancelled_command_is_never_executed_and_its_author_is_notified(desk: Desk) -> None:
     await desk.reserve()
     assert await cancel(desk) is Verdict.DONE
     operation = desk.operation()
@@ -408,7 +408,7 @@ async def test_a_cancelled_command_is_never_executed_and_its_person_is_told(desk
     assert desk.last_event("operation.cancelled")["actor"] == "ops"
     assert desk.last_event("operation.cancelled")["after"] == {"reason": "typo", "state": "reserved"}
     assert (await desk.claim()).effect_class == "slack.reply"
-    assert (await desk.reserve()).sighting is Sighting.DUPLICATE
+    assert (await desk.reserve()).sighting is DedupeResult.DUPLICATE
 
 
 @pytest.mark.parametrize("state", ["in_progress", "completed", "failed_terminal", "discarded"])
@@ -417,7 +417,7 @@ async def test_what_has_begun_or_ended_is_not_cancelled(desk: Desk, state: str) 
     if state == "completed":
         await desk.ledger.execute(operation, lambda _: Outcome("applied", {}))
     elif state == "failed_terminal":
-        await desk.ledger.bury_operation(operation, TROUBLE, {}, ())
+        await desk.ledger.fail_operation(operation, TROUBLE, {}, ())
     elif state == "discarded":
         await desk.ledger.retry_operation(operation, TROUBLE, 1)
         assert await cancel(desk) is Verdict.DONE
@@ -456,7 +456,7 @@ async def test_what_is_under_way_in_doubt_or_over_is_not_cancelled(desk: Desk) -
     await desk.owe(intent())
     effect = await desk.claim()
     assert (await cancel_owed(desk))[0] is Verdict.REFUSED
-    await desk.ledger.settle(effect, Doubt(TROUBLE, delay_ms=0))
+    await desk.ledger.settle(effect, Uncertain(TROUBLE, delay_ms=0))
     assert "dead resolve 1" in (await cancel_owed(desk))[1]
     await desk.ledger.settle(await desk.claim(), DONE)
     assert (await cancel_owed(desk)) == (Verdict.REFUSED, "It was delivered already. Nothing was changed.")
@@ -464,5 +464,5 @@ async def test_what_is_under_way_in_doubt_or_over_is_not_cancelled(desk: Desk) -
 
 
 @pytest.mark.parametrize("module", ["trace", "explain", "actions"])
-def test_who_looks_draws_no_arrow_of_its_own(module: str) -> None:
+def test_operator_modules_contain_no_update_statement(module: str) -> None:
     assert "UPDATE " not in (HOME / "operator" / f"{module}.py").read_text("utf-8")

@@ -90,7 +90,7 @@ async def test_the_writer_runs_in_wal_mode_with_every_commit_synced(path: Path, 
     await database.close()
 
 
-async def test_a_stranger_s_database_is_refused_and_unchanged(path: Path, clock: ManualClock) -> None:
+async def test_foreign_database_is_refused_and_unchanged(path: Path, clock: ManualClock) -> None:
     stranger = sqlite3.connect(path)
     stranger.executescript("CREATE TABLE songs (title TEXT); INSERT INTO songs VALUES ('a'); PRAGMA application_id = 77;")
     stranger.close()
@@ -201,7 +201,7 @@ async def test_two_processes_write_side_by_side_and_neither_finds_the_file_locke
     assert turns > 1, "neither had to wait for the other to be finished"
 
 
-async def test_a_failed_commit_is_of_unknown_outcome_and_the_last_thing_that_connection_writes(
+async def test_failed_commit_has_an_unknown_outcome_and_is_the_connections_last_write(
     checkout: Path, path: Path, clock: ManualClock
 ) -> None:
     program = await start(checkout, "outgrow", str(path))
@@ -236,12 +236,10 @@ async def test_an_idle_bot_copies_the_log_into_the_file_when_that_is_worth_it(pa
     await book.close()
 
 
-async def test_while_others_keep_writing_the_log_is_copied_in_pauses_and_not_before_fifty_times_what_it_took_has_passed(
-    path: Path, clock: ManualClock
-) -> None:
+async def test_wal_checkpoint_under_contention_waits_fifty_times_its_own_duration(path: Path, clock: ManualClock) -> None:
     looks, copies = [0], [0]
 
-    def pressing() -> bool:
+    def contended() -> bool:
         looks[0] += 1
         return pressed[0]
 
@@ -257,7 +255,7 @@ async def test_while_others_keep_writing_the_log_is_copied_in_pauses_and_not_bef
 
     pressed = [True]
     book = await SqliteDatabase.open(
-        path, statements=NOTE_STATEMENTS, migrations=(*MIGRATIONS, NOTES), clock=clock, pressing=pressing
+        path, statements=NOTE_STATEMENTS, migrations=(*MIGRATIONS, NOTES), clock=clock, contended=contended
     )
     control = book._runner._control
     book._runner._control = Control()  # type: ignore[assignment] # all that is used of it is there

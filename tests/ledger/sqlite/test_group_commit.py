@@ -75,7 +75,7 @@ async def test_urgent_work_goes_first_and_the_rest_keeps_its_order(book: SqliteD
     assert notes(page) == ["first", "urgent 1", "urgent 2", "a", "b", "c"]
 
 
-async def test_a_batch_closes_after_twenty_milliseconds_and_what_is_left_goes_on_behind_newer_urgent_work(
+async def test_batch_closes_after_20_ms_and_its_rest_runs_after_newer_urgent_work(
     book: SqliteDatabase, page: sqlite3.Connection, clock: ManualClock
 ) -> None:
     def slow(tx: Tx) -> None:
@@ -99,7 +99,7 @@ async def test_a_batch_closes_after_twenty_milliseconds_and_what_is_left_goes_on
     assert book.commits == before + 3
 
 
-async def test_urgent_work_waits_for_two_milliseconds_of_a_batch_and_then_takes_one_of_the_others_along(
+async def test_urgent_work_waits_2_ms_for_a_batch_and_then_takes_one_other_write_along(
     book: SqliteDatabase, page: sqlite3.Connection, clock: ManualClock
 ) -> None:
     """So an acknowledgement does not wait for what others decide, and what others decide does not wait for ever."""

@@ -35,7 +35,7 @@ def test_a_colour_that_is_none_or_cannot_be_read_is_refused(colour: str) -> None
         settings(seller_accent=colour)
 
 
-def test_what_is_set_is_on_the_documents(tmp_path: Path) -> None:
+def test_seller_settings_are_loaded_into_the_branding(tmp_path: Path) -> None:
     (tmp_path / "logo.png").write_bytes(LOGO)
     seller = load_seller(
         settings(

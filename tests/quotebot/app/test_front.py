@@ -58,7 +58,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-async def test_neither_process_goes_on_without_the_other_and_what_was_acknowledged_goes_on_at_the_next_start(
+async def test_front_and_worker_end_together_and_acknowledged_work_goes_on_after_restart(
     tmp_path: Path,
 ) -> None:
     async with World(tmp_path / "world").serve() as world, bot_process(world, tmp_path) as (bot, deal):
@@ -122,7 +122,7 @@ async def front() -> AsyncIterator[tuple[Ingress, Front]]:
     it, other = Ingress(process.pid, ours, shared_board()), Front(await Wire.over(theirs))
     await it.open(WHO, reserved=other.note, observer=other.metrics)
     who = {"team_id": "T0HOME", "bot_user_id": "U0BOT", "bot_id": "B0BOT", "enterprise_id": None}
-    assert await other.wire.hear() == (ingress.OPEN, who)
+    assert await other.wire.receive() == (ingress.OPEN, who)
     try:
         yield it, other
     finally:
@@ -130,7 +130,7 @@ async def front() -> AsyncIterator[tuple[Ingress, Front]]:
         await it.close(0.0)
 
 
-async def test_what_the_one_in_front_says_reaches_the_worker_and_the_metrics() -> None:
+async def test_messages_of_the_front_reach_the_worker_and_the_metrics() -> None:
     async with front() as (it, other):
         for word, value in (
             (ingress.ALIVE, True),
@@ -149,9 +149,9 @@ async def test_what_the_one_in_front_says_reaches_the_worker_and_the_metrics() -
         await eventually(lambda: not it._alive, "the end of the connection to be told of")
 
 
-async def test_of_commands_in_a_row_the_bot_is_told_once_at_once_and_once_of_all_the_others() -> None:
+async def test_command_burst_wakes_the_worker_once_at_once_and_once_for_the_rest() -> None:
     async with front() as (_, other):
-        nudge = ingress._Nudge(other.wire)
+        nudge = ingress._WakeUp(other.wire)
         for _ in range(100):
             nudge()
         await eventually(lambda: other.reserved == 2, "the others to be told of")
@@ -161,9 +161,9 @@ async def test_of_commands_in_a_row_the_bot_is_told_once_at_once_and_once_of_all
         await eventually(lambda: other.reserved == 3, "one that came later to be told of")
 
 
-async def test_what_a_flood_gives_to_count_in_one_look_is_told_whole_and_is_not_taken_for_the_end_of_the_one_in_front() -> None:
+async def test_large_counter_update_is_received_whole_and_does_not_end_the_front() -> None:
     async with front() as (it, other):
-        tally = ingress._Tally()
+        tally = ingress._Counters()
         for _ in range(6_000):
             tally.observe_ack("slash_commands", 0.123456789012345)
             tally.observe_reserve(0.123456789012345)
@@ -177,18 +177,18 @@ async def test_what_a_flood_gives_to_count_in_one_look_is_told_whole_and_is_not_
         assert count("quotebot_reserve_seconds_count") == 6_000
 
 
-async def test_what_would_not_fit_on_a_line_is_refused_where_it_is_said() -> None:
+async def test_message_over_the_line_limit_is_refused_by_the_sender() -> None:
     ours, theirs = socket.socketpair()
     one, other = await Wire.over(ours), await Wire.over(theirs)
     with pytest.raises(ValueError, match=r"counted: 65552 bytes are more than a line holds \(65536\)"):
         one.tell(ingress.COUNTED, "x" * LINE_BYTES_MAX)
     one.tell(ingress.COUNTED, "x" * (LINE_BYTES_MAX - 16))
-    assert await other.hear() == (ingress.COUNTED, "x" * (LINE_BYTES_MAX - 16))
+    assert await other.receive() == (ingress.COUNTED, "x" * (LINE_BYTES_MAX - 16))
     await one.close()
     await other.close()
 
 
-async def test_workers_see_on_the_board_who_is_on_the_way_in_a_process_forked_after_it_was_made() -> None:
+async def test_workers_see_acks_pending_in_a_forked_process_through_shared_memory() -> None:
     clock, board = ManualClock(), shared_board()
     workers = Precedence(clock)
     workers.follow(board)
@@ -209,7 +209,7 @@ async def test_workers_see_on_the_board_who_is_on_the_way_in_a_process_forked_af
     assert await workers.turn() == LATELY
 
 
-def test_the_writer_lets_by_who_is_on_the_way_in_another_process_for_a_moment_and_nobody_of_its_own() -> None:
+def test_writer_yields_for_a_bounded_time_to_acks_of_other_processes_only() -> None:
     clock, board = ManualClock(), shared_board()
     own, workers, socket_side = Precedence(clock), Precedence(clock), Precedence(clock, board)
     workers.follow(board)
@@ -228,7 +228,7 @@ def test_the_writer_lets_by_who_is_on_the_way_in_another_process_for_a_moment_an
     assert not workers.busy
 
 
-def test_in_a_flood_the_writer_takes_a_breath_between_two_of_its_writes() -> None:
+def test_writer_pauses_between_two_writes_during_overload() -> None:
     clock, board = ManualClock(), shared_board()
     workers, socket_side = Precedence(clock), Precedence(clock, board)
     workers.follow(board)
@@ -254,9 +254,7 @@ def test_in_a_flood_the_writer_takes_a_breath_between_two_of_its_writes() -> Non
         (None, None, IngressEndedError),
     ],
 )
-async def test_what_ends_the_one_in_front_ends_the_bot_in_the_same_words(
-    word: str | None, value: object, error: type[Exception]
-) -> None:
+async def test_end_of_the_front_ends_the_bot_with_the_same_error(word: str | None, value: object, error: type[Exception]) -> None:
     async with front() as (it, other):
         if word is None:
             await other.wire.close()
@@ -267,7 +265,7 @@ async def test_what_ends_the_one_in_front_ends_the_bot_in_the_same_words(
         assert not await it.is_alive()
 
 
-async def test_one_that_says_nothing_for_too_long_is_killed_and_ends_the_bot() -> None:
+async def test_silent_front_is_killed_and_ends_the_bot() -> None:
     ours, theirs = socket.socketpair()
     hanging = await asyncio.create_subprocess_exec("sleep", "60")
     it, other = Ingress(hanging.pid, ours, shared_board(), silent_seconds=0.01), Front(await Wire.over(theirs))
@@ -279,12 +277,12 @@ async def test_one_that_says_nothing_for_too_long_is_killed_and_ends_the_bot() -
     await other.wire.close()
 
 
-async def test_half_a_line_of_one_that_was_killed_is_its_end() -> None:
+async def test_incomplete_line_of_a_killed_front_is_treated_as_its_end() -> None:
     ours, theirs = socket.socketpair()
     wire = await Wire.over(ours)
     theirs.sendall(b'["reserved", null]\n["acked", ["slash_')
     theirs.close()
-    assert await wire.hear() == ("reserved", None)
-    assert await wire.hear() is None
+    assert await wire.receive() == ("reserved", None)
+    assert await wire.receive() is None
     wire.tell("close", 1.0)
     await wire.close()

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 HOUR = 3_600_000
 
 
-async def test_an_upload_and_a_record_that_came_after_the_backup_are_found_and_not_made_again(tmp_path: Path) -> None:
+async def test_restore_finds_uploads_and_records_made_after_the_backup_and_repeats_none(tmp_path: Path) -> None:
     """The backup owes the PDF and the record, and knows of no upload: Slack is asked for the file by its name."""
     async with World(tmp_path / "world").serve() as world:
         settings = settings_for(world, tmp_path / "bot")
@@ -147,7 +147,7 @@ def kept(origin: Path, tmp_path: Path) -> Kept:
     return Kept(Settings(_env_file=None, data_dir=tmp_path / "bot"), backup, clock)
 
 
-def test_everything_unsettled_is_in_doubt_and_what_waits_for_it_looks_when_its_turn_comes(kept: Kept) -> None:
+def test_restore_makes_unsettled_effects_uncertain_and_dependents_check_first(kept: Kept) -> None:
     done = kept.put_back()
     assert (done.generation, done.in_doubt) == (2, 5)
     effects = kept.rows("SELECT id, class, state, maybe_sent, look_first, attempts, claims, lost_from FROM effects ORDER BY id")
@@ -196,7 +196,7 @@ def test_no_number_that_may_have_been_given_out_is_given_out_again(kept: Kept) -
     )
 
 
-def test_a_bot_that_runs_is_not_robbed_of_its_ledger(kept: Kept) -> None:
+def test_restore_is_refused_while_a_bot_is_running(kept: Kept) -> None:
     before = kept.settings.ledger_path.read_bytes()
     lock = hold_instance_lock(kept.settings.ledger_path)
     assert lock is not None
@@ -208,7 +208,7 @@ def test_a_bot_that_runs_is_not_robbed_of_its_ledger(kept: Kept) -> None:
     assert kept.settings.ledger_path.read_bytes() == before
 
 
-def test_a_backup_that_is_not_whole_of_a_newer_build_or_without_its_keys_changes_nothing(kept: Kept) -> None:
+def test_restore_of_a_damaged_newer_or_keyless_backup_changes_nothing(kept: Kept) -> None:
     path, beside = kept.backup.path, kept.backup.path.with_suffix(".json")
     whole, manifest, before = path.read_bytes(), beside.read_text("utf-8"), kept.settings.ledger_path.read_bytes()
 
@@ -280,9 +280,7 @@ async def opened_by_the_next_bot(path: Path) -> list[int]:
         return [row["id"] for row in bench.rows("SELECT id FROM operations ORDER BY id")]
 
 
-def test_a_death_at_any_step_leaves_the_old_ledger_or_the_new_one_whole_and_a_restore_can_be_given_again(
-    origin: Path, tmp_path: Path
-) -> None:
+def test_crash_during_a_restore_leaves_one_whole_ledger_and_allows_another_try(origin: Path, tmp_path: Path) -> None:
     seen = []
     for step in range(100):
         folder = tmp_path / str(step)
@@ -352,7 +350,7 @@ def about(payload: Payload, request_id: str, actor: str = "U0REP") -> Request:
     return request_for(payload, request_id, quote_id="Q-2026-0001", version=1, actor=actor)
 
 
-async def test_what_an_unfinished_command_or_a_repeated_one_comes_to_owe_looks_before_it_sends(kept: Kept) -> None:
+async def test_effects_of_unfinished_or_repeated_commands_check_first_after_a_restore(kept: Kept) -> None:
     await restore(kept.settings, kept.backup.path, kept.clock, actor="operator")
     async with bench_at(kept.settings.ledger_path) as bench:
         bench.clock.advance(HOUR + 60_000)

@@ -74,13 +74,13 @@ def test_what_can_be_no_quote_is_said_to_be_none(command: Run, dead: Path) -> No
         assert "'zzz' is no quote: write Q-2026-0042" in done.stderr
 
 
-def test_a_mistyped_class_is_not_taken_for_good_news(command: Run, dead: Path) -> None:
+def test_mistyped_class_gets_a_suggestion(command: Run, dead: Path) -> None:
     assert letter(dead)
     assert "did you mean crm.create?" in command("dead", "list", "--class", "crm.craete").stderr
     assert "did you mean crm.create?" in command("replay", "--class", "crm.craete").stderr
 
 
-def test_why_knows_the_reference_that_people_were_told(command: Run, dead: Path) -> None:
+def test_why_accepts_the_reference_shown_to_people(command: Run, dead: Path) -> None:
     done = command("why", letter(dead)["correlation_id"])
     assert (done.returncode, done.stderr) == (exits.OK, "")
     assert "It is done (applied)" in done.stdout
@@ -112,7 +112,7 @@ def test_a_file_of_anchors_that_is_not_there_is_named_in_plain_words(command: Ru
     assert "none.log cannot be read as anchors: No such file or directory. Nothing was verified." in done.stderr
 
 
-def test_a_reader_that_has_read_enough_is_no_traceback(tmp_path: Path, checkout: Path, dead: Path) -> None:
+def test_closed_output_pipe_ends_the_command_without_a_traceback(tmp_path: Path, checkout: Path, dead: Path) -> None:
     assert letter(dead)
     reader, writer = os.pipe()
     os.close(reader)

@@ -124,9 +124,7 @@ def test_a_file_put_back_to_an_earlier_day_is_found_by_anchors_kept_elsewhere(ru
     assert re.match(rf"TAMPERED: audit_events {first_lost}: rolled back: anchor \d kept elsewhere", done.stdout)
 
 
-def test_a_file_that_holds_no_anchors_is_a_usage_error_but_a_finding_in_the_data_folder(
-    run_audit: Run, dead: Path, tmp_path: Path
-) -> None:
+def test_file_without_anchors_is_a_usage_error_but_a_finding_in_the_data_folder(run_audit: Run, dead: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     done = run_audit("verify", "--anchors", str(tmp_path / "notes.txt"))
     assert (done.returncode, done.stdout) == (exits.USAGE, "")

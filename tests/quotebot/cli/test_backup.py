@@ -71,7 +71,7 @@ def test_the_bot_makes_one_when_it_is_due_and_keeps_so_many(dead: Path, tmp_path
     assert len(list((tmp_path / "kept").glob("*.json"))) == 2
 
 
-def test_a_bot_that_is_told_so_makes_none(dead: Path) -> None:
+def test_backup_interval_of_zero_makes_no_backups(dead: Path) -> None:
     settings = Settings(_env_file=None, data_dir=dead.parent, backup_hours=0)
     assert asyncio.run(keep_backups(settings, ManualClock())) is None
     assert not folder_of(settings).exists()
@@ -133,7 +133,7 @@ def test_a_restore_as_json_has_the_numbers_it_skipped(command: Run, dead: Path) 
     assert row["last"] in told["numbers_after"].values()
 
 
-def test_nobody_there_to_agree_is_no_yes(command: Run, dead: Path) -> None:
+def test_restore_without_a_terminal_needs_the_yes_option(command: Run, dead: Path) -> None:
     command("backup")
     before = dead.read_bytes()
     done = command("restore", only_backup(dead.parent / "backups"))

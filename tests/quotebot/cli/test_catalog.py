@@ -225,7 +225,7 @@ def activating(version: int, actor: str, folder: Path, checkout: Path) -> subpro
     return subprocess.Popen(command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def test_two_processes_that_activate_at_once_are_one_after_the_other_or_one_is_told_of_the_other(
+def test_concurrent_activations_run_in_turn_or_one_is_refused_naming_the_other(
     command: Run, ledger: Path, folder: Path, tmp_path: Path, checkout: Path
 ) -> None:
     told(command, "import", "prices.csv")

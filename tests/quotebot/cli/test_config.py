@@ -68,7 +68,7 @@ def test_the_steps_that_init_prints_leave_doctor_no_trouble_with_the_settings(
     assert "sales_manager" not in checks["people.approvers"]["found"]
 
 
-def test_init_writes_a_file_for_its_owner_that_changes_nothing_and_never_writes_it_again(command: Run) -> None:
+def test_init_writes_a_private_file_without_settings_and_never_overwrites_it(command: Run) -> None:
     first = command("init", "new")
     path = Path("new/quotebot.toml")
     assert (first.returncode, stat.S_IMODE(path.stat().st_mode)) == (0, 0o600)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from quotebot.cli import root
-from quotebot.sandbox.faults import Weather
+from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 
@@ -31,7 +31,7 @@ Quotebot_Digest__c = "content_hash"
 @pytest.fixture
 async def service(tmp_path: Path, command: Run, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SalesforceService]:
     del command
-    service = SalesforceService(Witness(), Weather(), tmp_path / "org")
+    service = SalesforceService(Witness(), ArmedFaults(), tmp_path / "org")
     await service.start()
     monkeypatch.setenv(SECRET, service.environment()[SECRET])  # the command line takes no secret
     yield service

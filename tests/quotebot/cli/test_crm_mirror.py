@@ -69,7 +69,7 @@ def test_nothing_is_kept_unless_it_is_wanted(command: Run) -> None:
     assert "Nothing of Salesforce is kept here" in done.stderr
 
 
-def test_reading_on_now_is_owed_once_per_request(command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crm_sync_is_enqueued_once_per_request_id(command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in WANTED.items():
         monkeypatch.setenv(name, value)
     done = [command("crm", "sync", "--as", "U0OPS", "--request-id", "r1") for _ in range(2)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.records import Bury, Trouble
+from ledger.records import Fail, Trouble
 from quotebot.cli import terminal
 from quotebot.cli.dead_letter_tables import age_words
 from quotebot.commands.registry import SubmitQuote
@@ -182,7 +182,7 @@ def test_a_discard_needs_a_reason_and_an_honest_name(command: Run, dead: Path, a
     assert {row["state"] for row in read_ledger(dead, STATES)} == {"failed"}
 
 
-def test_a_word_about_what_is_not_there_matches_nothing(command: Run, dead: Path) -> None:
+def test_discard_or_resolve_of_an_unknown_reference_matches_nothing(command: Run, dead: Path) -> None:
     for verb in (("discard", "999"), ("discard", "op999"), ("resolve", "999", "--send-again"), ("resolve", "op999", "--delivered")):
         done = command("dead", *verb, "--reason", "x")
         assert (done.returncode, done.stderr) == (4, f"There is no {verb[1]}.\n")
@@ -193,13 +193,13 @@ def test_a_word_about_what_is_not_there_matches_nothing(command: Run, dead: Path
 
 
 @pytest.mark.parametrize("choice", [(), ("--delivered", "--send-again"), ("--send-again", "--ref", "17.1")])
-def test_a_doubt_ends_one_way(command: Run, dead: Path, choice: tuple[str, ...]) -> None:
+def test_resolve_needs_exactly_one_choice(command: Run, dead: Path, choice: tuple[str, ...]) -> None:
     done = command("dead", "resolve", ids(dead)[0], "--reason", "x", *choice)
     assert (done.returncode, done.stdout) == (64, "")
     assert "Nothing was changed" in done.stderr
 
 
-def test_what_salesforce_itself_can_tell_is_not_a_persons_to_say(command: Run, dead: Path) -> None:
+def test_keyed_crm_effect_cannot_be_resolved_by_a_person(command: Run, dead: Path) -> None:
     reference = ids(dead)[0]
     done = command("dead", "resolve", reference, "--delivered", "--reason", "x", "--json")
     assert done.returncode == 3
@@ -224,7 +224,7 @@ async def with_a_card_in_doubt(path: Path) -> None:
         await bench.ledger.reserve(request_for(SubmitQuote(), "r2", quote_id=QUOTE, version=1))
         await executor.step()
         (root,) = await bench.ledger.claim_effects({"slack.post": 1})
-        await bench.ledger.settle(root, Bury(Trouble("uncertain", "the channel cannot be read", maybe_sent=True)))
+        await bench.ledger.settle(root, Fail(Trouble("uncertain", "the channel cannot be read", maybe_sent=True)))
 
 
 ROOT = "SELECT id, state, external_ref, cycle, maybe_sent FROM effects WHERE class = 'slack.post' ORDER BY id LIMIT 1"
@@ -244,7 +244,7 @@ def test_a_thread_needs_the_timestamp_of_its_first_message(command: Run, doubtfu
 @pytest.mark.parametrize(
     "ref", ["1795257060.000100", "https://acme.slack.com/archives/C0SALES/p1795257060000100", "p1795257060000100"]
 )
-def test_with_it_the_thread_goes_on(command: Run, doubtful: Path, ref: str) -> None:
+def test_resolving_a_card_with_its_timestamp_continues_the_thread(command: Run, doubtful: Path, ref: str) -> None:
     (root,) = read_ledger(doubtful, ROOT)
     assert read_ledger(doubtful, WAITING)[0]["n"] > 0
     done = command("dead", "resolve", str(root["id"]), "--delivered", "--reason", "it is there", "--ref", ref)
@@ -255,7 +255,7 @@ def test_with_it_the_thread_goes_on(command: Run, doubtful: Path, ref: str) -> N
     assert read_ledger(doubtful, WAITING) == [{"n": 0}]
 
 
-def test_sent_again_it_is_not_looked_for(command: Run, doubtful: Path) -> None:
+def test_card_sent_again_is_not_checked_for_first(command: Run, doubtful: Path) -> None:
     (root,) = read_ledger(doubtful, ROOT)
     done = command("dead", "resolve", str(root["id"]), "--send-again", "--reason", "the channel is empty")
     assert (done.returncode, "without looking for it first" in done.stdout) == (0, True)

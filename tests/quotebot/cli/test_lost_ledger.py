@@ -65,7 +65,7 @@ def test_a_lost_ledger_is_put_back_from_a_backup(command: Run, dead: Path) -> No
     assert command("audit", "verify").returncode == 0
 
 
-async def test_a_new_ledger_is_begun_on_purpose_with_a_word_about_its_numbers(dead: Path, tmp_path: Path, checkout: Path) -> None:
+async def test_run_new_starts_a_ledger_and_warns_about_its_quote_numbers(dead: Path, tmp_path: Path, checkout: Path) -> None:
     lose(dead, emptied=False)
     keys = (dead.parent / "audit-0001.key").read_bytes()
     nowhere = {**TOKENS, "SLACK_API_URL": "http://127.0.0.1:9/api/", "PYTHONPATH": str(checkout)}

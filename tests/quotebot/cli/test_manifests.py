@@ -109,7 +109,7 @@ def test_an_older_backup_under_the_name_of_a_newer_one_is_refused(command: Run, 
     assert command("restore", str(older), "--yes").returncode == 0
 
 
-def test_a_backup_of_0_1_0_needs_a_word_and_says_what_cannot_be_known(command: Run, dead: Path) -> None:
+def test_backup_of_0_1_0_needs_unauthenticated_and_gets_a_warning(command: Run, dead: Path) -> None:
     copy = backed_up(command, dead)
     as_of_0_1_0(copy)
     refused = command("restore", str(copy), "--yes")
@@ -134,7 +134,7 @@ def test_a_changed_backup_of_0_1_0_is_refused_by_its_audit(command: Run, dead: P
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"schema": 2}', '{"schema": "2"}', "[]", "9" * 400_000, '{"schema": 3}'])
-def test_a_manifest_that_is_none_stops_nobody(command: Run, dead: Path, text: str) -> None:
+def test_broken_manifest_blocks_only_its_own_restore(command: Run, dead: Path, text: str) -> None:
     copy = backed_up(command, dead)
     planted = copy.with_name("ledger-20990101T000000Z.db")
     shutil.copy(copy, planted)
@@ -154,7 +154,7 @@ STRANGE: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
-def test_a_manifest_with_values_of_other_types_stops_nobody(command: Run, dead: Path) -> None:
+def test_manifest_with_values_of_wrong_types_blocks_only_its_own_restore(command: Run, dead: Path) -> None:
     copy = backed_up(command, dead)
     for values in STRANGE:
         changed(copy, **values)

@@ -29,7 +29,7 @@ def grow_old(ledger: Path) -> None:
     tampered(ledger, "UPDATE deliveries SET received_at = 1")
 
 
-def test_a_young_ledger_has_nothing_to_forget(command: Run, dead: Path) -> None:
+def test_young_ledger_has_nothing_to_purge(command: Run, dead: Path) -> None:
     before = counts(dead)
     done = command("ledger", "prune")
     assert (done.returncode, done.stdout, done.stderr) == (0, "Nothing is old enough to be deleted.\n", "")

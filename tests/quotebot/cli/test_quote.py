@@ -109,9 +109,7 @@ def test_tax_currency_terms_and_what_avoids_the_approval_are_shown_at_a_terminal
         assert said in plain
 
 
-def test_what_is_owed_to_the_outside_waits_for_the_bot_and_nobody_is_answered_in_slack(
-    command: Run, quote: str, dead: Path
-) -> None:
+def test_terminal_command_enqueues_slack_effects_and_sends_no_reply_in_slack(command: Run, quote: str, dead: Path) -> None:
     done(command, "accept", quote, *AS_REP, status=3)
     done(command, "submit", quote, *AS_REP)
     owed = read_ledger(dead, f"SELECT class, state FROM effects WHERE aggregate_id = '{quote}' ORDER BY id")  # noqa: S608 -- own id
@@ -160,7 +158,7 @@ def test_a_request_id_that_means_something_else_is_a_conflict(command: Run, quot
     assert done(command, "show", quote)["quote"]["version"] == 2
 
 
-def test_ids_of_two_people_never_meet(command: Run, quote: str) -> None:
+def test_equal_request_ids_of_two_people_are_two_commands(command: Run, quote: str) -> None:
     done(command, "revise", quote, "add 5 sso", *AS_REP, "--request-id", "r1")
     done(command, "revise", quote, "add 6 sso", "--as", "U0OTHER", "--request-id", "r1")
     assert done(command, "show", quote)["quote"]["version"] == 3

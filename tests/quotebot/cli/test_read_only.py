@@ -89,7 +89,7 @@ def test_what_has_to_write_says_so(checkout: Path, read_only: Path, arguments: t
 
 
 @pytest.mark.parametrize("arguments", [("audit", "verify"), ("ledger", "verify")], ids=" ".join)
-def test_commits_that_cannot_be_read_there_are_told(checkout: Path, read_only: Path, arguments: tuple[str, ...]) -> None:
+def test_unreadable_wal_in_a_read_only_folder_is_reported(checkout: Path, read_only: Path, arguments: tuple[str, ...]) -> None:
     wal = read_only / "ledger.db-wal"
     read_only.chmod(0o700)
     wal.write_bytes(b"w" * 4096)

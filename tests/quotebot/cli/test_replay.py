@@ -188,7 +188,7 @@ def test_at_a_rate_each_is_due_later_than_the_one_before(command: Run, dead: Pat
     assert due[1] - due[0] == 500
 
 
-def test_what_is_in_doubt_is_looked_for_now(command: Run, tmp_path: Path) -> None:
+def test_look_now_makes_an_uncertain_effect_due_at_once(command: Run, tmp_path: Path) -> None:
     path = tmp_path / "bot" / "ledger.db"
     asyncio.run(with_a_card_in_doubt(path))
     (root,) = read_ledger(path, "SELECT id FROM effects WHERE state = 'failed'")
@@ -237,7 +237,7 @@ def test_on_a_terminal_no_is_no(tmp_path: Path, checkout: Path, dead: Path) -> N
     assert {row["state"] for row in read_ledger(dead, STATES)} == {"failed"}
 
 
-def test_who_reads_the_plan_while_another_replays_is_told_who_was_first(
+def test_replay_confirmed_after_another_operators_is_lost_and_names_that_operator(
     command: Run, tmp_path: Path, checkout: Path, dead: Path
 ) -> None:
     def meanwhile() -> None:

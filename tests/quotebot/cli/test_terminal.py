@@ -93,7 +93,7 @@ def test_an_id_without_a_name_is_still_somebody(monkeypatch: pytest.MonkeyPatch)
     assert terminal.user() == "uid 2000000123"
 
 
-def test_who_is_not_mapped_is_asked_to_be(command: Run, submitted: str) -> None:
+def test_unmapped_terminal_user_is_refused_and_asked_to_be_mapped(command: Run, submitted: str) -> None:
     refused = command("quote", "approve", submitted)
     assert (refused.returncode, refused.stdout) == (64, "")
     assert f"The system user {terminal.user()} is nobody in Slack yet" in refused.stderr
@@ -197,7 +197,7 @@ def test_a_resume_and_a_restore_name_the_terminal_user(command: Run, dead: Path)
 # ------------------------------------------------------------------------------------------------------- one person, once
 
 
-def test_who_acted_in_anothers_name_may_not_decide_at_a_terminal(
+def test_operator_who_acted_for_others_may_not_decide_at_a_terminal(
     command: Run, submitted: str, dead: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "user", lambda: "boss")
@@ -220,7 +220,7 @@ def test_a_terminal_user_mapped_to_somebody_else_meanwhile_may_not_decide(
     assert done(command, "approve", submitted, status=3)["code"] == "acted_for_others"
 
 
-async def test_who_acted_in_anothers_name_may_not_decide_in_slack(quotebot: Run, tmp_path: Path) -> None:
+async def test_operator_who_acted_for_others_may_not_decide_in_slack(quotebot: Run, tmp_path: Path) -> None:
     async def beside(*arguments: str) -> dict[str, Any]:
         return await asyncio.to_thread(done, quotebot, *arguments)
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.failures import AdapterError, Failure
-from adapters.salesforce.errors import Refusal, Target, refused
+from adapters.salesforce.errors import SalesforceRefusal, Target, refused
 from adapters.vendor_text import UNPRINTABLE, vendor_line
 from quotebot.cli.printable import printable, safe_streams
 from tests.quotebot.cli.conftest import clean_environment
@@ -107,7 +107,7 @@ def test_json_holds_the_same_text_escaped(hostile: Path, quotebot: Run) -> None:
 
 def test_hostile_message_is_one_short_line_where_it_is_classified() -> None:
     content = [{"errorCode": "FIELD_CUSTOM_VALIDATION_EXCEPTION", "message": HOSTILE * 50, "fields": ["Name\x1b[2J" * 90] * 9}]
-    error = refused(Refusal.read(400, content), Target("write the quote", "Quote", "Q-1", writes=True))
+    error = refused(SalesforceRefusal.read(400, content), Target("write the quote", "Quote", "Q-1", writes=True))
     assert UNPRINTABLE.search(str(error)) is None
     assert "\n" not in str(error)
     assert len(str(error)) < 1_000

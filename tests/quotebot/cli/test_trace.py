@@ -115,7 +115,7 @@ def tampered_key(ledger: Path, number: int, key: str) -> None:
     tampered(ledger, "UPDATE operations SET operation_key = ?, correlation_id = ? WHERE id = ?", key, f"c-{key[:8]}", number)
 
 
-def test_what_has_no_such_name_is_told_so(command: Run, dead: Path) -> None:
+def test_trace_of_an_unknown_name_matches_nothing(command: Run, dead: Path) -> None:
     for name in ("c-00000000", "op999", "99999", "Q-2026-9999", "nonsense"):
         done = command("trace", name)
         assert (done.returncode, done.stdout) == (4, "")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import keys
-from ledger.records import Sighting
+from ledger.records import DedupeResult
 from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.commands.crm import ReconcileCrm, SyncCrm
 from quotebot.commands.extraction import AnswerMessage, ReadMessage
@@ -27,7 +27,7 @@ from quotebot.commands.lifecycle import (
     NoteStaleDraft,
     RefreshCard,
 )
-from quotebot.commands.operations import AnnounceLetter, DiscardLetter, RetryLetter, ShowHome, SteerEffect
+from quotebot.commands.operations import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter, ShowHome
 from quotebot.commands.registry import (
     REGISTRY,
     UPCASTERS,
@@ -276,10 +276,10 @@ CURRENT: dict[str, Payload] = {
     "message.answer": AnswerMessage(TOKEN),
     "quote.refresh": RefreshCard(),
     "home.show": ShowHome("U0REP"),
-    "letter.announce": AnnounceLetter("118", "C0OPS"),
-    "letter.retry": RetryLetter("118", 2),
-    "letter.discard": DiscardLetter("118", 2, "not wanted"),
-    "effect.steer": SteerEffect("retry", 118, 1),
+    "letter.announce": AnnounceDeadLetter("118", "C0OPS"),
+    "letter.retry": RetryDeadLetter("118", 2),
+    "letter.discard": DiscardDeadLetter("118", 2, "not wanted"),
+    "effect.steer": ActOnEffect("retry", 118, 1),
     "crm.sync": SyncCrm(),
     "crm.reconcile": ReconcileCrm(7, "ours", "In Review", "asked the owner"),
     "approval.decide": DecideApproval("A-2026-0042-v1-1", "approve"),
@@ -408,7 +408,7 @@ async def test_a_redelivery_after_a_deploy_that_changed_the_schema_is_the_first_
     now = request_for(create_command(), "1")
     first = await bench.ledger.reserve(replace(now, payload=stored("quote.create", 1)))
     again = await bench.ledger.reserve(now)
-    assert (first.sighting, again.sighting) == (Sighting.NEW, Sighting.DUPLICATE)
+    assert (first.sighting, again.sighting) == (DedupeResult.NEW, DedupeResult.DUPLICATE)
     assert again.operation.id == first.operation.id
     assert again.operation.operation_key == VECTORS[("quote.create", 1)][2]
     assert len(bench.rows("SELECT 1 FROM operations")) == 1

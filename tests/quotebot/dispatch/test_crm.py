@@ -199,7 +199,7 @@ async def test_an_operator_settles_it_once_and_the_audit_knows_who(crm: Crm, tak
     assert crm.bench.row("SELECT count(*) AS n FROM audit_events WHERE event_type = 'crm.reconciled'")["n"] == 1
 
 
-async def test_a_decision_about_a_value_that_is_not_there_any_more_is_refused_or_comes_back(crm: Crm) -> None:
+async def test_decision_on_an_outdated_crm_value_is_refused_or_reopens_the_conflict(crm: Crm) -> None:
     await left_alone(crm)
     stale = await crm.ask(ReconcileCrm(1, "ours", "Needs Review", "it was that"), "U0OPS", **TERMINAL)
     crm.changed_by_hand(Status="Needs Review")
@@ -283,5 +283,5 @@ async def test_the_sync_leaves_the_last_tenth_of_the_allowance_to_quotes(crm: Cr
         ("immutable_after_bind", "On hold", FieldVerdict.ASK),
     ],
 )
-def test_who_has_the_last_word_about_a_field(owner: str, theirs: str | None, verdict: FieldVerdict) -> None:
+def test_owner_setting_decides_how_a_field_conflict_is_resolved(owner: str, theirs: str | None, verdict: FieldVerdict) -> None:
     assert judge(owner, "Presented", theirs, {"Approved"}) is verdict  # type: ignore[arg-type] # the table names real owners

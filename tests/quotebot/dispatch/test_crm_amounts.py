@@ -162,9 +162,7 @@ async def test_of_two_that_wait_the_newer_one_stands_for_both(bench: Bench, tmp_
     assert states == ["superseded", "delivered"]
 
 
-async def test_a_quote_that_was_refused_as_a_repetition_and_had_after_all_keeps_its_opportunity(
-    bench: Bench, tmp_path: Path
-) -> None:
+async def test_resubmitted_quote_that_is_created_after_all_keeps_its_opportunity(bench: Bench, tmp_path: Path) -> None:
     async with deal_at(bench, tmp_path) as deal:
         await deal.crm.ask(deal.command)
         again = await deal.crm.ask(deal.command, quote_id="new", version=0)

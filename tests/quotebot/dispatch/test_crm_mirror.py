@@ -69,7 +69,7 @@ async def test_it_is_read_page_by_page_and_then_follows_every_change(crm: Crm, b
     assert names(bench) == ["Acme 2", "Acme 3", "Acme 4", "Birch", "Zenith"]
 
 
-async def test_nothing_is_kept_unless_it_is_asked_for_and_what_is_no_longer_wanted_is_forgotten(crm: Crm, bench: Bench) -> None:
+async def test_mirror_keeps_only_the_configured_kinds_and_deletes_the_others(crm: Crm, bench: Bench) -> None:
     deal(crm, account(crm, "Acme"), "Renewal")
     await sync(crm)
     assert bench.rows("SELECT 1 FROM crm_mirror") == []

@@ -76,7 +76,7 @@ async def test_what_is_still_under_way_after_the_drain_is_left_to_the_next_start
     assert play.state() == ("in_flight", 0)
 
 
-async def test_it_works_until_it_is_cancelled_and_wakes_up_for_what_is_owed_meanwhile(play: Round) -> None:
+async def test_dispatcher_runs_until_cancelled_and_wakes_for_new_effects(play: Round) -> None:
     working = asyncio.create_task(play.dispatcher.run())
     play.performer.sends.append(DONE)
     await play.owe("crm.create")
@@ -188,7 +188,7 @@ async def test_what_waits_for_the_one_renderer_is_not_claimed_meanwhile(play: Ro
     assert await play.step() == 1
 
 
-async def test_an_expired_effect_whose_consequences_cannot_be_decided_is_still_buried_and_holds_nobody_up(play: Round) -> None:
+async def test_expired_effect_whose_follow_ups_fail_is_dead_lettered_and_blocks_no_other(play: Round) -> None:
     def fail(tx: Tx, effect: Effect) -> FollowUps:
         raise LookupError(effect.target)
 
@@ -202,7 +202,7 @@ async def test_an_expired_effect_whose_consequences_cannot_be_decided_is_still_b
     assert play.performer.sent == ["new"]
 
 
-async def test_what_had_no_slot_is_sent_as_soon_as_one_is_free_without_waiting_for_the_poll(bench: Bench) -> None:
+async def test_effect_without_a_slot_is_sent_once_a_slot_frees_without_a_poll(bench: Bench) -> None:
     play = Round(bench, poll_seconds=600.0)
     for number in range(AT_ONCE + 2):
         await play.owe("crm.create", f"c{number}")

@@ -8,13 +8,13 @@ import pytest
 
 from ledger import recovery
 from ledger.claims import POISON_CLAIMS
-from ledger.records import Bury, Delivered, Hold, Retry, Trouble
+from ledger.records import Delivered, Fail, Hold, Retry, Trouble
 from quotebot import effects
 from quotebot.commands.registry import DecideApproval, SubmitQuote
 from quotebot.dispatch.follow_ups import follow_ups
 from quotebot.dispatch.performer import QuotePerformer
 from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import burial_answer
+from quotebot.execution.transaction import failure_answer
 from quotebot.views.document import Seller
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
@@ -67,7 +67,7 @@ async def test_the_posted_root_becomes_the_quotes_thread(bench: Bench, approved:
     assert bench.row("SELECT thread_ts FROM quotes WHERE quote_id = ?", approved)["thread_ts"] == "1700000000.000100"
 
 
-async def test_a_rendered_pdf_owes_its_upload_and_a_fresh_card(bench: Bench, approved: str) -> None:
+async def test_rendered_pdf_enqueues_its_upload_and_a_new_card(bench: Bench, approved: str) -> None:
     await settle(bench, effects.RENDER, Delivered("f" * 64, {"sha256": "f" * 64}))
     shares = bench.rows("SELECT payload FROM effects WHERE class = 'slack.file'")
     assert len(shares) == 1
@@ -75,9 +75,7 @@ async def test_a_rendered_pdf_owes_its_upload_and_a_fresh_card(bench: Bench, app
     assert len(bench.rows("SELECT 1 FROM effects WHERE class = 'slack.card' AND state = 'pending'")) == 1
 
 
-async def test_the_first_failure_is_shown_as_pending_retry_and_later_ones_change_nothing_on_the_card(
-    bench: Bench, approved: str
-) -> None:
+async def test_first_failure_updates_the_card_to_pending_retry_and_later_ones_do_not(bench: Bench, approved: str) -> None:
     waiting = "SELECT 1 FROM effects WHERE class = 'slack.card' AND state = 'pending'"
     await drawn(bench, Delivered(None, {}))
     await settle(bench, effects.CRM, Retry(Trouble("throttled", "Too many requests."), 0, spent=False))
@@ -97,16 +95,16 @@ async def test_a_pause_is_shown_on_the_card(bench: Bench, approved: str) -> None
     assert approved
 
 
-async def test_a_dead_letter_owes_a_card_and_one_notice_in_the_thread(bench: Bench, approved: str) -> None:
+async def test_dead_letter_enqueues_a_card_and_one_notice_in_the_thread(bench: Bench, approved: str) -> None:
     before = len(bench.rows("SELECT 1 FROM effects WHERE class = 'slack.post'"))
-    await settle(bench, effects.CRM, Bury(OUTAGE))
+    await settle(bench, effects.CRM, Fail(OUTAGE))
     notices = bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' ORDER BY id")
     assert len(notices) == before + 1
     assert "failed for good" in notices[-1]["payload"]
     assert approved in notices[-1]["payload"]
 
 
-async def test_a_card_whose_earlier_update_got_lost_is_drawn_once_more_after_the_settle_delay(bench: Bench, approved: str) -> None:
+async def test_card_is_drawn_again_after_the_settle_delay_when_an_update_was_lost(bench: Bench, approved: str) -> None:
     await drawn(bench, Retry(Trouble("transient", "No answer.", maybe_sent=True), 0))
     await drawn(bench, Delivered(None, {}))
     again = bench.row("SELECT * FROM effects WHERE class = 'slack.card' AND state = 'pending'")
@@ -120,18 +118,18 @@ async def test_a_card_whose_earlier_update_got_lost_is_drawn_once_more_after_the
     assert approved
 
 
-async def test_a_card_that_cannot_be_posted_is_told_to_the_requester_alone(bench: Bench) -> None:
+async def test_requester_is_notified_in_private_when_the_card_cannot_be_posted(bench: Bench) -> None:
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     await bench.ledger.reserve(request_for(create_command(), "1"))
     await executor.step()
-    await settle(bench, effects.POST, Bury(Trouble("not_found", "Slack refused chat.postMessage (not_in_channel).")))
+    await settle(bench, effects.POST, Fail(Trouble("not_found", "Slack refused chat.postMessage (not_in_channel).")))
     (told,) = bench.rows("SELECT target, payload FROM effects WHERE class = 'slack.reply'")
     assert told["target"] == "U0REP"
     assert "could not be posted here" in told["payload"]
     assert "Invite the bot to this channel" in told["payload"]
 
 
-async def test_a_poisoned_crm_write_is_shown_and_told(bench: Bench, approved: str) -> None:
+async def test_poisoned_crm_write_posts_a_notice(bench: Bench, approved: str) -> None:
     ledger = bench.ledger
     for _ in range(POISON_CLAIMS):
         await ledger.claim_effects({effects.CRM: 1})
@@ -149,7 +147,7 @@ async def test_the_person_of_a_poisoned_command_is_answered(bench: Bench) -> Non
     for _ in range(POISON_CLAIMS):
         await ledger.claim_operation()
         ledger = await bench.another_bot()
-        await recovery.take_back(ledger, answer=lambda tx, op: burial_answer(tx, op, "it died", bench.clock.now_ms()))
+        await recovery.take_back(ledger, answer=lambda tx, op: failure_answer(tx, op, "it died", bench.clock.now_ms()))
     assert bench.row("SELECT state, category FROM operations") == {"state": "failed_terminal", "category": "poison"}
     answer = bench.row("SELECT class, target, payload FROM effects")
     assert (answer["class"], answer["target"]) == ("slack.reply", "U0REP")

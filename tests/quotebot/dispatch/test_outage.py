@@ -113,7 +113,7 @@ async def test_a_total_outage_costs_no_more_requests_than_there_are_effects_and_
     assert {row["state"] for row in bench.rows("SELECT state FROM effects")} == {"delivered"}
 
 
-async def test_an_outage_that_says_when_to_come_back_is_never_asked_earlier_and_burns_no_attempt(bench: Bench) -> None:
+async def test_retry_after_during_an_outage_is_never_undercut_and_costs_no_attempt(bench: Bench) -> None:
     minutes = Minutes(bench, failing(Failure.THROTTLED, RETRY_AFTER_MS / 1000))
     await minutes.pass_by()
     requests = minutes.other_side.requests

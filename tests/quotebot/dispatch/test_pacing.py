@@ -22,7 +22,7 @@ def waits(pacer: Pacer, channel: str, ids: range) -> list[float]:
     return [round(pacer.wait_seconds(channel, each), 3) for each in ids]
 
 
-def test_beyond_the_first_few_a_channel_gets_one_message_a_second_in_the_order_they_came() -> None:
+def test_channel_gets_one_message_a_second_in_order_after_its_first_burst() -> None:
     clock = ManualClock()
     pacer = Pacer(clock, Pace(at_once=3))
     assert waits(pacer, "C1", range(6)) == [0, 0, 0, 1, 2, 3]
@@ -34,7 +34,7 @@ def test_beyond_the_first_few_a_channel_gets_one_message_a_second_in_the_order_t
     assert waits(pacer, "C1", range(20, 24)) == [0, 0, 0, 1]
 
 
-def test_who_has_a_long_way_to_go_keeps_their_turn_and_asks_again_meanwhile() -> None:
+def test_message_with_a_long_wait_keeps_its_turn_and_checks_back_every_30_s() -> None:
     clock = ManualClock()
     pacer = Pacer(clock, Pace(at_once=1))
     asleep = {number: pacer.put_off("C1", number) for number in range(71)}

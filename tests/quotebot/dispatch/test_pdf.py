@@ -221,7 +221,7 @@ async def test_a_lost_or_damaged_file_is_rendered_again_to_the_same_bytes(desk: 
     assert len(desk.bench.rows("SELECT * FROM artefacts")) == 1
 
 
-async def test_a_lost_file_that_becomes_other_bytes_is_uploaded_as_they_are_and_has_a_row_of_its_own(desk: Desk) -> None:
+async def test_lost_file_rendered_to_other_bytes_is_uploaded_with_its_own_row(desk: Desk) -> None:
     await desk.tried(effects.RENDER)
     (path,) = desk.folder.iterdir()
     path.unlink()
@@ -256,7 +256,7 @@ def sweep_of(desk: Desk) -> ArtefactSweep:
     return ArtefactSweep(desk.bench.ledger.database, desk.store, desk.performer.documents.restore)
 
 
-async def test_a_file_of_nobody_is_removed_by_the_second_sweep_that_sees_it(desk: Desk) -> None:
+async def test_orphaned_file_is_removed_by_the_second_sweep(desk: Desk) -> None:
     await desk.tried(effects.RENDER)
     kept = desk.stored()
     desk.store.put(b"%PDF of nobody")

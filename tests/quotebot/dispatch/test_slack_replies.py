@@ -93,13 +93,13 @@ async def test_an_answer_goes_over_the_address_of_the_request(bench: Bench) -> N
 
 
 @pytest.mark.parametrize("code", ["used_url", "expired_url", "no_hook"])
-async def test_an_answer_whose_address_is_used_up_or_too_old_is_said_directly_to_the_same_person(bench: Bench, code: str) -> None:
+async def test_reply_with_a_used_or_expired_response_url_is_sent_as_a_direct_message(bench: Bench, code: str) -> None:
     slack = Slack(dead=refused(code))
     assert (await answered(bench, slack))["state"] == "delivered"
     assert said_directly(slack)["blocks"][1]["type"] == "actions"
 
 
-async def test_an_answer_without_an_address_is_said_where_they_asked(bench: Bench) -> None:
+async def test_reply_without_a_response_url_is_shown_in_the_channel_of_the_request(bench: Bench) -> None:
     slack = Slack()
     assert (await answered(bench, slack, transport={}))["state"] == "delivered"
     ((where, said),) = slack.said
@@ -107,14 +107,14 @@ async def test_an_answer_without_an_address_is_said_where_they_asked(bench: Benc
 
 
 @pytest.mark.parametrize("code", ["user_not_in_channel", "not_in_channel", "is_archived"])
-async def test_who_cannot_be_told_where_they_asked_is_told_directly(bench: Bench, code: str) -> None:
+async def test_reply_that_cannot_be_shown_in_the_channel_is_sent_directly(bench: Bench, code: str) -> None:
     slack = Slack(absent=refused(code))
     assert (await answered(bench, slack, transport={}))["state"] == "delivered"
     said_directly(slack)
 
 
 @pytest.mark.parametrize("transport", [None, {}], ids=["with an address", "without"])
-async def test_an_answer_that_comes_when_its_address_is_dead_is_said_directly_at_once(
+async def test_reply_after_the_response_url_expired_is_sent_directly_at_once(
     bench: Bench, transport: dict[str, str] | None
 ) -> None:
     slack = Slack()
@@ -129,7 +129,7 @@ async def test_an_answer_is_given_for_a_week(bench: Bench, later_ms: int, state:
     assert len(slack.said) == (state == "delivered")
 
 
-async def test_who_asked_nowhere_and_is_not_there_any_more_is_tried_once(bench: Bench) -> None:
+async def test_reply_without_a_channel_to_a_missing_person_is_tried_once(bench: Bench) -> None:
     await answered(bench, Slack(), transport={})
     answer_id = bench.row(f"SELECT id FROM effects WHERE class = '{effects.REPLY}'")["id"]  # noqa: S608 -- own
     row = await bench.ledger.database.read(lambda tx: tx.one("effect_by_id", id=answer_id))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.rig import Deal
 
 
-async def test_a_question_whose_address_is_used_up_is_asked_directly_and_its_buttons_work_there(deal: Deal) -> None:
+async def test_question_with_a_used_response_url_is_sent_directly_and_its_buttons_work(deal: Deal) -> None:
     await deal.slash(GOLDEN)
     await deal.settled()
     await deal.arm("slack", "refused", method="response_url", code="used_url")

@@ -33,7 +33,7 @@ async def doubtful(play: Round, effect_class: str = "slack.post") -> None:
     await play.step()
 
 
-async def test_an_append_that_may_have_been_applied_is_in_doubt(play: Round) -> None:
+async def test_append_that_may_have_been_applied_is_uncertain(play: Round) -> None:
     await doubtful(play)
     row = play.row()
     assert (row["state"], row["attempts"], row["maybe_sent"]) == ("uncertain", 1, 1)
@@ -99,7 +99,7 @@ async def test_what_cannot_have_been_seen_is_sent_again_without_looking(play: Ro
     assert (play.row()["state"], play.performer.looked) == ("delivered", [])
 
 
-async def test_a_look_that_fails_leaves_the_doubt_and_backs_off_until_the_budget_is_spent(play: Round) -> None:
+async def test_failing_checks_keep_an_effect_uncertain_until_the_budget_is_spent(play: Round) -> None:
     await doubtful(play)
     play.performer.looks.extend(transient() for _ in range(5))
     for attempts, delay_ms in enumerate([500, 1_000, 2_000, 4_000], start=2):
@@ -118,7 +118,7 @@ async def test_a_look_that_cannot_tell_ends_as_uncertain(play: Round) -> None:
     assert (play.row()["state"], play.row()["category"], len(play.performer.sent)) == ("failed", "uncertain", 1)
 
 
-async def test_a_login_that_lapses_during_the_look_keeps_the_doubt(play: Round) -> None:
+async def test_refused_login_during_a_check_keeps_the_effect_uncertain(play: Round) -> None:
     """After the resume it must still look before it sends."""
     await doubtful(play)
     play.performer.looks.extend([AdapterError(Failure.AUTH, "token_revoked", "No."), FOUND])
@@ -242,7 +242,7 @@ async def test_steps_done_are_there_for_the_next_try(play: Round) -> None:
     assert (seen, play.row()["state"]) == ([{"ticket": {"file_id": "F1"}}], "delivered")
 
 
-async def test_when_what_follows_cannot_be_decided_the_effect_is_a_dead_letter_and_the_others_go_on(play: Round) -> None:
+async def test_effect_whose_follow_ups_fail_becomes_a_dead_letter_and_others_go_on(play: Round) -> None:
     class Forgetful(Scripted):
         def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
             raise LookupError(tx, effect.target)

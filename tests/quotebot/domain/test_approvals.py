@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from quotebot.domain.approvals.decisions import Mandate, Refusal, may_decide
+from quotebot.domain.approvals.decisions import DecisionRefusal, Mandate, may_decide
 from quotebot.domain.approvals.people import Person
 from quotebot.domain.approvals.policy import LADDER, sufficient_roles
 from quotebot.domain.approvals.slots import Slot
@@ -71,17 +71,17 @@ def decide(
     actor: str = "U0BOSS",
     team: str = "T0HOME",
     at: int | None = None,
-) -> Refusal | Mandate:
+) -> DecisionRefusal | Mandate:
     return may_decide(approval, quote, Person(actor, team, frozenset(roles)), received_at=at)
 
 
-def role(answer: Refusal | Mandate) -> str:
+def role(answer: DecisionRefusal | Mandate) -> str:
     assert isinstance(answer, Mandate)
     return answer.role
 
 
-def code(answer: Refusal | Mandate) -> str:
-    assert isinstance(answer, Refusal)
+def code(answer: DecisionRefusal | Mandate) -> str:
+    assert isinstance(answer, DecisionRefusal)
     assert answer.sentence.endswith(".")
     return answer.code
 
@@ -115,7 +115,7 @@ def test_the_requester_never_approves_whatever_roles_they_hold(approval: Approva
 def test_someone_without_any_role_is_refused() -> None:  # EC-07, EC-13
     answer = decide()
     assert code(answer) == "missing_role"
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, DecisionRefusal)
     assert "deal_desk or a higher role" in answer.sentence
 
 
@@ -127,7 +127,7 @@ def test_a_member_of_another_workspace_is_refused(team: str) -> None:  # EC-13
 def test_the_second_decision_is_told_who_decided_and_when() -> None:  # EC-04
     done = replace(APPROVAL, state=ApprovalState.APPROVED, decided_by="U0FIRST", decided_role="cfo", decided_at=NOON)
     answer = decide("cfo", approval=done, quote=replace(QUOTE, state=QuoteState.APPROVED, approval=done))
-    assert answer == Refusal(
+    assert answer == DecisionRefusal(
         "already_decided",
         "Q-2026-0042 was already approved by <@U0FIRST> (cfo) on 20 Nov 2026 10:31 UTC. Your click changed nothing.",
     )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotebot.domain.approvals.avoidance import Avoidance, avoidances, eases
-from quotebot.domain.approvals.policy import Policy, PolicyDecision, Threshold, evaluate
+from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision, Threshold, evaluate
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price, request_of
 from quotebot.views import price_rows
 from tests.quotebot.domain.test_policy import POLICY, RULESET
@@ -34,7 +34,7 @@ def asked(lines: dict[str, int], discount: str = "0", term: int = 12, terms: tup
     return found
 
 
-def said(pricing: Pricing, policy: Policy = POLICY) -> list[tuple[str, tuple[str, ...]]]:
+def said(pricing: Pricing, policy: ApprovalPolicy = POLICY) -> list[tuple[str, tuple[str, ...]]]:
     return [(way.words, way.roles) for way in avoidances(pricing, RULESET, policy)]
 
 
@@ -91,7 +91,7 @@ def a_step_less(way: Avoidance) -> PriceRequest | None:
     return replace(request, lines=lines)
 
 
-def ruling(request: PriceRequest, policy: Policy) -> PolicyDecision:
+def ruling(request: PriceRequest, policy: ApprovalPolicy) -> PolicyDecision:
     found = price(request, RULESET)
     assert isinstance(found, Pricing)
     return evaluate(found, policy)
@@ -105,8 +105,8 @@ def ruling(request: PriceRequest, policy: Policy) -> PolicyDecision:
     terms=st.lists(st.sampled_from(TERMS), unique=True, max_size=2),
     policy=st.sampled_from((POLICY, NO_DISCOUNT_RULES)),
 )
-def test_a_named_change_avoids_the_approval_and_the_same_change_less_one_step_does_not(
-    lines: dict[str, int], term: int, discount: int, terms: list[str], policy: Policy
+def test_suggested_change_avoids_the_approval_and_one_step_less_does_not(
+    lines: dict[str, int], term: int, discount: int, terms: list[str], policy: ApprovalPolicy
 ) -> None:
     pricing = asked(lines, str(Decimal(discount) / 100), term, tuple(sorted(terms)))
     before = evaluate(pricing, policy)
@@ -121,7 +121,7 @@ def test_a_named_change_avoids_the_approval_and_the_same_change_less_one_step_do
         assert less is None or not suffices(ruling(less, policy)), way
 
 
-def test_the_search_of_the_longest_quote_that_is_searched_takes_a_fraction_of_a_second() -> None:
+def test_avoidance_search_of_the_longest_searched_quote_takes_under_two_seconds() -> None:
     pricing = asked(dict.fromkeys(SKUS, 900), "35", 48, ("exclusivity",))
     began = time.perf_counter()
     assert avoidances(pricing, RULESET, POLICY)

@@ -58,7 +58,7 @@ def test_five_fields_name_moments_of_a_local_day(text: str, zone: ZoneInfo, day:
         ("0 12 * * *", APIA, date(2011, 12, 30), ["12-30 10:00"]),  # the whole day is left out
     ],
 )
-def test_a_local_time_left_out_is_due_when_the_gap_ends_and_one_that_comes_twice_the_first_time(
+def test_skipped_local_time_is_due_after_the_gap_and_a_repeated_one_only_once(
     text: str, zone: ZoneInfo, day: date, moments: list[str]
 ) -> None:
     assert read(slots_of_day(parse_cron(text, zone), day)) == moments

@@ -8,8 +8,8 @@ import pytest
 
 from quotebot.domain.approvals.policy import (
     LADDER,
+    ApprovalPolicy,
     Need,
-    Policy,
     PolicyDecision,
     Timing,
     evaluate,
@@ -112,7 +112,7 @@ def test_each_margin_floor_is_exact_and_a_family_without_one_goes_to_the_top(
     assert evaluate(pricing(line(family, net, cost)), POLICY).required_roles == roles
 
 
-def test_a_margin_is_that_of_the_whole_family_and_a_rich_family_does_not_hide_a_poor_one() -> None:
+def test_margin_is_per_family_and_a_high_one_does_not_hide_a_low_one() -> None:
     poor, rich = line("services", "100", "70"), line("saas", "10000", "0")
     assert evaluate(pricing(rich, poor), POLICY) == PolicyDecision(
         ("cfo",), ("services margin is under the floor",), blocked=False, needs=(Need(("cfo",)),), by_margin=True
@@ -159,7 +159,7 @@ def test_legal_is_asked_beside_the_commercial_role_and_never_dropped() -> None: 
 SADDLED = pricing(line("saas", "600000", "0"), discount="25")  # over a discount's and over a total's limit
 
 
-def routed(over: str = "", routing: str = "") -> Policy:
+def routed(over: str = "", routing: str = "") -> ApprovalPolicy:
     """The sample policy with another rule for discounts over 20 %, or another [routing]."""
     text = POLICY_TEXT.replace('{ percent = 20, role = "vp_sales" }', over or '{ percent = 20, role = "vp_sales" }')
     head, _, _ = text.partition("[routing]")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotebot.domain.approvals.policy import Policy, Threshold, evaluate
+from quotebot.domain.approvals.policy import ApprovalPolicy, Threshold, evaluate
 from quotebot.domain.approvals.preview import PREVIEWED_LINES_MAX, STEPS, Preview, free_discount, preview
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
 from tests.quotebot.domain.test_policy import POLICY, RULESET, line, pricing
@@ -32,7 +32,9 @@ def engine(lines: dict[str, int], term: int) -> Callable[[Decimal], Pricing]:
     return reprice
 
 
-def seen(lines: dict[str, int], discount: str, policy: Policy, *, terms: frozenset[str] = frozenset(), term: int = 12) -> Preview:
+def seen(
+    lines: dict[str, int], discount: str, policy: ApprovalPolicy, *, terms: frozenset[str] = frozenset(), term: int = 12
+) -> Preview:
     reprice = engine(lines, term)
     return preview(reprice(Decimal(discount)), reprice, policy, terms)
 
@@ -58,7 +60,7 @@ def shown(found: Preview) -> tuple[tuple[str, ...], str | None, str | None]:
     ],
 )
 def test_the_preview_names_who_decides_and_which_discounts_need_nobody(
-    lines: dict[str, int], discount: str, policy: Policy, expected: tuple[tuple[str, ...], str | None, str | None]
+    lines: dict[str, int], discount: str, policy: ApprovalPolicy, expected: tuple[tuple[str, ...], str | None, str | None]
 ) -> None:
     assert shown(seen(lines, discount, policy)) == expected
 
@@ -76,7 +78,7 @@ def test_no_discount_avoids_a_legal_term_or_a_currency_of_no_policy() -> None:
     ],
 )
 def test_both_discounts_are_those_of_a_search_through_all_ten_thousand(
-    lines: dict[str, int], discount: str, policy: Policy
+    lines: dict[str, int], discount: str, policy: ApprovalPolicy
 ) -> None:
     reprice = engine(lines, 12)
     now = int(Decimal(discount) * 100)
@@ -111,7 +113,7 @@ percents = st.integers(0, STEPS).map(lambda step: Decimal(step) / 100)
     policy=st.sampled_from((POLICY, SMALL_TOTALS, NO_DISCOUNT_RULES)),
 )
 def test_what_is_found_needs_nobody_and_nothing_beyond_or_nearer_does(
-    lines: dict[str, int], term: int, now: Decimal, others: list[Decimal], policy: Policy
+    lines: dict[str, int], term: int, now: Decimal, others: list[Decimal], policy: ApprovalPolicy
 ) -> None:
     reprice = engine(lines, term)
     found = preview(reprice(now), reprice, policy)

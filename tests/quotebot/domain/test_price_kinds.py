@@ -57,7 +57,7 @@ def test_a_slab_shows_every_bracket_and_the_average_unit_price() -> None:
     assert (str(line.list_amount), str(line.unit_price)) == ("12192.00", "8.466667")
 
 
-def test_a_formula_gives_the_unit_price_from_the_quantity_the_term_its_inputs_and_numeric_choices() -> None:
+def test_formula_prices_a_unit_from_its_inputs_the_term_and_numeric_choices() -> None:
     box = product("a", kind="configurable", attributes=[{"name": "gb", "choices": ["10", "20"]}, {"name": "os", "choices": ["x"]}])
     price = {"kind": "formula", "formula": "max(1, base + gb / 4 - term_months * 0.1)", "inputs": {"base": "2.5"}}
     rules = ruleset(products=[box], price_books=[book([{"sku": "a", **price}])])
@@ -96,9 +96,7 @@ def shares(**care: Any) -> Ruleset:
         ({"of": ["saas"], "basis": "list"}, "20.00"),
     ],
 )
-def test_a_percentage_of_other_lines_is_taken_of_those_it_names_after_their_own_discounts(
-    care: dict[str, Any], amount: str
-) -> None:
+def test_percentage_line_is_based_on_the_named_lines_after_their_own_discounts(care: dict[str, Any], amount: str) -> None:
     lines = (("care", 1), LineRequest("a", 10, Decimal(5)), ("more", 1), ("b", 10))
     pricing = priced(ask(*lines), shares(**care))
     assert [line.sku for line in pricing.lines] == ["care", "a", "more", "b"]

@@ -57,7 +57,7 @@ def test_a_one_time_product_is_charged_once_whatever_the_term() -> None:
     assert (line.months, str(line.list_amount), str(line.cost_amount)) == (1, "10000.00", "5000.00")
 
 
-def test_a_half_cent_is_rounded_up_once_on_the_line_and_the_whole_discount_once_over_all_lines() -> None:
+def test_half_cent_rounds_up_once_per_line_and_the_discount_once_over_all_lines() -> None:
     pricing = price(PriceRequest((LineRequest("unit", 1), LineRequest("half", 1)), 1, Decimal(50)), ODD)
     assert isinstance(pricing, Pricing)
     assert [(str(line.list_amount), str(line.discount_amount), str(line.net_amount)) for line in pricing.lines] == [

@@ -235,7 +235,7 @@ def test_a_contract_of_less_than_a_year_is_not_blown_up_to_one() -> None:
     assert (str(pricing.annual_contract_value), str(pricing.monthly_recurring_revenue)) == ("10200.00", "1700.00")
 
 
-def test_a_limited_discount_is_granted_up_to_its_limit_and_shown_with_what_was_requested() -> None:
+def test_limited_discount_is_capped_and_shown_with_the_requested_discount() -> None:
     pro = LineRequest("pro", 150, Decimal(20), Decimal(5))
     pricing = priced(ask(pro, ("sso", 150), term=12, discount="15", discount_limit_percent=Decimal(10)))
     assert [str(line.net_amount) for line in pricing.lines] == ["9234.00", "3240.00"]  # 10,800 less 5 % less 10 %
@@ -272,7 +272,7 @@ def test_terms_that_nobody_knows_are_problems(changes: dict[str, Any], code: str
     assert [row.code for row in result] == [code]
 
 
-def test_a_lines_own_discount_has_the_limits_of_any_discount_and_what_is_no_longer_sold_is_refused() -> None:
+def test_line_discount_has_the_usual_limits_and_an_inactive_product_is_refused() -> None:
     rules = ruleset(products=[product("a"), product("b", active=False)])
     result = price(ask(LineRequest("a", 1, Decimal("100.01")), ("b", 1)), rules)
     assert not isinstance(result, Pricing)
@@ -341,7 +341,7 @@ FIRST = {
 }
 
 
-def test_a_snapshot_of_schema_1_still_loads_gives_its_own_bytes_and_is_worked_out_again() -> None:
+def test_schema_1_snapshot_loads_serialises_to_the_same_bytes_and_reprices_equally() -> None:
     old = from_canonical(json.loads(json.dumps(FIRST)))
     assert canonical(old) == FIRST
     assert (old.authorised_percent, old.recurring_total, old.gross_total) == (Decimal(15), Decimal("6120.00"), Decimal("6120.00"))
@@ -349,7 +349,7 @@ def test_a_snapshot_of_schema_1_still_loads_gives_its_own_bytes_and_is_worked_ou
     assert request_of(old) == ask(("pro", 100), term=12, discount="15", currency="USD")
 
 
-def test_what_is_asked_again_is_asked_at_the_prices_of_the_new_day_and_otherwise_the_same() -> None:
+def test_renewed_request_is_the_same_request_at_the_prices_of_the_new_day() -> None:
     pricing = priced(ask(*GOLDEN, term=12, discount="15", priced_on=DAY, currency="EUR"))
     tomorrow = 1_795_257_060_000 + 86_400_000
     assert renewed(pricing, tomorrow) == replace(request_of(pricing), priced_on=date(2026, 11, 22))

@@ -19,7 +19,7 @@ from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_pricing, example_quote
 
 if TYPE_CHECKING:
-    from quotebot.domain.approvals.policy import Policy
+    from quotebot.domain.approvals.policy import ApprovalPolicy
 
 BEFORE = pricing(line("saas", "120000", "30000"), line("services", "5000", "2500"), discount="18")
 LEGAL = frozenset({"exclusivity"})
@@ -28,7 +28,7 @@ VALID_UNTIL = MORNING + 30 * 86_400_000
 
 
 def earlier(
-    price: Pricing = BEFORE, terms: frozenset[str] = frozenset(), policy: Policy = POLICY, by: str = "U0DEALDESK"
+    price: Pricing = BEFORE, terms: frozenset[str] = frozenset(), policy: ApprovalPolicy = POLICY, by: str = "U0DEALDESK"
 ) -> Approval:
     """Return the approval of `price` that people gave."""
     quote = example_quote(pricing=price)
@@ -57,7 +57,7 @@ def again(
     *,
     terms: frozenset[str] = frozenset(),
     asked_by: str = "U0REP",
-    policy: Policy = POLICY,
+    policy: ApprovalPolicy = POLICY,
     before: Pricing = BEFORE,
     rules: ReuseRules = TODAY,
     at: int = MORNING + 9,
@@ -146,7 +146,7 @@ def test_the_reused_approval_names_the_earlier_one_and_who_decided_it() -> None:
     assert (slot.decided_by, slot.decided_role, slot.decided_at) == ("U0DEALDESK", "deal_desk", MORNING + 1)
 
 
-def test_a_reused_approval_is_no_decision_to_rest_on() -> None:
+def test_reused_approval_cannot_be_reused_again() -> None:
     first = again(BEFORE)
     assert first is not None
     assert again(BEFORE, first) is None
@@ -229,13 +229,13 @@ def test_a_role_that_did_not_decide_then_is_asked_now() -> None:
     assert found.decided_role == "deal_desk + legal"
 
 
-def test_a_stricter_policy_asks_whoever_it_now_wants() -> None:
+def test_stricter_policy_needs_a_new_decision_by_its_own_role() -> None:
     strict = replace(POLICY, total_over=tuple(replace(row, role="cfo") for row in POLICY.total_over))
     assert again(BEFORE, policy=strict) is None
     assert again(BEFORE, earlier(policy=strict), policy=strict) is not None
 
 
-def test_nobody_rests_on_their_own_earlier_decision() -> None:
+def test_approver_who_asks_again_cannot_reuse_their_own_decision() -> None:
     assert again(BEFORE, asked_by="U0DEALDESK") is None
 
 
@@ -258,7 +258,7 @@ def test_a_need_for_two_people_is_only_met_by_two() -> None:
     assert [slot.decided_by for slot in found.slots] == ["U0DEALDESK", "U0VP"]
 
 
-def test_one_decision_of_then_does_not_stand_for_two_of_now() -> None:
+def test_one_earlier_decision_does_not_satisfy_two_required_now() -> None:
     laddered = replace(POLICY, full_ladder=True)
     assert again(BEFORE, policy=laddered) is None  # deal_desk decided, and would suffice for sales_manager too
     assert again(BEFORE, earlier(policy=laddered), policy=laddered) is not None

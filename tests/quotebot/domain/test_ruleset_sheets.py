@@ -53,7 +53,7 @@ def test_what_was_exported_as_csv_is_imported_as_the_same_ruleset_over_any_other
 
 
 @pytest.mark.parametrize("name", HARD)
-def test_a_name_that_a_spreadsheet_would_take_for_something_else_comes_back_as_it_was(name: str) -> None:
+def test_names_that_look_like_spreadsheet_formulas_survive_the_round_trip(name: str) -> None:
     rules = parse_ruleset(
         document(
             products=[product("a", name=name, aliases=[f"{name} 1", f"{name} 2"]), product("b")],

@@ -336,9 +336,7 @@ JUNK: st.SearchStrategy[Any] = st.sampled_from(
 
 
 @given(st.sampled_from(places(FULL)[1:]), JUNK, st.booleans())
-def test_whatever_stands_in_a_document_it_is_read_or_refused_and_what_is_read_has_prices_or_problems(
-    path: tuple[Any, ...], junk: Any, remove: Any
-) -> None:
+def test_altered_document_is_refused_or_prices_quotes_without_an_exception(path: tuple[Any, ...], junk: Any, remove: Any) -> None:
     content: Any = deepcopy(FULL)
     parent = content
     for key in path[:-1]:

@@ -78,7 +78,7 @@ def audited(bench: Bench) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("who", OUTSIDERS)
-async def test_an_outsider_neither_quotes_nor_submits_nor_approves_though_configured_as_approver(
+async def test_outsider_cannot_quote_submit_or_approve_even_as_a_configured_approver(
     bench: Bench, executor: Executor, world: World, who: str
 ) -> None:
     changes, code = OUTSIDERS[who]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ledger.records import Request, Sighting
+from ledger.records import DedupeResult, Request
 from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.commands.lifecycle import CancelQuote, ExpireQuote
 from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
@@ -95,7 +95,7 @@ async def test_the_store_names_a_slot_from_the_moment_it_is_due_until_it_is_done
 
 
 @pytest.mark.parametrize("job", JOBS)
-async def test_what_is_decided_is_due_for_nothing(bench: Bench, executor: Executor, job: str) -> None:
+async def test_decided_request_is_not_due_for_reminders_or_escalation(bench: Bench, executor: Executor, job: str) -> None:
     await submitted(bench, executor)
     await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
     bench.clock.advance(100 * HOUR)
@@ -106,7 +106,7 @@ async def test_what_is_decided_is_due_for_nothing(bench: Bench, executor: Execut
     assert bench.row("SELECT state FROM quotes")["state"] == "approved"
 
 
-async def test_a_reminder_owes_one_notice_and_an_escalation_the_card_too(bench: Bench, executor: Executor) -> None:
+async def test_reminder_enqueues_a_notice_and_an_escalation_also_the_card(bench: Bench, executor: Executor) -> None:
     await submitted(bench, executor)
     bench.clock.advance(2 * HOUR)
     reminded = await done(bench, executor, tick(bench, "remind"))
@@ -126,7 +126,7 @@ async def test_the_same_tick_again_is_the_same_operation(bench: Bench, executor:
     bench.clock.advance(2 * HOUR)
     request = tick(bench, "remind")
     await done(bench, executor, request)
-    assert (await bench.ledger.reserve(request)).sighting is Sighting.DUPLICATE
+    assert (await bench.ledger.reserve(request)).sighting is DedupeResult.DUPLICATE
     again = await done(bench, executor, replace(request, source_request_id="T0HOME:after a restart"))
     assert again["response"]["code"] == "slot_not_due"
     assert len(bench.rows("SELECT 1 FROM audit_events WHERE event_type = 'approval.reminded'")) == 1
@@ -257,7 +257,7 @@ ABSENCES: Final[dict[str, tuple[list[tuple[str | None, int, int]], dict[int, str
 
 
 @pytest.mark.parametrize("case", ABSENCES)
-async def test_of_absences_that_overlap_the_last_one_told_of_counts(bench: Bench, case: str) -> None:
+async def test_of_overlapping_absences_the_last_one_entered_applies(bench: Bench, case: str) -> None:
     told, asked = ABSENCES[case]
     rules = replace(RULES, approvers={**RULES.approvers, "cfo": ("U0CFO", "U0CFO2")})
     executor = Executor(bench.ledger, rules, lambda _, high: high, MATRIX)

@@ -129,7 +129,7 @@ def one_decision(bench: Bench, quote_id: str) -> str:
 
 
 @pytest.mark.parametrize(("first", "second"), [("approved", "rejected"), ("rejected", "approved")])
-async def test_of_two_connections_that_loaded_the_same_request_the_second_can_store_nothing(
+async def test_second_connection_cannot_store_a_decision_on_an_already_decided_request(
     bench: Bench, first: str, second: str
 ) -> None:
     """Even without lanes and claims: the guard of the row itself keeps the first decision."""

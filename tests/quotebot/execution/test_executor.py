@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.records import Sighting
+from ledger.records import DedupeResult
 from quotebot.commands.registry import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.execution.executor import SHELF_SECONDS, Executor
@@ -60,9 +60,7 @@ async def test_nothing_due_is_nothing_done(executor: Executor) -> None:
     assert not await executor.step()
 
 
-async def test_a_creation_completes_with_its_answer_its_quote_and_its_card_in_one_transaction(
-    bench: Bench, executor: Executor
-) -> None:
+async def test_creation_completes_with_its_response_quote_and_card_in_one_transaction(bench: Bench, executor: Executor) -> None:
     row = await done(bench, executor, request_for(create_command(), "1"))
     assert (row["state"], row["outcome"], row["attempts"]) == ("completed", "applied", 1)
     assert json.loads(row["response"])["quote_id"] == "Q-2026-0001"
@@ -73,7 +71,7 @@ async def test_a_creation_completes_with_its_answer_its_quote_and_its_card_in_on
     assert quote["requester_name"] == "rep"
 
 
-async def test_a_refused_command_completes_as_refused_and_owes_a_reply(bench: Bench, executor: Executor) -> None:
+async def test_refused_command_completes_as_refused_and_enqueues_a_reply(bench: Bench, executor: Executor) -> None:
     row = await done(bench, executor, request_for(create_command(lines=(LineRequest("prro", 1),)), "1"))
     assert (row["state"], row["outcome"], row["last_error"]) == ("completed", "refused", None)
     assert owed(bench, row["id"]) == [("slack.reply", "pending")]
@@ -113,7 +111,7 @@ async def test_a_command_on_a_quote_that_does_not_exist_is_kept_for_thirty_days(
     assert row["retain_until"] == bench.clock.now_ms() + KEEP_REFUSED_MS
 
 
-async def test_submit_and_approve_owe_their_effects_and_store_the_decision(bench: Bench, executor: Executor) -> None:
+async def test_submit_and_approve_enqueue_their_effects_and_store_the_decision(bench: Bench, executor: Executor) -> None:
     await created(bench, executor)
     submitted = await done(bench, executor, request_for(SubmitQuote(), "2", quote_id="Q-2026-0001", version=1))
     assert owed(bench, submitted["id"]) == [("slack.card", "pending"), ("slack.post", "pending")]
@@ -161,7 +159,7 @@ async def test_an_internal_error_is_tried_once_more_after_the_drawn_delay(bench:
     assert await executor.step()
 
 
-async def test_an_internal_error_seen_twice_is_buried_with_an_answer_owed(bench: Bench, executor: Executor) -> None:
+async def test_internal_error_seen_twice_fails_the_command_and_enqueues_a_reply(bench: Bench, executor: Executor) -> None:
     row = await done(bench, executor, unwritable("1"))
     bench.clock.advance(1_000)
     assert await executor.step()
@@ -224,7 +222,7 @@ async def test_the_same_request_again_executes_nothing(bench: Bench, executor: E
     await created(bench, executor)
     before = bench.counts()
     again = await bench.ledger.reserve(request_for(create_command(), "1"))
-    assert again.sighting is Sighting.DUPLICATE
+    assert again.sighting is DedupeResult.DUPLICATE
     assert not await executor.step()
     await bench.ledger.noted()
     after = bench.counts()

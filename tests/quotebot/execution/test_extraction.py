@@ -68,7 +68,7 @@ async def test_what_the_model_read_is_proposed_to_its_author_and_created_once_by
     assert desk.created() == 1
 
 
-async def test_the_same_message_delivered_again_and_an_answer_that_comes_twice_are_one_answer(desk: Desk) -> None:
+async def test_redelivered_message_gets_one_model_call_and_one_reply(desk: Desk) -> None:
     await desk.write()
     desk.written -= 1
     await desk.write()
@@ -78,9 +78,7 @@ async def test_the_same_message_delivered_again_and_an_answer_that_comes_twice_a
     assert len(desk.asked()) == 1
 
 
-async def test_after_45_seconds_fixed_rules_answer_and_the_models_late_answer_is_kept_and_not_shown(
-    desk: Desk, script: Script
-) -> None:
+async def test_after_45_seconds_fixed_rules_reply_and_the_late_model_answer_is_not_shown(desk: Desk, script: Script) -> None:
     script.answers = [(503, {}, {}), (200, completion(json.dumps(READ)), {})]
     await desk.write("150 profesional for Acme, 2 years")
     await desk.work()
@@ -96,7 +94,7 @@ async def test_after_45_seconds_fixed_rules_answer_and_the_models_late_answer_is
     assert len(desk.said()) == 1
 
 
-async def test_fixed_rules_do_not_wait_for_a_call_that_is_under_way_and_its_answer_comes_too_late(desk: Desk) -> None:
+async def test_fixed_rules_reply_during_a_model_call_and_its_late_answer_is_not_shown(desk: Desk) -> None:
     await desk.write()
     (effect,) = await desk.bench.ledger.claim_effects({"llm.extract": 1})
     await desk.tick(ANSWER_MS)
@@ -117,9 +115,7 @@ async def test_a_lost_answer_is_asked_for_again_under_the_same_key(desk: Desk, s
     assert len(desk.said()) == 1
 
 
-async def test_who_waits_for_a_class_that_is_paused_is_answered_at_once_and_nothing_is_asked_later(
-    desk: Desk, script: Script
-) -> None:
+async def test_messages_of_a_paused_class_are_answered_at_once_without_the_model(desk: Desk, script: Script) -> None:
     await desk.write("150 profesional for Acme, 2 years")
     await desk.bench.ledger.pause("llm", "operator", "too dear")
     await desk.write("20 profesional for Globex, 2 years")  # it comes while the class is paused
@@ -134,7 +130,7 @@ async def test_who_waits_for_a_class_that_is_paused_is_answered_at_once_and_noth
     assert len(desk.said()) == 2
 
 
-async def test_a_dead_letter_that_is_replayed_asks_nobody_again_because_its_author_was_answered(desk: Desk, script: Script) -> None:
+async def test_replayed_dead_letter_of_an_answered_message_does_not_ask_the_model_again(desk: Desk, script: Script) -> None:
     script.says("no JSON")
     await desk.write()
     await desk.work()
@@ -178,9 +174,7 @@ async def test_an_outage_opens_the_breaker_and_everybody_is_answered(desk: Desk,
     assert len(script.seen) <= 6
 
 
-async def test_over_the_budget_of_a_day_fixed_rules_answer_with_words_and_the_next_day_the_model_reads_again(
-    desk: Desk, script: Script
-) -> None:
+async def test_over_the_daily_budget_fixed_rules_reply_until_the_next_day(desk: Desk, script: Script) -> None:
     for number in range(PER_DAY):
         await desk.write(f"{number + 2} profesional for Acme, 2 years")
         await desk.work()
@@ -197,9 +191,7 @@ async def test_over_the_budget_of_a_day_fixed_rules_answer_with_words_and_the_ne
     assert len(script.seen) == PER_DAY + 2
 
 
-async def test_what_died_with_the_process_between_the_answer_and_its_record_is_asked_again_and_answered_once(
-    bench: Bench, script: Script
-) -> None:
+async def test_model_call_cut_off_by_a_crash_is_repeated_and_answered_once(bench: Bench, script: Script) -> None:
     async with desk_at(bench, script.url) as desk:
         await desk.write()
         await bench.ledger.claim_effects({"llm.extract": 1})  # it is asked, and the process dies

@@ -68,7 +68,7 @@ async def test_a_click_that_waits_for_slack_is_on_the_card_until_it_is_decided(b
     assert len(audited) == 2
 
 
-async def test_a_refusal_and_a_burial_take_it_off_the_card_too(bench: Bench, approved: str) -> None:
+async def test_refused_or_failed_click_is_removed_from_the_card_too(bench: Bench, approved: str) -> None:
     slack = Slack()
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX, know=slack.know)
     await drawn(bench, Delivered(None, {}))

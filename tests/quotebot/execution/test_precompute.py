@@ -11,7 +11,7 @@ import pytest
 from ledger.records import Outcome
 from quotebot.commands.registry import CreateByForm, NeedsNewerBuild, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, price
-from quotebot.execution.precompute import NOTHING, Foreseen, foresee
+from quotebot.execution.precompute import NOTHING, Precomputed, precompute
 from quotebot.execution.transaction import Decider
 from quotebot.store.quotes import written
 from tests.quotebot.parts import RULES, create_command, request_for
@@ -42,7 +42,7 @@ async def reserved(bench: Bench, payload: Payload) -> Operation:
     return (await bench.ledger.reserve(request_for(payload, "1", quote_id=quote_id))).operation
 
 
-async def decided(bench: Bench, operation: Operation, foreseen: Foreseen, decider: Decider | None = None) -> Decided:
+async def decided(bench: Bench, operation: Operation, foreseen: Precomputed, decider: Decider | None = None) -> Decided:
     decider = decider or Decider(bench.ledger, RULES)
 
     def work(tx: Tx) -> None:
@@ -55,15 +55,15 @@ async def decided(bench: Bench, operation: Operation, foreseen: Foreseen, decide
 
 
 @pytest.mark.parametrize("payload", CASES.values(), ids=CASES)
-async def test_whatever_was_foreseen_the_same_is_decided_and_stored(payload: Payload, bench: Bench) -> None:
+async def test_precomputed_and_computed_commands_give_the_same_decision(payload: Payload, bench: Bench) -> None:
     operation = await reserved(bench, payload)
-    foreseen = foresee(operation, RULES.ruleset)
+    foreseen = precompute(operation, RULES.ruleset)
     assert foreseen.payload == payload
     assert await decided(bench, operation, foreseen) == await decided(bench, operation, NOTHING)
 
 
-async def test_a_price_that_was_foreseen_is_not_computed_in_the_transaction(bench: Bench) -> None:
-    foreseen = foresee(await reserved(bench, create_command()), RULES.ruleset)
+async def test_precomputed_price_is_not_computed_again_in_the_transaction(bench: Bench) -> None:
+    foreseen = precompute(await reserved(bench, create_command()), RULES.ruleset)
     assert foreseen.request is not None
     assert foreseen.price(foreseen.request, RULES.ruleset) is foreseen.priced
     assert foreseen.snapshot_of(foreseen.priced) is foreseen.snapshot  # type: ignore[arg-type] # it could be priced
@@ -72,14 +72,14 @@ async def test_a_price_that_was_foreseen_is_not_computed_in_the_transaction(benc
 async def test_a_ruleset_that_became_active_meanwhile_counts(bench: Bench) -> None:
     operation = await reserved(bench, create_command())
     dearer = replace(RULES.ruleset, version="of another day")
-    foreseen = foresee(operation, RULES.ruleset)
+    foreseen = precompute(operation, RULES.ruleset)
     _, ((*_, snapshot, _),) = await decided(bench, operation, foreseen, Decider(bench.ledger, replace(RULES, ruleset=dearer)))
     assert "of another day" in snapshot
 
 
 async def test_a_replay_is_priced_on_its_own_day(bench: Bench) -> None:
     operation = await reserved(bench, create_command())
-    foreseen = foresee(operation, RULES.ruleset)
+    foreseen = precompute(operation, RULES.ruleset)
     bench.clock.advance(DAY_MS)
     again = replace(operation, cycle=2)
     assert await decided(bench, again, foreseen) == await decided(bench, again, NOTHING)
@@ -87,16 +87,16 @@ async def test_a_replay_is_priced_on_its_own_day(bench: Bench) -> None:
 
 
 async def test_another_request_is_priced_as_it_is(bench: Bench) -> None:
-    foreseen = foresee(await reserved(bench, create_command()), RULES.ruleset)
+    foreseen = precompute(await reserved(bench, create_command()), RULES.ruleset)
     other = PriceRequest((LineRequest("nothing", 1),), 12, Decimal(0))
     assert foreseen.price(other, RULES.ruleset) == price(other, RULES.ruleset)
     cheaper = price(replace(create_command("20").request, priced_on=foreseen.request.priced_on), RULES.ruleset)  # type: ignore[union-attr] # foreseen
     assert foreseen.snapshot_of(cheaper) == written(cheaper)  # type: ignore[arg-type] # it can be priced
 
 
-async def test_what_this_build_cannot_read_is_met_in_its_transaction(bench: Bench) -> None:
+async def test_unreadable_command_is_not_precomputed_and_fails_in_its_transaction(bench: Bench) -> None:
     operation = await reserved(bench, create_command())
     newer = replace(operation, payload={**operation.payload, "v": 999})
-    assert foresee(newer, RULES.ruleset) is NOTHING
+    assert precompute(newer, RULES.ruleset) is NOTHING
     with pytest.raises(NeedsNewerBuild):
         await bench.ledger.database.write("look", lambda tx: Decider(bench.ledger, RULES).decide(tx, newer, NOTHING))

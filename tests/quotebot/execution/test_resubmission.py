@@ -143,9 +143,7 @@ async def test_equal_commands_that_wait_together_make_one_quote(bench: Bench, ex
     assert [(row["outcome"], row["n"]) for row in counted] == [("applied", 1), ("refused", 9)]
 
 
-async def test_of_a_command_in_trouble_and_its_repetition_the_one_that_runs_second_is_asked_back(
-    bench: Bench, executor: Executor
-) -> None:
+async def test_of_a_failing_command_and_its_repetition_the_later_one_is_asked_to_confirm(bench: Bench, executor: Executor) -> None:
     """The first waits for its next try; the second is not made to wait for it, and the first finds what the second made."""
     troubled = request_for(create_command(), "1", transport={"actor_name": None})  # the quote's row refuses it, for now
     first = await bench.ledger.reserve(troubled)
@@ -166,9 +164,7 @@ async def test_a_repetition_of_what_could_not_be_priced_is_no_repetition(bench: 
     assert [answer["response"]["code"] for answer in answers] == ["not_priceable"] * 2
 
 
-async def test_a_command_of_the_build_before_is_executed_and_its_repetition_by_this_one_is_noticed(
-    bench: Bench, executor: Executor
-) -> None:
+async def test_command_of_the_previous_build_is_executed_and_its_repetition_detected(bench: Bench, executor: Executor) -> None:
     """Two payload schemas, two hashes, one content."""
     old = {**OLD_BUILD, "lines": create_command().canonical()["lines"]}
     first = await typed(bench, executor, "1", payload=old)

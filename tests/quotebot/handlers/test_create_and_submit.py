@@ -59,7 +59,7 @@ def numbered(*ids: str) -> Callable[[], str]:
 # ---------------------------------------------------------------------------------------------------------------- create
 
 
-def test_a_creation_answers_with_number_and_price_and_owes_the_card() -> None:
+def test_creation_answers_with_number_and_price_and_enqueues_the_card() -> None:
     decision = create(asked(), create_command(), numbered("Q-2026-0001"), RULES)
     assert decision.kind == "applied"
     assert decision.response == {
@@ -81,11 +81,11 @@ def test_a_created_quote_is_priced_and_valid_for_the_configured_days() -> None:
     assert quote.pricing == example_pricing()
 
 
-def test_the_root_key_is_the_key_the_ledger_gives_the_first_owed_effect() -> None:
+def test_root_key_equals_the_effect_key_of_the_first_effect() -> None:
     assert root_key(KEY) == effect_key(KEY, "slack.post", 0)
 
 
-def test_what_cannot_be_priced_takes_no_number_and_owes_only_an_answer() -> None:
+def test_unpriceable_creation_takes_no_number_and_only_gets_a_reply() -> None:
     lines = (LineRequest("prro", 10), LineRequest("sso", 0))
     decision = create(asked(), create_command(lines=lines), numbered(), RULES)
     check_refused(decision, "not_priceable")
@@ -126,7 +126,7 @@ def test_an_offer_that_cannot_be_used_is_refused_with_its_reason(code: Any, quot
 # ---------------------------------------------------------------------------------------------------------------- submit
 
 
-def test_fifteen_percent_waits_for_the_manager_and_owes_card_and_notice() -> None:
+def test_fifteen_percent_waits_for_the_manager_and_enqueues_card_and_notice() -> None:
     decision = submit(asked(), example_quote(), ROOT, 0, RULES)
     quote = decision.quote
     assert quote is not None
@@ -151,7 +151,7 @@ def test_a_second_request_for_the_same_version_gets_its_own_number() -> None:
     assert quote.approval.approval_id == "A-2026-0042-v1-2"
 
 
-def test_ten_percent_is_approved_at_once_and_owes_pdf_and_crm() -> None:
+def test_ten_percent_is_approved_at_once_and_enqueues_pdf_and_crm() -> None:
     decision = submit(asked(), example_quote(pricing=example_pricing("10")), ROOT, 0, RULES)
     quote = decision.quote
     assert quote is not None

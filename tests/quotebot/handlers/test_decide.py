@@ -28,7 +28,7 @@ def by(actor: str, **changes: Any) -> Any:
     return asked(actor=actor, **changes)
 
 
-def test_an_approval_owes_card_notice_pdf_and_crm_in_this_order() -> None:
+def test_approval_enqueues_card_notice_pdf_and_crm_in_this_order() -> None:
     decision = decide(by("U0MANAGER"), APPROVE, PENDING, ROOT, RULES)
     assert decision.kind == "applied"
     assert decision.response == {
@@ -52,7 +52,7 @@ def test_an_approval_is_stored_with_who_under_which_role_and_when() -> None:
     assert quote.approval == decided(ApprovalState.APPROVED, decided_by="U0CFO", decided_role="cfo")
 
 
-def test_a_rejection_owes_card_and_notice_with_the_reason_and_nothing_else() -> None:
+def test_rejection_enqueues_only_card_and_notice_with_the_reason() -> None:
     decision = decide(by("U0MANAGER"), REJECT, PENDING, ROOT, RULES)
     assert decision.quote is not None
     assert decision.quote.approval is not None

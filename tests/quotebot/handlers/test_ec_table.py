@@ -10,7 +10,7 @@ import pytest
 from quotebot.commands.approvals import EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.commands.registry import DecideApproval
 from quotebot.domain.approvals.people import Delegation
-from quotebot.domain.approvals.policy import Policy, evaluate
+from quotebot.domain.approvals.policy import ApprovalPolicy, evaluate
 from quotebot.domain.approvals.policy_file import parse_policy
 from quotebot.domain.approvals.requests import invalidated, open_request
 from quotebot.domain.approvals.reuse import EarlierApproval
@@ -34,7 +34,7 @@ SCHEDULED: Final[dict[str, type[SlotCommand]]] = {"remind": RemindApprover, "esc
 INCIDENT: Final = "Outage at the customer, see INC-4711: the discount keeps them."
 
 
-def ruled(old: str, new: str) -> Policy:
+def ruled(old: str, new: str) -> ApprovalPolicy:
     assert old in POLICY_TEXT
     return parse_policy(POLICY_TEXT.replace(old, new))
 
@@ -74,7 +74,7 @@ class Case:
     cost: str = "0"
     discount: str = "0"
     terms: frozenset[str] = frozenset()
-    policy: Policy = POLICY
+    policy: ApprovalPolicy = POLICY
     approvers: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(RULES.approvers))
     away: tuple[Delegation, ...] = ()
     requester: str = "U0REP"

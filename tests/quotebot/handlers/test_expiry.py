@@ -38,7 +38,7 @@ def check_left(decision: Decision, code: str) -> None:
 
 
 @pytest.mark.parametrize("state", sorted(set(QuoteState) - FINAL))
-def test_an_open_quote_expires_and_owes_its_card_and_a_notice(state: QuoteState) -> None:
+def test_open_quote_expires_and_enqueues_its_card_and_a_notice(state: QuoteState) -> None:
     decision = expire(tick(), EXPIRE, over(state), ROOT)
     assert decision.kind == "applied"
     assert decision.quote == replace(withdrawn(over(state), MORNING), state=QuoteState.EXPIRED)
@@ -73,7 +73,7 @@ def test_every_version_expires_the_command_names_none() -> None:
 
 
 @pytest.mark.parametrize("state", [QuoteState.DRAFT, QuoteState.VALIDATED, QuoteState.PRICED])
-def test_an_unsubmitted_quote_that_nobody_touched_owes_one_notice_and_stays_as_it_is(state: QuoteState) -> None:
+def test_untouched_draft_enqueues_one_notice_and_stays_unchanged(state: QuoteState) -> None:
     decision = note_stale(tick(), NOTE, example_quote(state), ROOT, MORNING - 1)
     assert (decision.kind, decision.quote) == ("applied", None)
     assert owed(decision) == [("slack.post", "Q-2026-0042")]
@@ -94,9 +94,7 @@ def test_nobody_is_reminded_of_a_quote_that_was_touched_or_expired_meanwhile() -
 
 
 @pytest.mark.parametrize(("received_at", "refused"), [(MORNING - 1, False), (MORNING, True)])
-def test_a_quote_that_is_no_longer_valid_cannot_be_submitted_even_before_anybody_closed_it(
-    received_at: int, *, refused: bool
-) -> None:
+def test_expired_quote_cannot_be_submitted_even_before_its_expiry_is_recorded(received_at: int, *, refused: bool) -> None:
     decision = submit(asked(received_at=received_at), over(), ROOT, 0, RULES)
     assert (decision.kind == "refused") == refused
     if refused:

@@ -85,7 +85,7 @@ def after_of(decision: Decision) -> Quote:
 
 
 @pytest.mark.parametrize("verb", MOVES)
-def test_a_move_changes_the_state_and_owes_card_and_notice_and_nothing_else(verb: str) -> None:
+def test_transition_changes_the_state_and_enqueues_only_card_and_notice(verb: str) -> None:
     payload, origin, target, code = MOVES[verb]
     before = quote_in(origin)
     decision = change(asked(), payload, before, ROOT, RULES)
@@ -115,7 +115,7 @@ def test_only_an_approved_quote_can_be_finalized() -> None:
     assert ways == [QuoteState.APPROVED]
 
 
-def test_who_comes_too_late_to_finalize_is_told_who_was_first_and_when() -> None:
+def test_late_finalize_is_refused_and_names_the_first_person_and_time() -> None:
     frozen = after_of(change(asked(), FinalizeQuote(), quote_in(QuoteState.APPROVED), ROOT, RULES))
     assert frozen.frozen == Freezing("U0OTHER", MORNING)
     late = change(asked(), FinalizeQuote(), frozen, ROOT, RULES)
@@ -204,7 +204,7 @@ def test_the_audit_names_no_customer_and_quotes_nobody(verb: str) -> None:
 
 
 @pytest.mark.parametrize("state", list(QuoteState))
-def test_a_revision_is_a_new_version_without_an_approval_from_every_state_that_is_not_final(state: QuoteState) -> None:
+def test_revision_of_any_non_final_quote_is_a_new_version_without_an_approval(state: QuoteState) -> None:
     before = replace(quote_in(state), sent=Sending("buyer", "U0REP", MORNING) if state is QuoteState.SENT else None)
     decision = change(asked(), DISCOUNT_8, before, ROOT, RULES)
     if not may_be_changed(state):

@@ -11,7 +11,7 @@ import pytest
 from quotebot import effects
 from quotebot.commands.registry import SubmitQuote
 from quotebot.domain.schedule.schedules import DAY_MS
-from quotebot.jobs.retention import Keeping, let_go, too_old
+from quotebot.jobs.retention import RetentionPeriods, let_go, too_old
 from tests.quotebot.dispatch.test_summaries import submitted
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.reading_parts import desk_at
@@ -19,7 +19,7 @@ from tests.quotebot.reading_parts import desk_at
 if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
 
-KEEPING = Keeping(model_days=90, reconcile_days=400)
+KEEPING = RetentionPeriods(model_days=90, reconcile_days=400)
 NOTHING = {"readings": 0, "model_calls": 0, "quote_summaries": 0, "crm_conflicts": 0}
 HASH = "0" * 64
 
@@ -52,7 +52,7 @@ def kept(bench: Bench) -> dict[str, int]:
     return {table: bench.row(f"SELECT count(*) AS n FROM {table}")["n"] for table in tables}  # noqa: S608 -- own table names
 
 
-async def test_what_is_older_than_it_is_kept_is_forgotten_in_batches_and_audited_and_what_has_not_ended_stays(bench: Bench) -> None:
+async def test_retention_purges_expired_rows_in_audited_batches_and_keeps_open_ones(bench: Bench) -> None:
     begun = bench.clock.now_ms()
     for number in range(3):
         written(bench, begun + number)

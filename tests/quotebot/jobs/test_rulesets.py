@@ -21,7 +21,7 @@ from quotebot.domain.catalogue.rulesets import canonical_ruleset, parse_ruleset,
 from quotebot.execution.executor import Executor
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.jobs.repricing import Repricing
-from quotebot.jobs.rulesets import Answer, Import, RulesetChanges, Who
+from quotebot.jobs.rulesets import Import, RulesetAnswer, RulesetChanges, Who
 from quotebot.sandbox.world import World
 from quotebot.slack.queries import Reads
 from quotebot.slack.surface import LOOK_SECONDS
@@ -62,7 +62,7 @@ async def changes(bench: Bench) -> RulesetChanges:
     return found
 
 
-async def drafted(changes: RulesetChanges, ruleset: Ruleset, request_id: str = "i", seen: int = 1, **asked: Any) -> Answer:
+async def drafted(changes: RulesetChanges, ruleset: Ruleset, request_id: str = "i", seen: int = 1, **asked: Any) -> RulesetAnswer:
     return await changes.import_draft(Import(ruleset, "prices.csv", **asked), who(request_id), seen=seen)
 
 
@@ -86,9 +86,7 @@ async def net(bench: Bench, quote_id: str = QUOTE, version: int = 1) -> tuple[st
     return pricing["net_total"], pricing["ruleset"]
 
 
-async def test_the_first_start_makes_the_built_in_ruleset_version_1_and_a_second_start_changes_nothing(
-    bench: Bench, changes: RulesetChanges
-) -> None:
+async def test_first_start_imports_the_built_in_ruleset_and_a_second_changes_nothing(bench: Bench, changes: RulesetChanges) -> None:
     await changes.begin(dearer())
     row = bench.row("SELECT * FROM rulesets")
     assert (row["version"], row["state"], row["hash"], row["label"]) == (1, "active", RULESET.hash, RULESET.label)
@@ -103,9 +101,7 @@ async def test_a_draft_prices_nothing_until_it_is_activated(bench: Bench, change
     assert await net(bench) == ("17340.00", "sample 1")
 
 
-async def test_a_running_bot_prices_its_next_command_by_what_was_activated_and_what_is_priced_keeps_its_price(
-    bench: Bench, changes: RulesetChanges
-) -> None:
+async def test_activated_ruleset_prices_the_next_command_and_existing_prices_stay(bench: Bench, changes: RulesetChanges) -> None:
     bot = executor(bench)
     await bench.ledger.reserve(request_for(create_command(), "1"))
     await bot.step()
@@ -350,7 +346,7 @@ async def test_prices_are_read_with_the_amounts_they_were_imported_with(bench: B
 # ------------------------------------------------------------------------------------------------- beside a running bot
 
 
-async def test_people_sell_what_was_activated_beside_the_running_bot_with_their_next_command(tmp_path: Path) -> None:
+async def test_product_activated_while_the_bot_runs_can_be_sold_by_the_next_command(tmp_path: Path) -> None:
     document: Any = json.loads(json.dumps(canonical_ruleset(RULESET)))
     document["products"].append({**document["products"][0], "sku": "gadget", "name": "Gadget", "aliases": []})
     document["price_books"][0]["prices"].append({"sku": "gadget", "kind": "flat", "price": "21"})

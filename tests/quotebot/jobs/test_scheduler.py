@@ -28,8 +28,8 @@ from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.schedule.cron import parse_cron
 from quotebot.domain.schedule.schedules import DAY_MS, HOUR_MS, MINUTE_MS, SLOTS_MAX, Candidate, Every, Misfire, Once, slots_due
 from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import KEEP_CLOSED_MS, burial_answer
-from quotebot.jobs.scheduler import AT_ONCE, REST_SECONDS, Order, ScheduledJob, Scheduler
+from quotebot.execution.transaction import KEEP_CLOSED_MS, failure_answer
+from quotebot.jobs.scheduler import AT_ONCE, REST_SECONDS, FiringOrder, ScheduledJob, Scheduler
 from quotebot.jobs.table import GRACE_MS, approval_reminder, jobs, quote_expiry, stale_draft, zone_named
 from quotebot.settings import Settings
 from quotebot.store import quotes as store
@@ -106,7 +106,7 @@ def job_of(
     name: str = "reminder",
     misfire: Misfire = Misfire.COALESCE,
     late: int | None = None,
-    order: Order = Order.REMINDER,
+    order: FiringOrder = FiringOrder.REMINDER,
 ) -> ScheduledJob:
     """A job about quotes that were made this morning, as another part of the bot would have one."""
 
@@ -124,7 +124,7 @@ def job_of(
 # ---------------------------------------------------------------------------------------------------------------- expiry
 
 
-async def test_a_quote_expires_when_its_validity_ends_and_what_came_in_time_must_be_recorded(expiring: Running) -> None:
+async def test_quote_expires_when_its_validity_and_the_grace_period_are_over(expiring: Running) -> None:
     await expiring.created()
     expiring.bench.clock.advance(VALID_MS + GRACE_MS - 1)
     await expiring.works()
@@ -219,7 +219,7 @@ async def test_a_tick_that_is_given_up_answers_nobody(expiring: Running) -> None
     request = request_for(ExpireQuote(1), "dead", quote_id=QUOTE, source="scheduler", actor="quotebot", actor_type="system")
     operation = (await expiring.bench.ledger.reserve(request)).operation
     assert isinstance(operation, Operation)
-    assert await expiring.bench.ledger.database.read(lambda tx: burial_answer(tx, operation, "a bug", MORNING)) == ()
+    assert await expiring.bench.ledger.database.read(lambda tx: failure_answer(tx, operation, "a bug", MORNING)) == ()
     await expiring.works()
 
 
@@ -281,7 +281,7 @@ def test_jobs_are_made_of_the_settings() -> None:
 # ------------------------------------------------------------------------------------------- one operation for each slot
 
 
-async def test_a_death_before_the_slot_is_marked_does_not_fire_it_again(noting: Running) -> None:
+async def test_crash_before_a_slot_is_marked_does_not_fire_it_again(noting: Running) -> None:
     await noting.created()
     noting.bench.clock.advance(17 * DAY_MS)
     await noting.works()
@@ -422,13 +422,13 @@ def _shortened(audit: Audit, until: int, tx: Any) -> None:
     audit.append(tx, MORNING, "quote.stale_noted", actor="quotebot", actor_type="system", aggregate_id=QUOTE, after=facts)
 
 
-async def test_after_a_week_of_downtime_each_job_fires_once_in_order_and_nothing_is_approved(bench: Bench) -> None:
+async def test_after_a_week_of_downtime_each_job_fires_once_and_nothing_is_approved(bench: Bench) -> None:
     """Reminders are 2 h after the request and 6 h late at most, escalations 4 h after it; one quote expired meanwhile."""
     table = (
         job_of(Once(2 * HOUR_MS), name="reminder_once", late=6 * HOUR_MS),
         job_of(Every(2 * HOUR_MS), QUOTE, "Q-2026-0002", name="reminder_again", late=6 * HOUR_MS),
-        job_of(Once(4 * HOUR_MS), QUOTE, "Q-2026-0002", name="escalation", order=Order.ESCALATION),
-        job_of(Every(HOUR_MS), name="skipped", misfire=Misfire.SKIP, order=Order.NOTICE),
+        job_of(Once(4 * HOUR_MS), QUOTE, "Q-2026-0002", name="escalation", order=FiringOrder.ESCALATION),
+        job_of(Every(HOUR_MS), name="skipped", misfire=Misfire.SKIP, order=FiringOrder.NOTICE),
         quote_expiry(),
     )
     work = running(bench, *table)
@@ -485,7 +485,9 @@ async def test_a_broken_job_stops_no_other_and_is_tried_again_after_a_while(benc
             raise ValueError("a bug")
         return job_of(Every(HOUR_MS)).find(tx, job, now, limit)
 
-    work = running(bench, replace(job_of(Every(HOUR_MS), name="broken", order=Order.EXPIRY), find=find), job_of(Every(HOUR_MS)))
+    work = running(
+        bench, replace(job_of(Every(HOUR_MS), name="broken", order=FiringOrder.EXPIRY), find=find), job_of(Every(HOUR_MS))
+    )
     await work.created()
     bench.clock.advance(HOUR_MS)
     await work.works()
@@ -568,7 +570,7 @@ def steps(work: Running) -> list[tuple[str, str, int]]:
     return [(name[0], outcome, at) for name, outcome, at in zip(names, outcomes, hours, strict=True)]
 
 
-async def test_an_unanswered_request_is_reminded_of_escalated_up_the_ladder_and_ended_each_on_time(asked: Running) -> None:
+async def test_unanswered_request_is_reminded_escalated_and_expired_each_on_time(asked: Running) -> None:
     await asked.works()
     assert asked.fired() == []
     for _ in range(75 * 2):
@@ -604,7 +606,7 @@ async def test_after_a_downtime_only_the_furthest_step_of_a_request_is_made(aske
     assert [(name, outcome) for name, outcome, _ in steps(asked)] == [(name, "applied") for name in fired]
 
 
-async def test_a_decision_under_way_is_heard_before_its_request_is_escalated_or_ended(asked: Running) -> None:
+async def test_pending_decision_is_executed_before_its_request_is_escalated_or_expired(asked: Running) -> None:
     bench = asked.bench
     bench.clock.advance(72 * HOUR_MS - 1)
     approve = DecideApproval(APPROVAL, "approve")

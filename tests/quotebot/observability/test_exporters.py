@@ -17,7 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from quotebot.observability.exporters import Observers, open_observers
-from quotebot.observability.logs import TOLD, told
+from quotebot.observability.logs import TOLD, exported_fields
 from quotebot.settings import Settings
 
 if TYPE_CHECKING:
@@ -143,12 +143,12 @@ def spans_of(*lines: dict[str, object]) -> list[Any]:
         ({"quote_id": None, "category": ["a"], "source": {"a": 1}}, set()),
     ],
 )
-def test_only_names_and_numbers_of_ours_are_told(line: dict[str, object], expected: set[str]) -> None:
-    assert set(told(line, ())) == expected <= TOLD
+def test_only_known_names_and_numbers_are_exported(line: dict[str, object], expected: set[str]) -> None:
+    assert set(exported_fields(line, ())) == expected <= TOLD
 
 
-def test_what_is_told_is_redacted_and_short() -> None:
-    assert told({"source": f"a {SHAPED} {CANARY}", "category": "x" * 999}, (CANARY,)) == {
+def test_exported_values_are_redacted_and_truncated() -> None:
+    assert exported_fields({"source": f"a {SHAPED} {CANARY}", "category": "x" * 999}, (CANARY,)) == {
         "source": "a [redacted] [redacted]",
         "category": "x" * 200,
     }
@@ -173,7 +173,7 @@ def test_a_commands_span_begins_when_it_arrived_and_holds_its_attempts() -> None
     assert (first.status.is_ok, second.status.is_ok, first.attributes["quotebot.http_status"]) == (False, True, 503)
 
 
-def test_a_replay_in_another_process_belongs_to_the_same_trace_and_another_command_does_not() -> None:
+def test_replay_in_another_process_shares_its_trace_and_another_command_does_not() -> None:
     (before,), (after,) = spans_of(RETRY), spans_of(DELIVERED)
     (other,) = spans_of({**COMMAND, "correlation_id": "c-00000001"})
     assert before.context.trace_id == after.context.trace_id != other.context.trace_id

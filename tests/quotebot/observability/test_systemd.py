@@ -63,8 +63,8 @@ def test_facts_arrive_as_the_protocol_has_them_by_either_kind_of_address(manager
             assert each.heard() == ["READY=1\nSTATUS=Recovered and delivering"]
 
 
-async def test_signs_of_life_come_three_times_as_often_as_they_are_wanted_and_end_with_the_bot(manager: Manager) -> None:
-    async with supervisor(manager, WATCHDOG_USEC="60000", WATCHDOG_PID=str(os.getpid())).told_of(asyncio.Event()):
+async def test_watchdog_messages_come_three_times_per_interval_and_end_with_the_bot(manager: Manager) -> None:
+    async with supervisor(manager, WATCHDOG_USEC="60000", WATCHDOG_PID=str(os.getpid())).notifying(asyncio.Event()):
         await eventually(lambda: len(manager.heard()) >= 3, "three signs of life")
     await asyncio.sleep(0)
     assert set(manager.heard()) == {"WATCHDOG=1"}
@@ -73,7 +73,7 @@ async def test_signs_of_life_come_three_times_as_often_as_they_are_wanted_and_en
 @pytest.mark.parametrize(
     "wanted", [{}, {"WATCHDOG_USEC": "60000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}]
 )
-def test_who_does_not_want_signs_of_life_from_this_process_gets_none(wanted: dict[str, str]) -> None:
+def test_watchdog_that_is_off_or_for_another_process_is_ignored(wanted: dict[str, str]) -> None:
     assert Supervisor.of({"NOTIFY_SOCKET": "/nowhere", **wanted}).patience_seconds is None
 
 

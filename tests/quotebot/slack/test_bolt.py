@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from slack_sdk.socket_mode.response import SocketModeResponse
 
-    from quotebot.slack.gate import Gate
+    from quotebot.slack.gate import AccessGate
 
 BLOCKS = [{"type": "section", "text": {"type": "mrkdwn", "text": "hello"}}]
 
@@ -32,7 +32,7 @@ async def acknowledged(listener: Callable[[Any], Awaitable[None]]) -> list[Any]:
         await listener(ack)
 
     app = PromptApp(name="bolt", client=AsyncWebClient(token="xoxb-1"), process_before_response=True)
-    app.typed, app.gate = typed, cast("Gate", OpenGate())
+    app.typed, app.gate = typed, cast("AccessGate", OpenGate())
     was = await Envelopes(app).answer(
         Client(), SocketModeRequest("slash_commands", "E1", {"command": "/quote", "text": "x", "user_id": "U0REP"})
     )
@@ -65,7 +65,7 @@ async def test_a_command_that_nobody_acknowledges_stays_unacknowledged() -> None
     assert await acknowledged(listener) == []
 
 
-async def test_a_listener_that_fails_after_its_words_is_not_taken_at_them() -> None:
+async def test_failing_listener_sends_no_acknowledgement() -> None:
     async def listener(ack: Any) -> None:
         await ack(text="On it.")
         raise ValueError("and then it broke")

@@ -10,7 +10,7 @@ import pytest
 from ledger.database import NotRecorded
 from quotebot.slack import budgets
 from quotebot.slack.budgets import Budgets
-from quotebot.slack.reserve import Answer, FrontDesk
+from quotebot.slack.reserve import Answer, Reserver
 from quotebot.views import messages
 from tests.quotebot.parts import ManualClock
 from tests.quotebot.slack.test_reserve import COMMAND
@@ -28,19 +28,19 @@ PER_MINUTE = 30
 
 
 @pytest.fixture
-def desk(bench: Bench) -> FrontDesk:
-    return FrontDesk(bench.ledger, team_id="T0HOME", ack_budget_seconds=2.0, commands_per_minute=PER_MINUTE)
+def desk(bench: Bench) -> Reserver:
+    return Reserver(bench.ledger, team_id="T0HOME", ack_budget_seconds=2.0, commands_per_minute=PER_MINUTE)
 
 
-async def give(desk: FrontDesk, number: int, **changes: Any) -> Answer:
+async def give(desk: Reserver, number: int, **changes: Any) -> Answer:
     return await desk.receive(replace(COMMAND, source_request_id=f"T0HOME:{number}", **changes), envelope_id=f"E{number}")
 
 
-async def spend_all(desk: FrontDesk) -> list[Answer]:
+async def spend_all(desk: Reserver) -> list[Answer]:
     return [await give(desk, number) for number in range(PER_MINUTE)]
 
 
-async def test_a_command_beyond_the_budget_is_refused_and_nothing_is_recorded(bench: Bench, desk: FrontDesk) -> None:
+async def test_a_command_beyond_the_budget_is_refused_and_nothing_is_recorded(bench: Bench, desk: Reserver) -> None:
     assert {answer.recorded for answer in await spend_all(desk)} == {True}
     before = bench.row("SELECT (SELECT count(*) FROM deliveries) + (SELECT count(*) FROM audit_events) AS n")
     refused = await give(desk, PER_MINUTE)
@@ -49,7 +49,7 @@ async def test_a_command_beyond_the_budget_is_refused_and_nothing_is_recorded(be
     assert bench.row("SELECT (SELECT count(*) FROM deliveries) + (SELECT count(*) FROM audit_events) AS n") == before
 
 
-async def test_the_budget_refills_evenly_over_a_minute(bench: Bench, desk: FrontDesk) -> None:
+async def test_the_budget_refills_evenly_over_a_minute(bench: Bench, desk: Reserver) -> None:
     await spend_all(desk)
     bench.clock.advance(1_999)
     assert (await give(desk, 100)).text == messages.over_budget(PER_MINUTE, 1)
@@ -59,7 +59,7 @@ async def test_the_budget_refills_evenly_over_a_minute(bench: Bench, desk: Front
     assert [(await give(desk, 200 + number)).recorded for number in range(PER_MINUTE + 1)] == [True] * PER_MINUTE + [False]
 
 
-async def test_a_recorded_command_delivered_again_still_gets_its_answer(bench: Bench, desk: FrontDesk) -> None:
+async def test_a_recorded_command_delivered_again_still_gets_its_answer(bench: Bench, desk: Reserver) -> None:
     await spend_all(desk)
     again = await give(desk, 0)
     assert again.recorded
@@ -67,7 +67,7 @@ async def test_a_recorded_command_delivered_again_still_gets_its_answer(bench: B
     await bench.ledger.noted()
 
 
-async def test_other_people_and_the_system_are_not_affected(desk: FrontDesk) -> None:
+async def test_other_people_and_the_system_are_not_affected(desk: Reserver) -> None:
     await spend_all(desk)
     assert (await give(desk, 100, actor="U0VP")).recorded
     assert (await give(desk, 101, actor_type="system")).recorded
@@ -75,7 +75,7 @@ async def test_other_people_and_the_system_are_not_affected(desk: FrontDesk) -> 
 
 
 async def test_when_the_ledger_cannot_be_asked_the_reservation_answers(
-    desk: FrontDesk, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    desk: Reserver, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unread(_: object) -> None:
         raise NotRecorded("disk")

@@ -34,7 +34,7 @@ class Nobody:
 
 
 @pytest.mark.timeout(30)  # without the mend the loop never comes back, and no timeout of its own fires
-async def test_what_is_sent_over_a_connection_that_breaks_that_very_moment_leaves_over_the_next_one(tmp_path: Path) -> None:
+async def test_message_on_a_connection_that_just_broke_is_sent_over_the_next_one(tmp_path: Path) -> None:
     ports = Ports()
     async with World(tmp_path / "world").serve() as world, aiohttp.ClientSession() as session:
         client = AsyncWebClient(base_url=f"{world.url}/api/", session=session, retry_handlers=[])

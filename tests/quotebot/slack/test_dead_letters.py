@@ -14,9 +14,9 @@ from ledger.ledger import no_follow_ups
 from ledger.operator.dead_letters import DeadLetter
 from quotebot.app.installation import dead_letters
 from quotebot.app.workers import Ports, _jobs
-from quotebot.domain.dead_letters import LetterCard
+from quotebot.domain.dead_letters import DeadLetterCard
 from quotebot.execution.executor import Executor
-from quotebot.jobs.maintenance import announce_letters
+from quotebot.jobs.maintenance import announce_dead_letters
 from quotebot.jobs.retention import forget
 from quotebot.observability.metrics import Metrics
 from quotebot.settings import Settings
@@ -25,11 +25,11 @@ from quotebot.views.dead_letter_card import (
     DETAILS,
     DISCARD,
     RETRY,
+    dead_letter_card,
+    dead_letter_value,
     details_view,
     discard_form,
-    letter_card,
-    letter_value,
-    parse_letter_value,
+    parse_dead_letter_value,
 )
 from tests.quotebot.deeds import Round
 from tests.quotebot.parts import MATRIX, RULES, Bench
@@ -74,13 +74,13 @@ LETTER = DeadLetter(
     external_ref=None,
     failure_history=[{"cycle": 1, "attempts": 7, "last_error": "503", "replayed_at": MORNING - 30_000}],
 )
-DECIDED = LetterCard("118", "C0OPS", "k" * 64, "1.2", "discarded", "U0OPERATOR", MORNING, "not wanted")
+DECIDED = DeadLetterCard("118", "C0OPS", "k" * 64, "1.2", "discarded", "U0OPERATOR", MORNING, "not wanted")
 STATUSES = ("pending", "replaying", "replayed", "discarded", "uncertain")
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_the_card_of_a_letter_reads_like_this(status: str, snapshot: SnapshotAssertion) -> None:
-    card = letter_card(replace(LETTER, status=status), DECIDED if status == "discarded" else None)
+def test_dead_letter_card_matches_its_snapshot(status: str, snapshot: SnapshotAssertion) -> None:
+    card = dead_letter_card(replace(LETTER, status=status), DECIDED if status == "discarded" else None)
     assert message_problems(card.text, card.blocks) == []
     assert card == snapshot
 
@@ -91,11 +91,11 @@ def test_details_and_the_discard_form_read_like_this(snapshot: SnapshotAssertion
     assert [details_view(LETTER), discard_form(LETTER)] == snapshot
 
 
-def test_no_error_and_no_name_takes_a_letter_over_the_limits_or_mentions_anybody() -> None:
+def test_hostile_text_keeps_a_dead_letter_within_limits_and_mentions_no_one() -> None:
     hostile = "<!channel> <@U0CFO> `x` \u202e" * 200
     cycles = [{"cycle": n, "attempts": 7, "last_error": hostile, "replayed_at": MORNING} for n in range(20)]
     letter = replace(LETTER, last_error=hostile, target=hostile, aggregate_id=hostile, failure_history=cycles)
-    card = letter_card(letter, replace(DECIDED, reason=hostile))
+    card = dead_letter_card(letter, replace(DECIDED, reason=hostile))
     assert message_problems(card.text, card.blocks) == []
     assert view_problems(details_view(letter)) == []
     assert view_problems(discard_form(letter)) == []
@@ -106,8 +106,8 @@ def test_no_error_and_no_name_takes_a_letter_over_the_limits_or_mentions_anybody
     "text", ["", "{}", '{"v":2,"l":"118","c":1}', '{"v":1,"l":"x","c":1}', '{"v":1,"l":"118","c":0}', '{"v":1,"l":118,"c":1}']
 )
 def test_a_value_of_another_build_is_none(text: str) -> None:
-    assert parse_letter_value(text) is None
-    assert parse_letter_value(letter_value(LETTER)) == ("118", 2)
+    assert parse_dead_letter_value(text) is None
+    assert parse_dead_letter_value(dead_letter_value(LETTER)) == ("118", 2)
 
 
 # ------------------------------------------------------------------------------------------------------- in the running bot
@@ -177,7 +177,7 @@ async def test_two_operators_at_once_have_one_effect_and_the_second_is_told_who_
     assert "failed" not in await outage.card_text()
 
 
-async def test_a_letter_is_discarded_with_a_reason_by_operators_alone(outage: Deal) -> None:
+async def test_dead_letter_is_discarded_with_a_reason_by_operators_only(outage: Deal) -> None:
     await press(outage, "U0MANAGER", RETRY)
     await press(outage, "U0MANAGER", DISCARD)
     await outage.settled()
@@ -200,7 +200,7 @@ async def test_a_letter_is_discarded_with_a_reason_by_operators_alone(outage: De
 
 
 @pytest.mark.parametrize(("channel", "runs"), [(None, False), ("C0OPS", True)])
-def test_letters_are_announced_only_where_a_channel_is_named(bench: Bench, channel: str | None, runs: bool) -> None:  # noqa: FBT001 -- a case
+def test_dead_letters_are_announced_only_if_a_channel_is_configured(bench: Bench, channel: str | None, runs: bool) -> None:  # noqa: FBT001 -- a case
     jobs = _jobs(bench.ledger, Settings(_env_file=None, ops_channel=channel), Ports(clock=bench.clock), Metrics())
     assert ("letters" in {job.name for job in jobs}) == runs
 
@@ -212,11 +212,11 @@ async def test_at_most_twenty_cards_wait_for_a_decision_and_none_is_about_a_card
         round_.performer.sends.append(AdapterError(Failure.VALIDATION, "no", "No."))
     while await round_.step():
         pass
-    assert await announce_letters(bench.ledger, "C0OPS") == 20
+    assert await announce_dead_letters(bench.ledger, "C0OPS") == 20
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     while await executor.step():
         pass
-    assert await announce_letters(bench.ledger, "C0OPS") == 0
+    assert await announce_dead_letters(bench.ledger, "C0OPS") == 0
     assert len(bench.rows("SELECT 1 FROM letter_cards")) == 20
     for _ in range(20):
         round_.performer.sends.append(AdapterError(Failure.NOT_FOUND, "gone", "The channel is gone."))
@@ -224,13 +224,13 @@ async def test_at_most_twenty_cards_wait_for_a_decision_and_none_is_about_a_card
         pass
     for reference in ("1", "3"):  # at a terminal: its cards count no more
         await dead_letters(bench.ledger).discard(reference, actor="operator", reason="not wanted", follow=no_follow_ups)
-    assert await announce_letters(bench.ledger, "C0OPS") == 2
+    assert await announce_dead_letters(bench.ledger, "C0OPS") == 2
     for row in bench.rows("SELECT id FROM effects WHERE state = 'failed' AND class = 'crm.create'"):
         await dead_letters(bench.ledger).discard(str(row["id"]), actor="operator", reason="not wanted", follow=no_follow_ups)
-    assert await announce_letters(bench.ledger, "C0OPS") == 0
+    assert await announce_dead_letters(bench.ledger, "C0OPS") == 0
 
 
-async def test_a_card_is_forgotten_with_its_letter_and_not_before(bench: Bench) -> None:
+async def test_card_of_a_dead_letter_is_purged_with_its_row(bench: Bench) -> None:
     round_ = Round(bench)
     await round_.owe("crm.create")
     round_.performer.sends.append(AdapterError(Failure.VALIDATION, "no", "No."))

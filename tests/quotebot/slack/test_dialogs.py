@@ -67,7 +67,7 @@ async def test_a_form_sent_again_with_other_values_is_told_what_it_made(world: W
 
 async def test_what_could_not_be_read_is_completed_in_a_form(deal: Deal) -> None:
     await deal.slash("new for Acme: 150 prro; term 24m")
-    await deal.click_whisper(FILL_IN)
+    await deal.click_ephemeral(FILL_IN)
     blocks = (await form(deal))["view"]["blocks"]
     initial = {block["block_id"]: block["element"].get("initial_value") for block in blocks if block["type"] == "input"}
     assert initial == {"account": "Acme", "lines": "150 prro", "term": "24m", "discount": "0", "currency": None}

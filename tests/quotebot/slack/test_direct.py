@@ -43,7 +43,7 @@ async def kinds(deal: Deal) -> list[str]:
     return [f"{row['action_kind']} {row['outcome']}" for row in await deal.rows(OPERATIONS)]
 
 
-async def test_a_direct_message_is_proposed_once_and_its_form_asks_where_the_quote_is_to_live(deal: Deal) -> None:
+async def test_direct_message_is_proposed_once_and_its_form_asks_for_the_channel(deal: Deal) -> None:
     written = await write(deal, "Globex needs 150 profesional seats for two years, 10% off")
     await deal.redeliver(written["request_id"], "retry", 2)
     await deal.settled()

@@ -151,7 +151,7 @@ async def test_who_types_the_same_again_is_asked_in_private_with_two_buttons(dea
 
 async def test_create_another_makes_one_more_however_often_it_is_clicked(deal: Deal) -> None:
     await asked_back(deal)
-    clicks = await asyncio.gather(*(deal.click_whisper(CREATE_ANOTHER) for _ in range(3)))
+    clicks = await asyncio.gather(*(deal.click_ephemeral(CREATE_ANOTHER) for _ in range(3)))
     await deal.settled()
     acks = await deal.redeliver(clicks[0]["request_id"], "retry", 2)
     await deal.settled()
@@ -164,7 +164,7 @@ async def test_create_another_makes_one_more_however_often_it_is_clicked(deal: D
 async def test_show_it_shows_the_card_to_the_one_who_clicked_and_records_nothing(deal: Deal) -> None:
     await asked_back(deal)
     before = await deal.rows(EMPTY)
-    answer = await deal.click_whisper(SHOW)
+    answer = await deal.click_ephemeral(SHOW)
     shown = [m for m in await deal.messages() if m["ephemeral_for"] == "U0REP"][-1]
     assert answer["ack"] == {}
     assert shown["text"].startswith(f"Quote {FIRST_QUOTE} for Acme")
@@ -179,7 +179,7 @@ async def test_a_question_of_another_build_is_explained_and_does_nothing(world: 
     for button in actions["elements"]:
         button["value"] = button["value"].replace('"v":1', '"v":2')
     before = await deal.rows(EMPTY)
-    answer = await deal.click_whisper(action_id)
+    answer = await deal.click_ephemeral(action_id)
     assert answer["ack"] == {}
     assert (await deal.whispers("U0REP"))[-1] == messages.unreadable_button()
     assert await deal.rows(EMPTY) == before

@@ -12,15 +12,24 @@ import pytest
 from adapters.policies import RetryOverride
 from ledger.gates import Gate
 from ledger.machine import EffectState
-from ledger.records import Bury, Delivered, Doubt, Effect, Retry, Trouble
+from ledger.records import Delivered, Effect, Fail, Retry, Trouble, Uncertain
 from quotebot import effects
-from quotebot.commands.operations import Deed, SteerEffect
-from quotebot.dispatch.card_state import owed_lines
+from quotebot.commands.operations import ActOnEffect, Deed
+from quotebot.dispatch.card_state import effect_lines
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.executor import Executor
 from quotebot.execution.operator_actions import REASON, standing
 from quotebot.views import buttons
-from quotebot.views.card import CANCEL, CHECK, RETRY, OwedEffect, OwedValue, owed_value, parse_owed_value, status_card
+from quotebot.views.card import (
+    CANCEL,
+    CHECK,
+    RETRY,
+    PendingEffect,
+    PendingEffectValue,
+    parse_pending_effect_value,
+    pending_effect_value,
+    status_card,
+)
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.dispatch.test_follow_ups import approved, performer_of, settle
 from tests.quotebot.parts import MATRIX, RULES, Bench, request_for
@@ -77,15 +86,15 @@ def an_effect(state: str, attempts: int, category: str | None, effect_class: str
 def test_the_card_offers_what_may_help_and_nothing_else(
     effect: Effect, gate: Gate | None, state: str, offers: tuple[str, ...]
 ) -> None:
-    (line,) = owed_lines([effect], [] if gate is None else [gate])
+    (line,) = effect_lines([effect], [] if gate is None else [gate])
     assert (line.state, line.offers) == (state, offers)
 
 
 WAITS = {
-    "between two tries": OwedEffect("CRM", "retrying", "c-7f91", "No <answer>", effect_id=118, offers=(RETRY, CHECK, CANCEL)),
-    "in doubt": OwedEffect("PDF", "in doubt", "c-7f91", "No answer", effect_id=118, cycle=2, offers=(RETRY, CHECK)),
-    "held": OwedEffect("CRM", "paused", "c-7f91", "maintenance", since=MORNING, effect_id=118, offers=(CHECK, CANCEL)),
-    "cancelled": OwedEffect("CRM", "cancelled", "c-7f91", REASON),
+    "between two tries": PendingEffect("CRM", "retrying", "c-7f91", "No <answer>", effect_id=118, offers=(RETRY, CHECK, CANCEL)),
+    "in doubt": PendingEffect("PDF", "in doubt", "c-7f91", "No answer", effect_id=118, cycle=2, offers=(RETRY, CHECK)),
+    "held": PendingEffect("CRM", "paused", "c-7f91", "maintenance", since=MORNING, effect_id=118, offers=(CHECK, CANCEL)),
+    "cancelled": PendingEffect("CRM", "cancelled", "c-7f91", REASON),
 }
 
 
@@ -109,9 +118,9 @@ def test_a_card_reads_like_this_while_something_is(name: str, snapshot: Snapshot
     ],
 )
 def test_a_value_of_another_build_is_none(text: str) -> None:
-    assert parse_owed_value(text) is None
-    value = OwedValue("Q-2026-0042", 3, 118, 2)
-    assert parse_owed_value(owed_value(value)) == value
+    assert parse_pending_effect_value(text) is None
+    value = PendingEffectValue("Q-2026-0042", 3, 118, 2)
+    assert parse_pending_effect_value(pending_effect_value(value)) == value
 
 
 # ---------------------------------------------------------------------------------------------- what a press comes to
@@ -122,7 +131,7 @@ async def press(
 ) -> tuple[str, str]:
     """Press a button about the write to Salesforce; return the code and the words of the answer."""
     effect_id = more.pop("effect_id", None) or bench.row("SELECT id FROM effects WHERE class = 'crm.create'")["id"]
-    payload = SteerEffect(deed, effect_id, more.pop("cycle", 1))
+    payload = ActOnEffect(deed, effect_id, more.pop("cycle", 1))
     follow = performer_of(bench).follow_ups
     executor = Executor(bench.ledger, replace(RULES, operators=("U0OPERATOR",)), lambda low, _: low, MATRIX, follow=follow)
     reserved = await bench.ledger.reserve(request_for(payload, request, quote_id=quote_id, version=1, actor=actor, **more))
@@ -155,8 +164,8 @@ async def test_retry_makes_it_due_at_once_and_a_second_press_is_told_so(bench: B
     assert (code, "It was delivered" in text) == ("too_late", True)
 
 
-async def test_in_doubt_retry_looks_at_once_and_cancel_does_nothing(bench: Bench, approved: str) -> None:
-    await failed_once(bench, Doubt(NO_ANSWER, 3_600_000))
+async def test_retry_of_an_uncertain_effect_checks_at_once_and_cancel_does_nothing(bench: Bench, approved: str) -> None:
+    await failed_once(bench, Uncertain(NO_ANSWER, 3_600_000))
     code, text = await press(bench, approved, "cancel", request="1")
     assert (code, "Whether it was done is not known" in text) == ("too_late", True)
     code, text = await press(bench, approved, "retry", request="2")
@@ -232,7 +241,7 @@ async def test_status_says_what_it_waits_for_and_tells_operators_what_to_do(benc
     assert "`quotebot resume crm`" in await said(operator=True)
     bench.clock.advance(3_600_000)
     await bench.ledger.resume("crm", "U0OPERATOR")
-    await settle(bench, effects.CRM, Bury(NO_ANSWER))
+    await settle(bench, effects.CRM, Fail(NO_ANSWER))
     assert "It is a dead letter" in await said()
 
 

@@ -43,9 +43,9 @@ async def test_a_mention_is_proposed_in_private_and_created_once_by_its_author_a
     assert proposal.endswith("*17,340.00 USD* in all. Nothing was created yet. Create it?")
     assert await deal.cards() == []
 
-    await deal.click_whisper(CREATE_ANOTHER)
+    await deal.click_ephemeral(CREATE_ANOTHER)
     await deal.settled()
-    await deal.click_whisper(CREATE_ANOTHER)
+    await deal.click_ephemeral(CREATE_ANOTHER)
     await deal.settled()
     assert await kinds(deal) == [
         *("quote.propose applied", "quote.create_another applied", "quote.create_another refused"),
@@ -71,7 +71,7 @@ async def test_whatever_else_is_said_to_the_bot_is_answered_in_private_and_chang
         await write(deal, text)
         assert answer in (await deal.whispers("U0REP"))[-1], text
     assert await kinds(deal) == ["quote.create applied"]
-    await deal.click_whisper(FILL_IN)
+    await deal.click_ephemeral(FILL_IN)
     (view,) = (await deal.get("state"))["views"]
     assert view["view"]["blocks"][0]["element"]["initial_value"] == "Acme"
 
@@ -83,7 +83,7 @@ async def test_talk_that_does_not_mention_the_bot_is_none_of_its_business(deal: 
     assert await deal.whispers("U0REP") == []
 
 
-async def test_free_text_is_proposed_with_what_was_inferred_beside_it_and_created_by_a_click_alone(deal: Deal) -> None:
+async def test_free_text_is_proposed_with_its_inferences_and_created_only_by_a_click(deal: Deal) -> None:
     await write(deal, "@quotebot Globex needs 150 profesional seats for two years, 10% off, they sign soon")
     await deal.settled()
     assert await kinds(deal) == ["quote.propose applied"]
@@ -98,7 +98,7 @@ async def test_free_text_is_proposed_with_what_was_inferred_beside_it_and_create
         '• "soon" was not read.',
     ]
     assert await deal.cards() == []
-    await deal.click_whisper(CREATE_ANOTHER)
+    await deal.click_ephemeral(CREATE_ANOTHER)
     await deal.settled()
     assert f"Quote {FIRST_QUOTE} for Globex: " in (await deal.card())["text"]
 
@@ -114,14 +114,12 @@ async def test_free_text_with_a_doubt_is_asked_back_and_its_form_holds_what_was_
         "• Which discount: 10% discount / 12% off?",
         "Nothing was recorded.",
     ]
-    await deal.click_whisper(FILL_IN)
+    await deal.click_ephemeral(FILL_IN)
     (view,) = (await deal.get("state"))["views"]
     assert view["view"]["blocks"][0]["element"]["initial_value"] == "Acme"
 
 
-async def test_with_a_model_what_fixed_rules_do_not_read_whole_is_read_by_it_and_proposed_once(
-    world: World, tmp_path: Path
-) -> None:
+async def test_text_the_fixed_rules_cannot_read_is_read_by_the_model_and_proposed_once(world: World, tmp_path: Path) -> None:
     asked = world.model_environment()
     model: dict[str, Any] = {name.removeprefix("QUOTEBOT_").lower(): value for name, value in asked.items()}
     async with bot_in(world, tmp_path / "bot", **model) as deal:
@@ -137,6 +135,6 @@ async def test_with_a_model_what_fixed_rules_do_not_read_whole_is_read_by_it_and
         assert read.endswith("Please check:\n• A model read this: compare each line with your words.")
         assert "model" not in plain
         assert [seen.method for seen in world.witness.since() if seen.system == "llm"] == ["chat.completions"]
-        await deal.click_whisper(CREATE_ANOTHER)
+        await deal.click_ephemeral(CREATE_ANOTHER)
         await deal.settled()
         assert len(await deal.cards()) == 1

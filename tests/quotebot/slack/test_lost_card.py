@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.records import Bury, Delivered, Drop, Trouble
+from ledger.records import Delivered, Drop, Fail, Trouble
 from quotebot import effects
 from quotebot.commands.registry import SubmitQuote
 from quotebot.dispatch.thread_roots import GONE
@@ -75,7 +75,7 @@ async def owed(bench: Bench) -> tuple[Effect, Effect]:
     return card, notice
 
 
-async def test_of_a_card_and_a_notice_that_find_it_gone_only_the_first_owes_a_new_one_and_nothing_is_left_unsaid(
+async def test_updates_to_a_deleted_card_post_one_new_card_and_keep_the_notice(
     bench: Bench,
 ) -> None:
     card, notice = await owed(bench)
@@ -96,5 +96,5 @@ async def test_of_a_card_and_a_notice_that_find_it_gone_only_the_first_owes_a_ne
 
 async def test_a_card_whose_channel_is_gone_is_a_dead_letter_and_is_not_posted_elsewhere(bench: Bench) -> None:
     card, _ = await owed(bench)
-    await bench.ledger.settle(card, Bury(Trouble("not_found", "channel_not_found")), performer_of(bench).follow_ups)
+    await bench.ledger.settle(card, Fail(Trouble("not_found", "channel_not_found")), performer_of(bench).follow_ups)
     assert bench.rows(POSTED) == []

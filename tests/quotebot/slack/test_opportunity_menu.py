@@ -187,7 +187,7 @@ def test_an_opportunity_that_does_not_go_with_the_form_is_refused_at_its_menu(ch
     assert refused == {crm_fields.block_of("Acme Corp"): words}
 
 
-async def test_an_org_that_does_not_answer_is_replaced_by_what_was_read_before_and_not_waited_for_again_at_once() -> None:
+async def test_unavailable_org_is_replaced_by_earlier_data_and_asked_again_after_a_pause() -> None:
     org, clock = Org(away=True), ManualClock()
 
     async def before(account: str, typed: str) -> Found[OpenOpportunity]:

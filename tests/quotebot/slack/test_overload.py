@@ -14,7 +14,7 @@ from adapters.slack.api import Identity, SlackApi
 from quotebot.ack_priority import BUSY, FLOOD, FLOOD_SECONDS, LATELY, QUIET, Precedence
 from quotebot.slack.bolt import Envelopes, bolt_app, refusal
 from quotebot.slack.receiver import AT_ONCE, WAITING_MAX, SocketReceiver
-from quotebot.slack.reserve import FrontDesk
+from quotebot.slack.reserve import Reserver
 from quotebot.slack.surface import LOOK_AGAIN_SECONDS, Surface
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.views import messages
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from quotebot.domain.access import Viewer
     from quotebot.slack.connections import Inbox, Link, Links
-    from quotebot.slack.gate import Gate
+    from quotebot.slack.gate import AccessGate
     from quotebot.views.card import Card
 
 BUDGET_SECONDS = 2.0
@@ -62,7 +62,7 @@ class Desk:
         self.wire, self.precedence, arrivals = Wire(), Precedence(bench.clock), dict[str, float]()
         client = AsyncWebClient(token="xoxb-none", retry_handlers=[])
         surface = Surface(
-            desk=FrontDesk(
+            desk=Reserver(
                 bench.ledger,
                 team_id="T0HOME",
                 ack_budget_seconds=BUDGET_SECONDS,
@@ -75,7 +75,7 @@ class Desk:
             rules=RULES,
             active=ActiveRuleset(RULES.ruleset),
             status=_no_card,
-            gate=cast("Gate", OpenGate()),
+            gate=cast("AccessGate", OpenGate()),
         )
         self.looked = surface.looked
         self.receiver = SocketReceiver(
@@ -145,7 +145,7 @@ async def test_beyond_what_may_wait_it_is_refused_at_once(bench: Bench, desk: De
     assert {f"E{AT_ONCE + WAITING_MAX + number}" for number in range(5)} <= first
 
 
-async def test_after_a_pause_the_ruleset_is_looked_at_anew_once_the_command_is_acknowledged(bench: Bench, desk: Desk) -> None:
+async def test_expired_ruleset_cache_is_refreshed_only_after_the_acknowledgement(bench: Bench, desk: Desk) -> None:
     desk.type(0)
     await _all_answered(desk, 1)
     before, seen = desk.looked.at, list[float]()
@@ -156,7 +156,7 @@ async def test_after_a_pause_the_ruleset_is_looked_at_anew_once_the_command_is_a
     assert seen == [before]
 
 
-def test_where_an_ack_carries_no_words_a_refusal_is_no_ack() -> None:
+def test_refusal_without_a_place_for_text_sends_no_acknowledgement() -> None:
     def refused(kind: str, **payload: Any) -> dict[str, Any] | None:
         return refusal(SocketModeRequest(kind, "E1", payload))
 
@@ -170,7 +170,7 @@ def test_where_an_ack_carries_no_words_a_refusal_is_no_ack() -> None:
     assert refused("events_api", type="event_callback") is None
 
 
-async def test_workers_give_way_to_whoever_waits_for_an_ack_for_a_moment_and_never_for_ever() -> None:
+async def test_workers_yield_to_a_waiting_acknowledgement_for_a_bounded_time() -> None:
     clock = ManualClock()
     precedence = Precedence(clock)
     assert await precedence.turn() == QUIET
@@ -184,7 +184,7 @@ async def test_workers_give_way_to_whoever_waits_for_an_ack_for_a_moment_and_nev
     assert await precedence.turn() == QUIET
 
 
-async def test_in_a_flood_workers_rest_until_it_is_over_or_some_moments_have_passed() -> None:
+async def test_workers_pause_during_overload_until_it_ends_or_a_limit_is_reached() -> None:
     clock = ManualClock()
     precedence = Precedence(clock)
     for _ in range(FLOOD):

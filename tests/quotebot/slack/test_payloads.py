@@ -122,7 +122,7 @@ def another(value: str | None, **changes: Any) -> Command | None:
     return payloads.create_another_command({**CLICK, "actions": [action], **changes}, MORNING)
 
 
-def test_create_another_is_a_creation_of_its_own_gesture_under_the_token_of_its_button() -> None:
+def test_create_another_is_a_creation_with_its_own_request_and_the_buttons_token() -> None:
     command = another(f'{{"v":1,"t":"{TOKEN}"}}')
     assert command is not None
     assert command.payload == CreateAnother(TOKEN)

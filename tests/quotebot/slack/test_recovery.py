@@ -131,7 +131,7 @@ async def test_an_event_whose_ack_was_lost_comes_again_by_itself_and_is_done_onc
 
 
 @pytest.mark.parametrize("kind", ["resend", "retry"])
-async def test_a_click_whose_ack_was_lost_is_acknowledged_bare_when_it_comes_again_and_counts_once(deal: Deal, kind: str) -> None:
+async def test_click_with_a_lost_ack_is_acknowledged_empty_on_redelivery_and_counts_once(deal: Deal, kind: str) -> None:
     await deal.slash("new for Acme: 1 pro")
     await deal.settled()
     await deal.arm("socket", "drop_ack", method="interactive")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.records import Outcome, Reservation, Sighting, Trouble
+from ledger.records import DedupeResult, Outcome, Reservation, Trouble
 from quotebot.commands.registry import Command, SubmitQuote
-from quotebot.slack.reserve import Answer, FrontDesk, answer_for
+from quotebot.slack.reserve import Answer, Reserver, answer_for
 from quotebot.views import messages
 from quotebot.views.confirmations import offer_blocks
 from tests.quotebot.parts import create_command, gate_held
@@ -38,11 +38,11 @@ TROUBLE = Trouble("internal", "KeyError: the command could not be executed.")
 
 
 @pytest.fixture
-def desk(bench: Bench) -> FrontDesk:
-    return FrontDesk(bench.ledger, team_id="T0HOME", ack_budget_seconds=2.0)
+def desk(bench: Bench) -> Reserver:
+    return Reserver(bench.ledger, team_id="T0HOME", ack_budget_seconds=2.0)
 
 
-async def received(desk: FrontDesk, **changes: Any) -> Answer:
+async def received(desk: Reserver, **changes: Any) -> Answer:
     return await desk.receive(replace(COMMAND, **changes), envelope_id="E1")
 
 
@@ -51,7 +51,7 @@ def ref(bench: Bench) -> str:
     return found
 
 
-async def test_a_new_command_is_recorded_before_it_is_answered(bench: Bench, desk: FrontDesk) -> None:
+async def test_a_new_command_is_recorded_before_it_is_answered(bench: Bench, desk: Reserver) -> None:
     answer = await received(desk)
     assert answer == Answer(recorded=True, text=messages.working(ref(bench)))
     delivery = bench.row("SELECT * FROM deliveries")
@@ -63,12 +63,12 @@ async def test_a_new_command_is_recorded_before_it_is_answered(bench: Bench, des
     }
 
 
-async def test_a_command_about_a_quote_is_answered_with_where_its_outcome_will_be(bench: Bench, desk: FrontDesk) -> None:
+async def test_a_command_about_a_quote_is_answered_with_where_its_outcome_will_be(bench: Bench, desk: Reserver) -> None:
     answer = await received(desk, aggregate_id="Q-2026-0042", aggregate_version=1, payload=SubmitQuote())
     assert answer == Answer(recorded=True, text=messages.changing("Q-2026-0042", ref(bench)))
 
 
-async def test_transport_is_no_part_of_the_identity(bench: Bench, desk: FrontDesk) -> None:
+async def test_transport_is_no_part_of_the_identity(bench: Bench, desk: Reserver) -> None:
     await received(desk)
     again = await desk.receive(replace(COMMAND, response_url="https://hooks.slack.com/other", actor_name="x"), envelope_id="E2")
     assert again.text.startswith("Operation pending")
@@ -77,7 +77,7 @@ async def test_transport_is_no_part_of_the_identity(bench: Bench, desk: FrontDes
 
 
 @pytest.mark.parametrize("claimed", [False, True])
-async def test_a_duplicate_of_an_unfinished_command_is_pending(bench: Bench, desk: FrontDesk, claimed: bool) -> None:  # noqa: FBT001 -- the case
+async def test_a_duplicate_of_an_unfinished_command_is_pending(bench: Bench, desk: Reserver, claimed: bool) -> None:  # noqa: FBT001 -- the case
     await received(desk)
     if claimed:
         await bench.ledger.claim_operation()
@@ -85,7 +85,7 @@ async def test_a_duplicate_of_an_unfinished_command_is_pending(bench: Bench, des
 
 
 @pytest.mark.parametrize("kind", ["applied", "refused"])
-async def test_a_duplicate_of_a_finished_command_gets_the_stored_answer(bench: Bench, desk: FrontDesk, kind: str) -> None:
+async def test_a_duplicate_of_a_finished_command_gets_the_stored_answer(bench: Bench, desk: Reserver, kind: str) -> None:
     await received(desk)
     operation = await bench.ledger.claim_operation()
     assert operation is not None
@@ -94,7 +94,7 @@ async def test_a_duplicate_of_a_finished_command_gets_the_stored_answer(bench: B
     assert await received(desk) == Answer(recorded=True, text="Created Q-2026-0001.")
 
 
-async def test_a_duplicate_of_a_command_that_waits_for_its_next_try_learns_when(bench: Bench, desk: FrontDesk) -> None:
+async def test_a_duplicate_of_a_command_that_waits_for_its_next_try_learns_when(bench: Bench, desk: Reserver) -> None:
     await received(desk)
     operation = await bench.ledger.claim_operation()
     assert operation is not None
@@ -106,22 +106,22 @@ async def test_a_duplicate_of_a_command_that_waits_for_its_next_try_learns_when(
 
 @pytest.mark.parametrize(("response", "text"), [({"text": "That failed for good."}, "That failed for good."), ({}, None)])
 async def test_a_duplicate_of_a_command_that_failed_for_good_learns_why(
-    bench: Bench, desk: FrontDesk, response: dict[str, str], text: str | None
+    bench: Bench, desk: Reserver, response: dict[str, str], text: str | None
 ) -> None:
     await received(desk)
     operation = await bench.ledger.claim_operation()
     assert operation is not None
-    await bench.ledger.bury_operation(operation, TROUBLE, response, ())
+    await bench.ledger.fail_operation(operation, TROUBLE, response, ())
     assert (await received(desk)).text == (text or messages.terminal(TROUBLE.error, ref(bench), None))
 
 
-async def test_a_duplicate_of_a_discarded_command_learns_that_nothing_will_happen(bench: Bench, desk: FrontDesk) -> None:
+async def test_a_duplicate_of_a_discarded_command_learns_that_nothing_will_happen(bench: Bench, desk: Reserver) -> None:
     await received(desk)
     bench.rows("UPDATE operations SET state = 'discarded', next_attempt_at = NULL, finished_at = updated_at")
     assert (await received(desk)).text == messages.discarded(ref(bench))
 
 
-async def test_a_duplicate_of_what_was_asked_back_gets_the_question_with_its_buttons(bench: Bench, desk: FrontDesk) -> None:
+async def test_a_duplicate_of_what_was_asked_back_gets_the_question_with_its_buttons(bench: Bench, desk: Reserver) -> None:
     await received(desk)
     operation = await bench.ledger.claim_operation()
     assert operation is not None
@@ -142,19 +142,19 @@ async def test_a_duplicate_of_what_was_asked_back_gets_the_question_with_its_but
     ],
 )
 async def test_a_delivery_of_a_command_purged_long_ago_learns_when_and_how_it_ended(
-    bench: Bench, desk: FrontDesk, outcome: str | None, finished_at: int, text: str
+    bench: Bench, desk: Reserver, outcome: str | None, finished_at: int, text: str
 ) -> None:
     await received(desk)
     operation = await bench.ledger.claim_operation()
     assert operation is not None
     purged = replace(operation, outcome=outcome)
-    assert answer_for(Reservation(Sighting.TOMBSTONE, purged, finished_at)) == Answer(recorded=True, text=text)
+    assert answer_for(Reservation(DedupeResult.TOMBSTONE, purged, finished_at)) == Answer(recorded=True, text=text)
 
 
 @pytest.mark.parametrize(("characters", "recorded"), [(65_000, True), (65_600, False), (33_000, False)])
 async def test_a_command_over_64_kib_is_refused_with_the_limit_and_recorded_nowhere(
     bench: Bench,
-    desk: FrontDesk,
+    desk: Reserver,
     characters: int,
     recorded: bool,  # noqa: FBT001 -- the case
 ) -> None:
@@ -166,7 +166,7 @@ async def test_a_command_over_64_kib_is_refused_with_the_limit_and_recorded_nowh
         assert answer.text == "That command is larger than 64 KiB. Nothing was recorded. Split it into several quotes."
 
 
-async def test_a_dropped_envelope_is_audited_with_its_id_and_size(bench: Bench, desk: FrontDesk) -> None:
+async def test_a_dropped_envelope_is_audited_with_its_id_and_size(bench: Bench, desk: Reserver) -> None:
     await desk.drop("E1", 1_048_577)
     event = bench.row("SELECT * FROM audit_events")
     assert (event["event_type"], event["actor"], event["actor_type"]) == ("delivery.dropped", "quotebot", "system")
@@ -175,12 +175,12 @@ async def test_a_dropped_envelope_is_audited_with_its_id_and_size(bench: Bench, 
 
 async def test_a_dropped_envelope_that_cannot_be_audited_in_time_is_dropped_all_the_same(bench: Bench) -> None:
     with gate_held(bench.path):
-        await FrontDesk(bench.ledger, team_id="T0HOME", ack_budget_seconds=0.1).drop(None, 2_000_000)
+        await Reserver(bench.ledger, team_id="T0HOME", ack_budget_seconds=0.1).drop(None, 2_000_000)
     await bench.ledger.database.write("next", lambda _: None)  # whatever was queued has had its turn
     assert bench.counts() == dict.fromkeys(bench.counts(), 0)
 
 
-async def test_the_same_request_with_other_content_is_refused_and_audited(bench: Bench, desk: FrontDesk) -> None:
+async def test_the_same_request_with_other_content_is_refused_and_audited(bench: Bench, desk: Reserver) -> None:
     await received(desk)
     answer = await received(desk, payload=create_command("20"), fingerprint="e" * 64)
     assert answer == Answer(recorded=True, text=messages.conflict(ref(bench)))
@@ -188,7 +188,7 @@ async def test_the_same_request_with_other_content_is_refused_and_audited(bench:
     assert len(bench.rows("SELECT 1 FROM audit_events WHERE event_type = 'delivery.conflict'")) == 1
 
 
-async def test_equal_requests_at_the_same_moment_are_one_operation(bench: Bench, desk: FrontDesk) -> None:
+async def test_equal_requests_at_the_same_moment_are_one_operation(bench: Bench, desk: Reserver) -> None:
     answers = await asyncio.gather(*(received(desk) for _ in range(20)))
     assert sum(answer.text.startswith(messages.working("")) for answer in answers) == 1
     assert len(bench.rows("SELECT 1 FROM operations")) == 1
@@ -197,7 +197,7 @@ async def test_equal_requests_at_the_same_moment_are_one_operation(bench: Bench,
 
 
 async def test_what_could_not_be_recorded_in_time_is_said_so_and_truly_is_not(bench: Bench) -> None:
-    impatient = FrontDesk(bench.ledger, team_id="T0HOME", ack_budget_seconds=0.1)
+    impatient = Reserver(bench.ledger, team_id="T0HOME", ack_budget_seconds=0.1)
     with gate_held(bench.path):
         answer = await received(impatient)
     assert answer == Answer(recorded=False, text="Nothing was recorded and nothing was done. Try again.")
@@ -213,7 +213,7 @@ async def test_what_had_begun_at_the_deadline_is_not_called_unrecorded(bench: Be
     def slow(_: Tx) -> None:
         assert finish.wait(SECONDS)
 
-    impatient = FrontDesk(bench.ledger, team_id="T0HOME", ack_budget_seconds=0.1)
+    impatient = Reserver(bench.ledger, team_id="T0HOME", ack_budget_seconds=0.1)
     asked = asyncio.create_task(received(impatient))
     neighbour = asyncio.create_task(bench.ledger.database.write("slow", slow))
     try:

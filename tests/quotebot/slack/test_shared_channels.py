@@ -211,7 +211,7 @@ async def announced(deal: Deal) -> str:
     return found[0]
 
 
-async def test_letters_are_not_shown_in_a_shared_operators_channel(world: World, tmp_path: Path) -> None:
+async def test_dead_letters_are_not_shown_in_a_shared_operator_channel(world: World, tmp_path: Path) -> None:
     async with bot_in(world, tmp_path / "bot", ops_channel=SHARED) as deal:
         await deal.arm("salesforce", "refused", code="FIELD_CUSTOM_VALIDATION_EXCEPTION", times=50)
         await deal.approved_deal()
@@ -220,7 +220,7 @@ async def test_letters_are_not_shown_in_a_shared_operators_channel(world: World,
         assert await seen_in(deal, SHARED) == "[]"
 
 
-async def test_without_the_scope_letters_are_shown_in_a_listed_channel_alone(tmp_path: Path) -> None:
+async def test_without_the_scope_dead_letters_are_shown_only_in_a_listed_channel(tmp_path: Path) -> None:
     for listed in ((), ("C0OPS",)):
         place = tmp_path / str(len(listed))
         async with (

@@ -137,7 +137,7 @@ def test_no_message_raises_or_breaks_a_limit(text: str) -> None:
         assert "<!channel>" not in answer[0]
 
 
-async def test_in_the_thread_a_change_is_shown_to_its_author_alone_and_made_once_by_a_click(deal: Deal) -> None:
+async def test_thread_change_is_shown_to_its_author_only_and_made_once_by_a_click(deal: Deal) -> None:
     await deal.slash()
     await deal.settled()
     root = (await deal.card())["ts"]
@@ -154,12 +154,12 @@ async def test_in_the_thread_a_change_is_shown_to_its_author_alone_and_made_once
     assert len(await deal.rows("SELECT 1 FROM operations")) == 1
 
     await said("@quotebot 200 pro; discount 12%")
-    clicked = await deal.click_whisper(APPLY)
+    clicked = await deal.click_ephemeral(APPLY)
     await deal.redeliver(clicked["request_id"], "retry", 2)
     await deal.settled()
     assert f"{FIRST_QUOTE} v2" in (await deal.card())["text"]
     assert len(await deal.cards()) == 1
-    await deal.click_whisper(APPLY)  # the same button again: v1 is no more
+    await deal.click_ephemeral(APPLY)  # the same button again: v1 is no more
     await deal.settled()
     assert f"{FIRST_QUOTE} v1 is superseded" in (await deal.whispers("U0REP"))[-1]
     outcomes = await deal.rows("SELECT outcome FROM operations WHERE action_kind = 'quote.revise' ORDER BY id")

@@ -27,7 +27,7 @@ def test_every_sign_has_its_word_in_the_same_line(snapshot: Path) -> None:
     assert [line for line in signs(snapshot) if not WORD.search(line.replace("'text'", ""))] == []
 
 
-def test_the_cards_do_have_signs_and_each_card_has_a_text_of_its_own_beside_its_blocks() -> None:
+def test_cards_contain_symbols_and_each_card_has_a_fallback_text_of_its_own() -> None:
     (cards,) = [path for path in SNAPSHOTS if path.stem == "test_card"]
     assert len(signs(cards)) >= SIGNS_MIN
     written = cards.read_text(encoding="utf-8")

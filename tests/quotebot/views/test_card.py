@@ -15,7 +15,7 @@ from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import ApprovalState, Closing, Quote, QuoteState, Sending
 from quotebot.views.button_values import ButtonValue, parse_button_value
 from quotebot.views.buttons import button_value
-from quotebot.views.card import Card, OwedEffect, status_card
+from quotebot.views.card import Card, PendingEffect, status_card
 from tests.quotebot.views.block_kit import message_problems
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from syrupy.assertion import SnapshotAssertion
 
-PDF = OwedEffect("PDF", "delivered", "c-7f90")
-CRM = OwedEffect("CRM", "delivered", "c-7f91", "0Q0000000000001AAA")
+PDF = PendingEffect("PDF", "delivered", "c-7f90")
+CRM = PendingEffect("CRM", "delivered", "c-7f91", "0Q0000000000001AAA")
 NEEDS_MANAGER = PolicyDecision(("sales_manager",), ("discount 15 % is over 10 %",), blocked=False)
 BLOCKED = PolicyDecision(("cfo",), ("discount 45 % is over 40 %, which nobody can approve",), blocked=True)
 AUTOMATIC = PolicyDecision((), (), blocked=False)
@@ -101,7 +101,7 @@ TOLD = {
 
 @pytest.mark.parametrize("name", TOLD)
 def test_the_card_says_who_did_what_to(name: str, snapshot: SnapshotAssertion) -> None:
-    failed = OwedEffect("CRM", "failed", "c-7f91", "field <Term__c> refused")
+    failed = PendingEffect("CRM", "failed", "c-7f91", "field <Term__c> refused")
     card = status_card(TOLD[name], (PDF, failed), decision=BLOCKED if name == "a blocked one" else NEEDS_MANAGER)
     check_limits(card)
     assert card == snapshot
@@ -182,7 +182,7 @@ def test_before_submission_the_card_says_who_would_have_to_approve_and_why() -> 
     assert "Needs approval by *sales_manager*: discount 15 % is over 10 %" in spoken(card)
 
 
-def test_what_would_need_nobody_stands_beneath_who_has_to_approve_and_figures_stand_above() -> None:
+def test_avoidance_hint_stands_below_the_required_approval_and_price_rows_above_it() -> None:
     shown, easier = (("Total with tax", "1 USD"),), (("Needs nobody with", "10 % discount instead of 15 % <b>"),)
     said = spoken(status_card(example_quote(), (), decision=NEEDS_MANAGER, figures=shown, easier=easier)).split("\n")
     approval = next(number for number, line in enumerate(said) if "Needs approval by *sales_manager*" in line)
@@ -228,7 +228,7 @@ def test_a_blocked_quote_says_why_and_offers_no_button_that_would_be_refused() -
     assert action_ids(card) == ["quote.revise", "quote.cancel", "quote.more"]
 
 
-def test_approve_asks_to_confirm_the_amount_and_every_button_carries_the_version_seen() -> None:
+def test_approve_button_confirms_the_amount_and_every_button_carries_the_version() -> None:
     quote = replace(quote_in(QuoteState.PENDING_APPROVAL), version=3, approval=example_approval(quote_version=3))
     buttons = elements(status_card(quote, ()))[:3]
     assert "17,340.00 USD" in buttons[0]["confirm"]["text"]["text"]
@@ -258,24 +258,24 @@ def test_an_automatic_approval_says_that_nobody_had_to_decide() -> None:
 @pytest.mark.parametrize(
     ("owed", "line"),
     [
-        ((OwedEffect("CRM", "pending", "c-7f91"),), "⏳ CRM pending, ref c-7f91"),
+        ((PendingEffect("CRM", "pending", "c-7f91"),), "⏳ CRM pending, ref c-7f91"),
         (
-            (OwedEffect("CRM", "failed", "c-7f91", "field <Term__c> refused"),),
+            (PendingEffect("CRM", "failed", "c-7f91", "field <Term__c> refused"),),
             "⚠️ CRM failed, ref c-7f91: field &lt;Term__c&gt; refused",
         ),
         (
-            (OwedEffect("PDF", "paused", "c-7f90", "Slack refused the token"),),
+            (PendingEffect("PDF", "paused", "c-7f90", "Slack refused the token"),),
             "⏸️ PDF paused, ref c-7f90: Slack refused the token. Your quote is safe: its PDF follows when the pause is over",
         ),
         (
-            (OwedEffect("CRM", "paused", "c-7f91", "Login expired.", since=MORNING),),
+            (PendingEffect("CRM", "paused", "c-7f91", "Login expired.", since=MORNING),),
             "⏸️ CRM paused since 21 Nov 2026 10:31 UTC, ref c-7f91: Login expired. Your quote is safe: it is written to Sales",
         ),
         ((PDF, CRM), "PDF in this thread · Salesforce 0Q0000000000001AAA"),
-        ((PDF, OwedEffect("CRM", "delivered", "c-7f91")), "PDF in this thread · Salesforce updated"),
+        ((PDF, PendingEffect("CRM", "delivered", "c-7f91")), "PDF in this thread · Salesforce updated"),
     ],
 )
-def test_what_is_owed_is_told_below_and_never_changes_the_state_shown(owed: tuple[OwedEffect, ...], line: str) -> None:
+def test_pending_effects_are_shown_on_the_card_and_never_change_its_state(owed: tuple[PendingEffect, ...], line: str) -> None:
     card = status_card(quote_in(QuoteState.APPROVED), owed)
     check_limits(card)
     assert line in spoken(card)
@@ -337,7 +337,7 @@ def test_typed_text_can_neither_mention_nor_link_nor_start_a_line_of_its_own() -
             state, account=HOSTILE, approval=approval if state is QuoteState.REJECTED else example_approval(reasons=(HOSTILE,))
         )
         card = status_card(
-            quote, (OwedEffect("CRM", "failed", "c-1", HOSTILE),), decision=PolicyDecision(("cfo",), (HOSTILE,), blocked=False)
+            quote, (PendingEffect("CRM", "failed", "c-1", HOSTILE),), decision=PolicyDecision(("cfo",), (HOSTILE,), blocked=False)
         )
         everything = card.text + spoken(card)
         assert "<!channel>" not in everything
@@ -361,7 +361,7 @@ def test_no_text_breaks_the_limits(account: str, detail: str, state: QuoteState,
         else decided(ApprovalState.REJECTED, decision_reason=detail)
     )
     quote = example_quote(state, account=account, pricing=replace(pricing, lines=lines), approval=approval)
-    owed = (OwedEffect("CRM", "failed", "c-7f91", detail),) * 20
+    owed = (PendingEffect("CRM", "failed", "c-7f91", detail),) * 20
     decision = PolicyDecision(("cfo", "legal"), (detail,) * 5, blocked=False)
     check_limits(status_card(quote, owed, approvers=tuple(f"U{number:010d}" for number in range(approvers)), decision=decision))
 

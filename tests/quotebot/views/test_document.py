@@ -38,7 +38,7 @@ def test_every_line_is_there_with_quantity_term_and_amount() -> None:
     assert (second.term, second.detail, second.amount) == ("one time", "billed once", "4,250.00")
 
 
-def test_a_line_with_a_discount_of_its_own_says_what_it_was_given_and_an_average_price_keeps_its_decimals() -> None:
+def test_document_line_shows_its_effective_discount_and_an_exact_average_price() -> None:
     tiers = [{"from": 1, "price": 10}, {"from": 50, "price": 8}, {"from": 100, "price": 6}]
     parts = [{"sku": "a", "quantity": 120}]
     rules = ruleset(
@@ -137,7 +137,7 @@ def test_each_currency_has_its_own_decimals_everywhere(currency: str, price: str
     assert dict(document.key_figures)["Per month"] == monthly
 
 
-def test_the_sellers_branding_is_on_the_document_and_the_special_terms_come_after_their_own() -> None:
+def test_document_shows_the_sellers_branding_template_and_terms() -> None:
     seller = Seller("Seller", (), accent="#102030", footer="VAT 1", terms=("Payment within 14 days.",), template="summary")
     document = quote_document(APPROVED, seller, "rep")
     assert (document.accent, document.footer, document.terms, document.template) == (

@@ -124,7 +124,7 @@ async def test_new_quote_on_the_home_tab_asks_for_the_channel_too(deal: Deal) ->
     assert f"Quote {FIRST_QUOTE} for Acme" in (await deal.card())["text"]
 
 
-async def test_a_home_whose_earlier_drawing_got_lost_is_drawn_once_more_after_the_settle_delay(bench: Bench) -> None:
+async def test_home_tab_is_drawn_again_after_the_settle_delay_when_an_update_was_lost(bench: Bench) -> None:
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     await bench.ledger.reserve(request_for(ShowHome("U0REP"), "1", quote_id="home:U0REP"))
     await executor.step()

@@ -90,13 +90,13 @@ async def test_a_list_is_filtered_and_paged_by_clicks_in_the_same_private_messag
     answer = await deal.slash("list")
     assert len(answer["ack"]["blocks"]) == 22
     for action_id, rows, first in ((OLDER, 1, "Customer 0"), (NEWER, 20, "Customer 20"), (WHOSE, 20, "Customer 20")):
-        await deal.click_whisper(action_id)
+        await deal.click_ephemeral(action_id)
         shown = await lists(deal)
         assert len(shown) == 1, action_id
         assert len(shown[0]["blocks"]) == rows + 2
         assert first in shown[0]["blocks"][1]["text"]["text"]
     assert "*Everybody's quotes*" in shown[0]["blocks"][0]["text"]["text"]
-    await deal.click_whisper(SHOW)
+    await deal.click_ephemeral(SHOW)
     shown = await lists(deal)
     assert "Customer 20" in shown[-1]["text"]
     assert len(await deal.rows("SELECT 1 FROM operations")) == 21

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quotebot.commands.registry import CreateQuote
-from quotebot.domain.approvals.decisions import Refusal, may_decide
+from quotebot.domain.approvals.decisions import DecisionRefusal, may_decide
 from quotebot.domain.approvals.people import Person
 from quotebot.domain.approvals.policy import PolicyDecision
 from quotebot.domain.pricing.engine import PricingProblem
@@ -25,7 +25,7 @@ def every_sentence(account: str = "Acme", typed: str = "too deep") -> dict[str, 
     approval = pending.approval
     assert approval is not None
     own = may_decide(approval, pending, Person("U0REP", "T0HOME", frozenset({"cfo"})))
-    assert isinstance(own, Refusal)
+    assert isinstance(own, DecisionRefusal)
     return {
         "working": messages.working("c-7f91"),
         "changing": messages.changing("Q-2026-0042", "c-7f91"),
