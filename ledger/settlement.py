@@ -23,6 +23,15 @@ NEWER: Final = Trouble("superseded", "A newer one with the same target is owed."
 
 _MOVE: Final[Mapping[type, str]] = {Retry: "retry_effect", Uncertain: "doubt_effect", Fail: "bury_effect", Drop: "drop_effect"}
 
+_STORED_AS: Final[Mapping[type, str]] = {  # outcomes of attempts in ledgers of every release
+    Delivered: "delivered",
+    Retry: "retry",
+    Uncertain: "doubt",
+    Fail: "bury",
+    Drop: "drop",
+    Hold: "hold",
+}
+
 _AUDITED_AS: Final[Mapping[type, tuple[str, str | None]]] = {  # event type, recovery action
     Delivered: ("effect.delivered", None),
     Retry: ("effect.retry_scheduled", "retry"),
@@ -79,7 +88,7 @@ def record(tx: Tx, audit: Audit, gates: GateRules, now: int, claimed: Effect, ef
         tx,
         now,
         claimed,
-        outcome=type(settlement).__name__.lower(),
+        outcome=_STORED_AS[type(settlement)],
         trouble=trouble,
         delay_ms=settlement.delay_ms if isinstance(settlement, Retry | Uncertain) else None,
     )
