@@ -97,11 +97,11 @@ async def client_records_of(deal: Deal) -> tuple[ClientRecord, ...]:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoneDeal]:
-    folder = tmp_path_factory.mktemp("deed")
-    deed = asyncio.run(do_the_deal(folder))
-    with closing(sqlite3.connect(deed.folder / "ledger.db")) as ledger:
+    folder = tmp_path_factory.mktemp("deal_copy")
+    deal_copy = asyncio.run(do_the_deal(folder))
+    with closing(sqlite3.connect(deal_copy.folder / "ledger.db")) as ledger:
         ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    yield deed
+    yield deal_copy
     shutil.rmtree(folder)
 
 
@@ -333,10 +333,10 @@ DAMAGED_ROWS: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGED_ROWS)
-def test_a_damaged_row_is_named(deed: DoneDeal, what: str) -> None:
+def test_a_damaged_row_is_named(deal_copy: DoneDeal, what: str) -> None:
     statements, expected = DAMAGED_ROWS[what]
-    deed.damage(*statements)
-    assert names(deed.verdict()) == set(expected.split()), deed.verdict()
+    deal_copy.damage(*statements)
+    assert names(deal_copy.verdict()) == set(expected.split()), deal_copy.verdict()
 
 
 def request(outside: Outside, method: str, number: int = 0) -> dict[str, Any]:
@@ -417,24 +417,24 @@ DAMAGED_OUTSIDE: dict[str, tuple[Callable[[Outside], object], str]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGED_OUTSIDE)
-def test_damage_to_the_external_services_is_named(deed: DoneDeal, what: str) -> None:
+def test_damage_to_the_external_services_is_named(deal_copy: DoneDeal, what: str) -> None:
     edit, expected = DAMAGED_OUTSIDE[what]
-    edit(deed.outside)
-    assert names(deed.verdict()) == set(expected.split()), deed.verdict()
+    edit(deal_copy.outside)
+    assert names(deal_copy.verdict()) == set(expected.split()), deal_copy.verdict()
 
 
-def test_direct_message_reply_may_exist_twice_but_not_three_times(deed: DoneDeal) -> None:
-    deed.damage("UPDATE effects SET external_ref = '1.000001' WHERE id = 13")
-    with closing(sqlite3.connect(deed.folder / "ledger.db")) as ledger:
+def test_direct_message_reply_may_exist_twice_but_not_three_times(deal_copy: DoneDeal) -> None:
+    deal_copy.damage("UPDATE effects SET external_ref = '1.000001' WHERE id = 13")
+    with closing(sqlite3.connect(deal_copy.folder / "ledger.db")) as ledger:
         ((key,),) = ledger.execute("SELECT effect_key FROM effects WHERE id = 13").fetchall()
     metadata = {"event_type": "quotebot", "event_payload": {"key": key}}
-    answer = {**keyed(deed.outside), "channel": "D0REP", "ts": "1.000001", "metadata": metadata}
+    answer = {**keyed(deal_copy.outside), "channel": "D0REP", "ts": "1.000001", "metadata": metadata}
 
-    deed.outside.messages.extend([answer] * 2)
-    assert deed.verdict() == []
+    deal_copy.outside.messages.extend([answer] * 2)
+    assert deal_copy.verdict() == []
 
-    deed.outside.messages.append(answer)
-    assert names(deed.verdict()) == {"I5"}
+    deal_copy.outside.messages.append(answer)
+    assert names(deal_copy.verdict()) == {"I5"}
 
 
 def test_every_invariant_has_a_damage_that_it_names() -> None:
@@ -442,9 +442,9 @@ def test_every_invariant_has_a_damage_that_it_names() -> None:
     assert set(checker.INVARIANTS) == set(checker.ALWAYS) | set(checker.AT_REST) == named
 
 
-def test_an_acknowledgement_without_a_command_is_named(deed: DoneDeal) -> None:
+def test_an_acknowledgement_without_a_command_is_named(deal_copy: DoneDeal) -> None:
     lost = ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1)
-    assert names(replace(deed, history=(*deed.history, lost)).verdict()) == {"I3"}
+    assert names(replace(deal_copy, history=(*deal_copy.history, lost)).verdict()) == {"I3"}
 
 
 @pytest.mark.parametrize(
@@ -458,77 +458,79 @@ def test_an_acknowledgement_without_a_command_is_named(deed: DoneDeal) -> None:
     ],
     ids=["unanswered", "nothing-asked", "refused", "unknown", "too-large"],
 )
-def test_unacknowledged_refused_or_unrecorded_request_needs_no_ledger_row(deed: DoneDeal, told: ClientRecord) -> None:
-    assert replace(deed, history=(told,)).verdict() == []
+def test_unacknowledged_refused_or_unrecorded_request_needs_no_ledger_row(deal_copy: DoneDeal, told: ClientRecord) -> None:
+    assert replace(deal_copy, history=(told,)).verdict() == []
 
 
-def test_a_stored_file_that_is_gone_or_damaged_is_named(deed: DoneDeal) -> None:
-    first, second = sorted((deed.folder / "artefacts").glob("*.pdf"))
+def test_a_stored_file_that_is_gone_or_damaged_is_named(deal_copy: DoneDeal) -> None:
+    first, second = sorted((deal_copy.folder / "artefacts").glob("*.pdf"))
     first.unlink()
     second.write_bytes(b"%PDF-")
-    verdict = deed.verdict()
+    verdict = deal_copy.verdict()
     assert names(verdict) == {"I15"}
     assert sorted(sentence.rpartition(" ")[2] for sentence in verdict) == ["damaged", "file"]
 
 
-def test_a_file_that_is_no_ledger_any_more_is_named(deed: DoneDeal) -> None:
-    path = deed.folder / "ledger.db"
+def test_a_file_that_is_no_ledger_any_more_is_named(deal_copy: DoneDeal) -> None:
+    path = deal_copy.folder / "ledger.db"
     path.write_bytes(path.read_bytes()[:4096] + bytes(4096 * 8))
-    assert names(deed.verdict()) == {"I16"}
+    assert names(deal_copy.verdict()) == {"I16"}
 
 
-def test_a_command_purged_with_its_tombstone_is_not_missed(deed: DoneDeal) -> None:
-    deed.damage(
+def test_a_command_purged_with_its_tombstone_is_not_missed(deal_copy: DoneDeal) -> None:
+    deal_copy.damage(
         "INSERT INTO tombstones SELECT operation_key, payload_hash, state, outcome, finished_at, 9 FROM operations WHERE id = 5",
         "DELETE FROM attempts WHERE effect_id IN (SELECT id FROM effects WHERE operation_id = 5)",
         "DELETE FROM effects WHERE operation_id = 5",
         "DELETE FROM deliveries WHERE operation_id = 5",
         "DELETE FROM operations WHERE id = 5",
     )
-    assert replace(deed, history=()).verdict() == []
+    assert replace(deal_copy, history=()).verdict() == []
 
 
-def test_purged_command_may_be_redelivered_and_a_new_one_may_not_be_missing(deed: DoneDeal) -> None:
+def test_purged_command_may_be_redelivered_and_a_new_one_may_not_be_missing(deal_copy: DoneDeal) -> None:
     old = ClientRecord("T0QUOTE:old", "quote.create", "U0REP", acked=True, at_ms=1)
     again, new = replace(old, at_ms=9_000_000_000), replace(old, request_id="T0QUOTE:new", at_ms=9_000_000_000)
-    deed.damage(
+    deal_copy.damage(
         "INSERT INTO meta VALUES ('retention', '{\"deliveries\":1}')",
         "UPDATE audit_events SET at = 8999999999",
     )
-    house = replace(deed.house, keys={})
-    assert [line for line in replace(deed, history=(old, again)).verdict(house=house) if line.startswith("I3")] == []
-    (missing,) = [line for line in replace(deed, history=(old, again, new)).verdict(house=house) if line.startswith("I3")]
+    house = replace(deal_copy.house, keys={})
+    assert [line for line in replace(deal_copy, history=(old, again)).verdict(house=house) if line.startswith("I3")] == []
+    (missing,) = [line for line in replace(deal_copy, history=(old, again, new)).verdict(house=house) if line.startswith("I3")]
     assert "T0QUOTE:new" in missing
 
 
-def test_a_tombstone_beside_its_command_is_named(deed: DoneDeal) -> None:
-    deed.damage(
+def test_a_tombstone_beside_its_command_is_named(deal_copy: DoneDeal) -> None:
+    deal_copy.damage(
         "INSERT INTO tombstones SELECT operation_key, payload_hash, state, outcome, finished_at, 9 FROM operations WHERE id = 5"
     )
-    assert names(deed.verdict()) == {"I18"}
+    assert names(deal_copy.verdict()) == {"I18"}
 
 
-def test_only_effects_of_a_paused_class_and_their_dependents_may_stay_pending(deed: DoneDeal) -> None:
-    deed.damage(
+def test_only_effects_of_a_paused_class_and_their_dependents_may_stay_pending(deal_copy: DoneDeal) -> None:
+    deal_copy.damage(
         "INSERT INTO gates (name, state, cause, held_at) VALUES ('pdf', 'held', 'operator', 1)",
         "UPDATE effects SET state = 'pending', finished_at = NULL, next_attempt_at = 1 WHERE id IN (2, 3, 4)",
         "UPDATE effects SET class = 'pdf.again' WHERE id = 2",
         "UPDATE effects SET class = 'pdfs.next', after_id = 2, next_attempt_at = NULL WHERE id = 3",
         "UPDATE effects SET class = 'crm.again' WHERE id = 4",
     )
-    assert [sentence for sentence in deed.verdict() if sentence.startswith("L1")] == ["L1: effect 4 (crm.again) is still pending"]
+    assert [sentence for sentence in deal_copy.verdict() if sentence.startswith("L1")] == [
+        "L1: effect 4 (crm.again) is still pending"
+    ]
 
 
-def test_pending_effects_are_no_violation_before_everything_is_drained(deed: DoneDeal) -> None:
-    deed.damage("UPDATE effects SET state = 'pending', finished_at = NULL, next_attempt_at = 1 WHERE id = 14")
-    assert "L1" in names(deed.verdict())
-    assert "L1" not in names(deed.verdict(at_rest=False))
+def test_pending_effects_are_no_violation_before_everything_is_drained(deal_copy: DoneDeal) -> None:
+    deal_copy.damage("UPDATE effects SET state = 'pending', finished_at = NULL, next_attempt_at = 1 WHERE id = 14")
+    assert "L1" in names(deal_copy.verdict())
+    assert "L1" not in names(deal_copy.verdict(at_rest=False))
 
 
-def test_a_clock_that_was_put_back_explains_a_wait_that_looks_short(deed: DoneDeal) -> None:
-    deed.damage("UPDATE attempts SET delay_ms = 30000 WHERE outcome = 'retry' AND http_status IS NULL")
-    assert names(deed.verdict()) == {"I10"}
-    assert deed.verdict(house=replace(deed.house, clock_back_ms=3_600_000)) == []
+def test_a_clock_that_was_put_back_explains_a_wait_that_looks_short(deal_copy: DoneDeal) -> None:
+    deal_copy.damage("UPDATE attempts SET delay_ms = 30000 WHERE outcome = 'retry' AND http_status IS NULL")
+    assert names(deal_copy.verdict()) == {"I10"}
+    assert deal_copy.verdict(house=replace(deal_copy.house, clock_back_ms=3_600_000)) == []
 
 
 def test_every_kind_of_command_has_its_change_written_down() -> None:
