@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +23,9 @@ _LONGER_FIRST: Final = ("test_io_errors", "test_drills", "test_power", "test_che
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let all workers share what imports everything for them."""
+    """Let all workers share what imports everything for them. SIGINT is handled, whatever the caller's disposition."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background commands so, and children inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         leave_fork_servers((BOTS, None), (printers.WARM, None), (programs.WARM, None), (programs.WARM, "0"))
 

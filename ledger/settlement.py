@@ -23,7 +23,7 @@ NEWER: Final = Trouble("superseded", "A newer one with the same target is owed."
 
 _MOVE: Final[Mapping[type, str]] = {Retry: "retry_effect", Uncertain: "doubt_effect", Fail: "bury_effect", Drop: "drop_effect"}
 
-_STORED_AS: Final[Mapping[type, str]] = {  # outcomes of attempts in ledgers of every release
+STORED_AS: Final[Mapping[type, str]] = {  # outcomes of attempts in ledgers of every release
     Delivered: "delivered",
     Retry: "retry",
     Uncertain: "doubt",
@@ -88,7 +88,7 @@ def record(tx: Tx, audit: Audit, gates: GateRules, now: int, claimed: Effect, ef
         tx,
         now,
         claimed,
-        outcome=_STORED_AS[type(settlement)],
+        outcome=STORED_AS[type(settlement)],
         trouble=trouble,
         delay_ms=settlement.delay_ms if isinstance(settlement, Retry | Uncertain) else None,
     )

@@ -25,6 +25,7 @@ from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRe
 from ledger.ledger import Ledger
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import Delivered, EffectIntent, Fail, Hold, Request, Retry, Trouble, Uncertain
+from ledger.settlement import STORED_AS
 from quotebot import effects
 from quotebot.app.installation import open_database
 from quotebot.commands.registry import CreateQuote, DecideApproval, SubmitQuote
@@ -269,9 +270,7 @@ class Work:
         if effect.effect_class == effects.FILE and "ticket" not in effect.steps and not await self._step(effect):
             return
         settlement = self._settlement(effect)
-        await self._answered(
-            f"settle {type(settlement).__name__.lower()}", lambda: self.ledger.settle(effect, settlement, self._follow)
-        )
+        await self._answered(f"settle {STORED_AS[type(settlement)]}", lambda: self.ledger.settle(effect, settlement, self._follow))
 
     async def _step(self, effect: Effect) -> bool:
         at = self._clock.ms + 1
