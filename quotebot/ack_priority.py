@@ -1,11 +1,10 @@
-"""Acknowledgements go before work: Slack waits for the first, nobody for the second.
+"""Priority of acknowledgements over work: Slack waits for an acknowledgement, no one waits for the workers.
 
-Both write to one ledger. While an envelope is on its way to its acknowledgement, the workers take little and wait before they take
-it; while nobody has asked for anything they take as much as shares a commit. In a flood, when more arrives than can be worked off
-anyway, they all but rest. They wait for a moment only, so that a flood delays what is owed and never stops it.
-
-What is known of this stands on a board: three numbers that whoever holds the socket writes and the workers read. Where those are
-two processes the board is memory of both, for a message would wake the workers just when they are to keep still.
+Both write to one ledger. While an envelope waits for its acknowledgement, the workers claim little and yield before they claim;
+when no request is pending they claim as much as shares one commit. Under overload, when more arrives than can be processed, they
+nearly stop. Each wait is bounded, so overload delays pending effects but never blocks them.
+The state is three numbers that the process with the socket writes and the workers read. If those are two processes, the numbers are
+in shared memory: a message would wake the workers exactly when they should stay idle.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ if TYPE_CHECKING:
     Board = memoryview[float]
 
 GIVE_WAY_SECONDS: Final = 0.025
-LOOK_SECONDS: Final = 0.0025  # how often who gives way looks whether it still has to
-LET_BY_SECONDS: Final = 0.0005  # as long as who waits at the gate needs to be awake...
-LET_BY_TIMES: Final = 6  # ...and until an acknowledgement that met nobody has left
-BREATH_SECONDS: Final = 0.020  # between two writes of the workers in a flood: who waited for one is worked off before the next
+LOOK_SECONDS: Final = 0.0025  # poll interval while yielding to an acknowledgement
+LET_BY_SECONDS: Final = 0.0005  # poll interval in `let_by`: about as long as a process at the gate takes to wake up...
+LET_BY_TIMES: Final = 6  # ...and number of polls, until an uncontended acknowledgement is done
+BREATH_SECONDS: Final = 0.020  # pause between two writes under overload, so that waiting acknowledgements go first
 FLOOD: Final = 10  # so many reservations...
-FLOOD_SECONDS: Final = 0.1  # ...in this time are one
-FLOOD_MOMENTS: Final = 10  # for so many moments the workers give way to it, then they take one
-LATELY_SECONDS: Final = 0.25  # who was asked so lately will probably be asked again
-BUSY: Final = 1  # taken at once while envelopes are on their way
-LATELY: Final = 3  # while there is none, but was lately
+FLOOD_SECONDS: Final = 0.1  # ...within this time count as overload
+FLOOD_MOMENTS: Final = 10  # the workers yield for so many intervals of GIVE_WAY_SECONDS, then they claim
+LATELY_SECONDS: Final = 0.25  # after a request this recent another one is likely
+BUSY: Final = 1  # claimed at once while envelopes are pending
+LATELY: Final = 3  # while none is pending, but one was recently
 QUIET: Final = 64
 
-# The board's numbers. Times are of the clock that all processes of a machine share, in seconds.
-_ON_THE_WAY: Final = 0  # how many envelopes
-_LAST_AT: Final = 1  # when the last was answered
-_TENTH_AT: Final = 2  # when the tenth before the next reservation was asked for: lately, in a flood
+# Indexes of the shared numbers. Times are seconds of the monotonic clock that all processes of a machine share.
+_ON_THE_WAY: Final = 0  # number of envelopes
+_LAST_AT: Final = 1  # time of the last acknowledgement
+_TENTH_AT: Final = 2  # time of the oldest of the last FLOOD reservations: recent under overload
 _BYTES: Final = 3 * 8
 _NEVER: Final = float("-inf")
 
 
 def shared_board() -> Board:
-    """Return a board that a process forked after this one shares with it. Each number is written and read as a whole."""
+    """Return shared memory that a process forked after this call shares. Each number is read and written atomically."""
     return _blank(mmap.mmap(-1, _BYTES))
 
 
@@ -54,13 +53,13 @@ def _blank(memory: mmap.mmap | bytearray) -> Board:
 
 
 class Precedence:
-    """Who is on the way to an acknowledgement. `begin`, `reserving` and `end` are of the socket, `turn` is of the workers.
+    """State of pending acknowledgements. The socket calls `begin`, `reserving` and `end`; the workers call `turn`.
 
-    Only what asks for a write of the ledger counts towards a flood: a refusal competes with no worker, however many there are.
+    Only requests for a ledger write count towards overload: a refusal does not compete with a worker.
     """
 
     def __init__(self, clock: Clock, board: Board | None = None) -> None:
-        """`board` is one of the process in front, or to be read there; without one it is of this process alone."""
+        """`board` is the memory shared with the workers' process; by default it is private to this process."""
         self._clock = clock
         self._board = _blank(bytearray(_BYTES)) if board is None else board
         self._arrivals: deque[float] = deque(maxlen=FLOOD)
@@ -69,31 +68,32 @@ class Precedence:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody is on the way."""
+        """True while an envelope waits for its acknowledgement."""
         return self._board[_ON_THE_WAY] > 0
 
     @property
     def flooded(self) -> bool:
-        """Whether more arrives than can be worked off anyway."""
+        """True while more arrives than can be processed."""
         return self._clock.monotonic() - self._board[_TENTH_AT] < FLOOD_SECONDS
 
     @property
     def contended(self) -> bool:
-        """Whether the ledger's writer should make room: somebody is on the way, or about to be. From any thread."""
+        """True if the ledger's writer should yield: an envelope is pending or one is likely. Safe to call from any thread."""
         return self.busy or self.flooded
 
     def follow(self, board: Board) -> None:
-        """Read what another process writes from now on."""
+        """Read the numbers that another process writes from now on."""
         self._board = board
         self._follows = True
 
     def let_by(self) -> None:
-        """Let whoever is on the way in another process write first, for a moment at most. For the writer's thread: it waits here.
+        """Wait, for a bounded time, until acknowledgements in another process are written.
 
-        The kernel gives the write gate to whoever comes to it first, and a process that works comes back sooner than one that waits
-        is awake. In a flood two writes in a row would keep those waiting who have just waited.
+        Call it in the writer's thread: it blocks.
+        The kernel gives the write gate to the first process that asks, and a running process asks sooner than a waiting one wakes
+        up. Under overload, two writes in a row would delay requests that have already waited.
         """
-        if self._follows and self.flooded:  # somebody always is on the way: who they are is for turns to say
+        if self._follows and self.flooded:  # some envelope is always pending then, so `busy` is no help
             time.sleep(max(0.0, self._let_by_at + BREATH_SECONDS - self._clock.monotonic()))
         else:
             for _ in range(LET_BY_TIMES):
@@ -103,22 +103,22 @@ class Precedence:
         self._let_by_at = self._clock.monotonic()
 
     def begin(self) -> None:
-        """Note that an envelope arrived."""
+        """Record that an envelope arrived."""
         self._board[_ON_THE_WAY] += 1
 
     def reserving(self) -> None:
-        """Note that one is about to be recorded."""
+        """Record that a reservation is about to be written."""
         self._arrivals.append(self._clock.monotonic())
         if len(self._arrivals) == FLOOD:
             self._board[_TENTH_AT] = self._arrivals[0]
 
     def end(self) -> None:
-        """Note that one was answered, one way or another."""
+        """Record that an envelope was answered, with any outcome."""
         self._board[_LAST_AT] = self._clock.monotonic()
         self._board[_ON_THE_WAY] -= 1
 
     async def turn(self) -> int:
-        """Give way for a moment, if there is somebody to give way to; return how much may be taken at once."""
+        """Yield for a bounded time if an acknowledgement is pending; return how many rows may be claimed at once."""
         for moment in range(FLOOD_MOMENTS):
             if not self.flooded:
                 break

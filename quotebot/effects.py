@@ -1,6 +1,6 @@
-"""What can be owed to the outside: one constructor per deed. Who performs it is performer.py; how it is retried is policies.py.
+"""Constructors of effect intents, one per kind of effect. performer.py performs them; policies.py defines their retries.
 
-Everything in a quote's thread waits for the effect that posts the quote's card, the thread's root.
+Every effect in a quote's thread waits for the effect that posts the quote's card, the thread's root.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UPDATE: Final = "crm.update"
 READ_CRM: Final = "crm.read"
 
 RESPONSE_URL_MS: Final = 29 * 60_000  # Slack gives a response_url 30 minutes
-ANSWER_MS: Final = 7 * 24 * 3600_000  # what one person is told is worth saying that long
+ANSWER_MS: Final = 7 * 24 * 3600_000  # lifetime of an ephemeral reply
 
 
 def root(quote_id: str) -> EffectIntent:
@@ -36,35 +36,35 @@ def root(quote_id: str) -> EffectIntent:
 
 
 def root_again(quote_id: str, dead_ts: str) -> EffectIntent:
-    """Post the card anew, as the root of a new thread, in the place of one that somebody deleted."""
+    """Post the card again, as the root of a new thread, in place of a deleted one."""
     return _intent(POST, quote_id, quote_id, {"what": "root", "quote_id": quote_id, "replaces": dead_ts})
 
 
 def card(quote_id: str, root_key: str) -> EffectIntent:
-    """Show the quote's current state on its card. A newer one makes this one needless."""
+    """Show the quote's current state on its card. A newer card effect supersedes this one."""
     return _intent(CARD, quote_id, quote_id, {"quote_id": quote_id}, after=root_key, supersede_key=f"card:{quote_id}")
 
 
 def card_again(quote_id: str, root_key: str, not_before: int) -> EffectIntent:
-    """Draw the card once more at `not_before` (ms), whatever was drawn meanwhile: a lost update may have landed in between."""
+    """Draw the card once more at `not_before` (ms), unconditionally: a lost update may have arrived in between."""
     return _intent(CARD, quote_id, quote_id, {"quote_id": quote_id}, after=root_key, not_before=not_before)
 
 
 def card_withdrawn(quote_id: str, channel: str, ts: str) -> EffectIntent:
-    """Take the facts off a card that stands in a channel which another organization shares; the quote has another card then."""
+    """Remove the facts from a card in a channel that another organization shares; the quote has another card then."""
     content = {"what": "withdrawn", "quote_id": quote_id, "channel": channel, "ts": ts}
     return _intent(CARD, quote_id, quote_id, content)
 
 
 def home(user: str, team_id: str, not_before: int | None = None) -> EffectIntent:
-    """Publish one person's App Home as it is then. A newer one makes this one needless. `not_before` is Unix milliseconds."""
+    """Publish one user's App Home in its state at that time. A newer one supersedes this one. `not_before` is Unix milliseconds."""
     target = f"home:{user}"
     content = {"what": "home", "user": user, "team_id": team_id}
     return _intent(CARD, target, target, content, supersede_key=target, not_before=not_before)
 
 
 def dead_letter_target(reference: str) -> str:
-    """Return what everything about the card of a dead letter is about."""
+    """Return the target and aggregate of all effects on the card of a dead letter."""
     return f"letter:{reference}"
 
 
@@ -75,14 +75,14 @@ def post_dead_letter(reference: str, channel: str) -> EffectIntent:
 
 
 def update_dead_letter(reference: str, post_key: str) -> EffectIntent:
-    """Show on its card what a dead letter is now. A newer one makes this one needless."""
+    """Show the current state of a dead letter on its card. A newer one supersedes this one."""
     target = dead_letter_target(reference)
     content = {"what": "letter", "reference": reference}
     return _intent(CARD, target, target, content, after=post_key, supersede_key=f"card:{target}")
 
 
 def notice(quote_id: str, root_key: str, text: str) -> EffectIntent:
-    """Say something in the quote's thread, once."""
+    """Post a message in the quote's thread, once."""
     return _intent(POST, quote_id, quote_id, {"what": "notice", "quote_id": quote_id, "text": text}, after=root_key)
 
 
@@ -97,11 +97,11 @@ def reply(
     typed: str | None = None,
     thread_ts: str | None = None,
 ) -> EffectIntent:
-    """Answer one person, visible to them alone, over the response_url of their request; when that is dead, directly.
+    """Reply to one user, visible to them alone, over the response_url of their request; once that has expired, directly.
 
-    `offer` asks under the text whether to create the same quote again: {"token": operation key, "quote_id", "version"}; without
-    a quote it asks whether to create what was proposed. `typed` offers a form that holds what was read, as a command says it.
-    `thread_ts` is where they asked, when that was in a thread.
+    `offer` asks under the text whether to create the same quote again: {"token": operation key, "quote_id", "version"}; without a
+    quote it asks whether to create what was proposed. `typed` offers a form filled with the extracted values, in command syntax.
+    `thread_ts` is the thread where the user asked, if it was in one.
     """
     content: dict[str, Any] = {"user": user, "channel": channel, "text": text}
     more = {"offer": offer, "typed": typed, "thread_ts": thread_ts}
@@ -110,13 +110,13 @@ def reply(
 
 
 def tell(quote_id: str, user: str, text: str, now: int) -> EffectIntent:
-    """Send one person a direct message about a quote whose thread they cannot read."""
+    """Send one user a direct message about a quote whose thread they cannot read."""
     content = {"user": user, "channel": None, "text": text, "directly": True}
     return _intent(REPLY, user, quote_id, content, expires_at=now + ANSWER_MS)
 
 
 def is_late(answer: Effect, now_ms: int) -> bool:
-    """Tell whether an answer comes when its response_url is dead and nobody looks for it where they asked any more."""
+    """Return true if a reply's response_url has expired: the user no longer looks for the reply where they asked."""
     assert answer.expires_at is not None  # noqa: S101 -- an answer has one
     return now_ms >= answer.expires_at - ANSWER_MS + RESPONSE_URL_MS
 
@@ -137,20 +137,20 @@ def create_in_crm(quote_id: str, version: int) -> EffectIntent:
 
 
 def extract(reading: str) -> EffectIntent:
-    """Let the model read a message; `reading` is the key of the operation that asks for it."""
+    """Extract a quote request from a message with the model; `reading` is the key of the operation that asks for it."""
     return _intent(EXTRACT, reading, "new", {"reading": reading})
 
 
 def summarize(quote_id: str, version: int) -> EffectIntent:
-    """Let the model sum up a quote version for its approvers."""
+    """Summarize a quote version for its approvers with the model."""
     return _intent(SUMMARIZE, quote_id, quote_id, {"quote_id": quote_id, "version": version})
 
 
 def status_in_crm(quote_id: str, version: int, status: str, *, instead_of: tuple[str, ...] = ()) -> EffectIntent:
-    """Tell Salesforce how far a version is whose record it has. A newer status makes this one needless.
+    """Write a version's status to its record in Salesforce. A newer status supersedes this one.
 
-    What is written is the status of that moment; `status` says what it was when this was owed. `instead_of` are values of the field
-    that an operator lets us overwrite.
+    The call writes the status at that moment; `status` is the status at enqueue time. `instead_of` are values of the field that an
+    operator allows us to overwrite.
     """
     content: dict[str, Any] = {"quote_id": quote_id, "version": version, "what": "status", "status": status}
     content |= {"instead_of": list(instead_of)} if instead_of else {}
@@ -158,7 +158,7 @@ def status_in_crm(quote_id: str, version: int, status: str, *, instead_of: tuple
 
 
 def amount_in_crm(quote_id: str, version: int) -> EffectIntent:
-    """Give the quote's opportunity the total of the newest version Salesforce has then. A newer one makes this one needless."""
+    """Write the total of the newest recorded version to the quote's opportunity. A newer one supersedes this one."""
     content = {"quote_id": quote_id, "version": version, "what": "amount"}
     return _intent(UPDATE, quote_id, quote_id, content, supersede_key=f"crm-amount:{quote_id}")
 
@@ -170,12 +170,12 @@ def document_in_crm(quote_id: str, version: int, sha256: str) -> EffectIntent:
 
 
 def read_mirror(aggregate_id: str, kind: str) -> EffectIntent:
-    """Read what changed of one kind since it was read last, and keep it. A newer one makes this one needless."""
+    """Read what changed in one kind since its last sync, and store it. A newer one supersedes this one."""
     return _intent(READ_CRM, aggregate_id, aggregate_id, {"what": "mirror", "kind": kind}, supersede_key=f"crm-read:{kind}")
 
 
 def read_crm(aggregate_id: str) -> EffectIntent:
-    """Read what changed in Salesforce since it was read last. A newer one makes this one needless."""
+    """Read what changed in Salesforce since the last sync. A newer one supersedes this one."""
     return _intent(READ_CRM, aggregate_id, aggregate_id, {"what": "changes"}, supersede_key="crm-read")
 
 

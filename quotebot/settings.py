@@ -1,7 +1,7 @@
-"""Configuration: what may differ between two installations. Every missing or bad item is named at once, with where to get it.
+"""Configuration: everything that may differ between two installations. All missing or bad items are reported at once, with a hint.
 
-The sources and their order are those of settings_sources.py; the descriptions are printed by
-`quotebot init` and in docs/configuration.md.
+The sources and their order are those of settings_sources.py; the descriptions are printed by `quotebot init` and in
+docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ SALESFORCE = (
     "SALESFORCE_USERNAME",
     "SALESFORCE_PRIVATE_KEY",
     "SALESFORCE_CA_FILE",
-)  # of these, an installation needs the first two and one way to log in
-MODEL = ("llm_base_url", "llm_model", "llm_api_key")  # the last may be missing
+)  # an installation needs the first two and one way to log in
+MODEL = ("llm_base_url", "llm_model", "llm_api_key")  # the last is optional
 
 
 class ConfigurationError(Exception):
-    """The configuration cannot be used. The message lists every problem; nothing was started or changed."""
+    """Invalid configuration. The message lists every problem; nothing was started or changed."""
 
 
 def _from_text(given: object) -> object:
-    """Read a list or a table that a source without types gives as text."""
+    """Parse a list or a table from a source that gives only text."""
     if not isinstance(given, str):
         return given
     try:
@@ -65,7 +65,7 @@ def _from_text(given: object) -> object:
 
 
 def _retry_overrides(given: object) -> object:
-    """Read the overrides of the retry matrix, one error for each bad item; what is no table at all is left to the field's type."""
+    """Parse the overrides of the retry matrix, one error per bad item; a value that is no table is left to the field's type."""
     if not isinstance(given, dict):
         return given
     try:
@@ -81,18 +81,18 @@ def _retry_overrides(given: object) -> object:
 
 
 def _known_zone(name: str) -> str:
-    """Refuse a time zone that cannot be read here."""
+    """Reject a time zone that is not known on this machine."""
     try:
         return "UTC" if name == "UTC" else ZoneInfo(name).key
-    except (ValueError, OSError, LookupError) as error:  # no zone's name, a folder's, or unknown
+    except (ValueError, OSError, LookupError) as error:  # not a zone's name, the name of a folder, or unknown
         raise ValueError(
             f'no time zone "{name}" is known here; zones are named like Europe/Berlin, and on Debian come with the package tzdata'
         ) from error
 
 
 def _usable_mapping(path: Path) -> Path:
-    """Refuse a mapping that cannot be read, or that names what there is not."""
-    from adapters.salesforce.mapping import MappingFileError, read_mapping  # noqa: PLC0415 -- only who has one pays for it
+    """Reject a mapping that cannot be read or that names something unknown."""
+    from adapters.salesforce.mapping import MappingFileError, read_mapping  # noqa: PLC0415 -- imported only if a mapping is set
 
     try:
         read_mapping(path.read_text("utf-8"))
@@ -104,7 +104,7 @@ def _usable_mapping(path: Path) -> Path:
 
 
 def _safe_address(url: AnyHttpUrl) -> AnyHttpUrl:
-    """Refuse an address that would send secrets in clear text, or that holds a password itself."""
+    """Reject an address that would send secrets in clear text, or that contains a password."""
     problem = _address_problem(str(url))
     if problem:
         raise ValueError(problem)
@@ -112,10 +112,10 @@ def _safe_address(url: AnyHttpUrl) -> AnyHttpUrl:
 
 
 def _safe_dsn(given: SecretStr) -> SecretStr:
-    """Refuse a Sentry address that would send reports in clear text. Its user part is Sentry's public key."""
+    """Reject a Sentry address that would send reports in clear text. Its user part is Sentry's public key."""
     address = given.get_secret_value()
     problem = _address_problem(address, with_key=True)
-    if problem and address.lower().startswith("http:"):  # what is no address at all, doctor says; it stops nothing
+    if problem and address.lower().startswith("http:"):  # an address that cannot be parsed is reported by doctor and stops nothing
         raise ValueError(problem)
     return given
 
@@ -135,7 +135,7 @@ def _address_problem(address: str, *, with_key: bool = False) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host of an address is this machine."""
+    """Return true if the host of an address is this machine."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -156,7 +156,7 @@ def contrast_on_white(colour: str) -> float:
 
 
 def readable_colour(text: str) -> str:
-    """Return the colour. Raises ValueError, in words, when it is none or too light for headings on white."""
+    """Return the colour. Raises ValueError, with a readable message, if it is no colour or too light for headings on white."""
     if not _COLOUR.fullmatch(text):
         raise ValueError("a colour is written like #1f4e79")
     contrast = contrast_on_white(text)
@@ -166,8 +166,8 @@ def readable_colour(text: str) -> str:
 
 
 def _linear(channel: float) -> float:
-    """Return the light of one sRGB channel, both from 0 to 1."""
-    return float(channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4)  # noqa: PLR2004 -- the standard's
+    """Return the linear light of one sRGB channel, both from 0 to 1."""
+    return float(channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4)  # noqa: PLR2004 -- the standard
 
 
 class Settings(BaseSettings):
@@ -386,16 +386,16 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # reads nothing: ours is read after its owner and mode were checked
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- the library's signature; ours looks where systemd says
+        dotenv_settings: PydanticBaseSettingsSource,  # not used: `.env` is read after its owner and mode were checked
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- required by the library; ours follows systemd
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read from the sources in their order, each setting whole from one of them."""
+        """Return the sources in their order of precedence; each setting comes whole from one of them."""
         wanted = not isinstance(dotenv_settings, DotEnvSettingsSource) or dotenv_settings.env_file is not None
         return (layered(settings_cls, init_settings, env_settings, with_env_file=wanted),)
 
     @model_validator(mode="after")
     def _salesforce_is_whole(self) -> Self:
-        """Half a Salesforce configuration is a mistake, not a choice: without any of it CRM writes wait, paused."""
+        """Reject a partial Salesforce configuration as a mistake; without any of it CRM writes wait, paused."""
         problems = _salesforce_problems({name: getattr(self, name.lower()) for name in SALESFORCE})
         if problems:
             raise ValueError("; ".join(problems))
@@ -403,7 +403,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _model_is_whole(self) -> Self:
-        """A server without a model's name, or a name without a server, is a mistake: without any of it no model is asked."""
+        """Reject a server without a model's name, or a name without a server; without any of it no model is called."""
         problems = _model_problems({name: getattr(self, name) for name in MODEL})
         if problems:
             raise ValueError("; ".join(problems))
@@ -411,23 +411,23 @@ class Settings(BaseSettings):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every secret that is set: what must never be shown."""
+        """Every configured secret; these must never be shown."""
         values = (getattr(self, name) for name in type(self).model_fields)
         return tuple(value.get_secret_value() for value in values if isinstance(value, SecretStr) and value.get_secret_value())
 
     @property
     def ledger_path(self) -> Path:
-        """Where the ledger lives."""
+        """The path of the ledger."""
         return self.data_dir / "ledger.db"
 
     @property
     def response_url_hosts(self) -> frozenset[str]:
-        """Hosts a response_url may name: Slack's own, or the host of the API this bot is pointed at."""
+        """The hosts that a response_url may name: Slack's own, or the host of the configured API."""
         return frozenset({"hooks.slack.com", urlsplit(str(self.slack_api_url)).netloc})
 
 
 def load_settings(given: Mapping[str, str] | None = None, *, for_slack: bool = False) -> Settings:
-    """Read the configuration. `given` are settings of the command line, by name, as text; `for_slack`: both tokens are needed.
+    """Read the configuration. `given` are the command line's settings, by name, as text. `for_slack` requires both tokens.
 
     Raises ConfigurationError naming every bad item and, for Slack, every missing one.
     """
@@ -435,7 +435,7 @@ def load_settings(given: Mapping[str, str] | None = None, *, for_slack: bool = F
     try:
         problems += unknown_keys(Settings)
         settings = Settings(**chosen)
-    except SettingsFileError as error:  # what it holds cannot be known, so nothing is called missing
+    except SettingsFileError as error:  # the content is unknown, so nothing is reported as missing
         raise ConfigurationError("\n".join(("The configuration cannot be used:", f"- {error}", "Nothing was started."))) from error
     except ValidationError as error:
         problems += _misfits(error, read_settings(given))
@@ -451,7 +451,7 @@ def load_settings(given: Mapping[str, str] | None = None, *, for_slack: bool = F
 
 
 def read_settings(given: Mapping[str, str] | None = None) -> SourcedSettings:
-    """Return what the sources say, unchecked, and which of them said it. Raises SettingsFileError."""
+    """Return the unchecked values of the sources, with the source of each. Raises SettingsFileError."""
     return layered(
         Settings,
         InitSettingsSource(Settings, init_kwargs=_chosen(given or {})[0]),
@@ -460,7 +460,7 @@ def read_settings(given: Mapping[str, str] | None = None) -> SourcedSettings:
 
 
 def _chosen(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings of the command line by the model's keys, and a sentence for each that is none."""
+    """Return the settings of the command line by the model's keys, and a sentence for each unknown one."""
     fields = Settings.model_fields
     secrets = [name for name in given if name in fields and "SecretStr" in str(fields[name].annotation)]
     known = {key(name, fields[name]): value for name, value in given.items() if name in fields and name not in secrets}
@@ -476,7 +476,10 @@ def _not_there(name: str, in_environment: str) -> str:
 
 
 def _misfits(error: ValidationError, reading: SourcedSettings) -> list[str]:
-    """Return a sentence for each bad item, with its source. Salesforce's are looked for even where they were not reached."""
+    """Return a sentence for each bad item, with its source.
+
+    Salesforce's problems are listed even if validation stopped before them.
+    """
     problems = []
     for item in error.errors(include_input=False):
         origin = reading.origins.get(str(item["loc"][0])) if item["loc"] else None
@@ -490,7 +493,7 @@ def _misfits(error: ValidationError, reading: SourcedSettings) -> list[str]:
 
 
 def _salesforce_problems(given: Mapping[str, object]) -> list[str]:
-    """Return what is wrong with Salesforce's settings taken together, for settings by their variables."""
+    """Return the problems of Salesforce's settings taken together; `given` maps variables to values."""
     url, ca_file = given["SALESFORCE_INSTANCE_URL"], given["SALESFORCE_CA_FILE"]
     by_key = given["SALESFORCE_USERNAME"] or given["SALESFORCE_PRIVATE_KEY"]
     needed = ("SALESFORCE_INSTANCE_URL", "SALESFORCE_CLIENT_ID", *(SALESFORCE[3:5] if by_key else SALESFORCE[2:3]))
@@ -510,7 +513,7 @@ def _salesforce_problems(given: Mapping[str, object]) -> list[str]:
 
 
 def _model_problems(given: Mapping[str, object]) -> list[str]:
-    """Return what is wrong with the model's settings taken together, for settings by their names. Its key may be missing."""
+    """Return the problems of the model's settings taken together; `given` maps names to values. The API key is optional."""
     missing = [f"QUOTEBOT_{name.upper()}" for name in MODEL[:2] if not given[name]]
     if not missing or not any(given.values()):
         return []
@@ -526,7 +529,7 @@ def _variable(place: tuple[int | str, ...]) -> str:
 
 
 def _token_problems(given: Mapping[str, object]) -> list[str]:
-    """Return a sentence for each token that is missing or of the wrong kind, for settings by their variables."""
+    """Return a sentence for each token that is missing or of the wrong kind; `given` maps variables to values."""
     problems = []
     for name, prefix in {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"}.items():
         token = given.get(name)

@@ -1,4 +1,4 @@
-"""The settings as people meet them: what each is and where it came from, a first quotebot.toml, and the page of the reference."""
+"""Presentation of the settings: their values and sources, the first quotebot.toml, and the reference page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT: Final = "default"
-# group -> how the names of its settings begin; the last takes what no other does
+# group -> prefixes of its settings; the last group takes all others
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Slack": ("slack_",),
     "Salesforce": ("salesforce_",),
@@ -30,7 +30,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as it is in force. Values are JSON's; a secret that is given is only said to be there."""
+    """One setting in force. Values are JSON values; for a secret only its presence is shown."""
 
     name: str
     variable: str
@@ -42,7 +42,7 @@ class Setting:
 
 
 def shown(settings: Settings, given: Mapping[str, str] | None = None) -> list[Setting]:
-    """Return every setting, in the order of the groups. `given` are those of the command line, by name."""
+    """Return every setting, in the order of the groups. `given` are the settings of the command line, by name."""
     origins = read_settings(given).origins
     found = []
     for name in grouped():
@@ -77,12 +77,12 @@ def groups() -> dict[str, list[str]]:
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a setting is a secret: it is never shown, and does not belong into quotebot.toml."""
+    """Return true if a setting is a secret: it is never shown and does not belong in quotebot.toml."""
     return "SecretStr" in str(Settings.model_fields[name].annotation)
 
 
 def first_file() -> str:
-    """Return a quotebot.toml that says nothing yet: every setting as a comment, with what it is and its default."""
+    """Return a quotebot.toml without effect: every setting as a comment, with its description and its default."""
     lines = [
         "# Quotebot's settings. What is left out has the default shown here. Stronger than this file, in this order: the command",
         "# line (--set), the environment, a file .env, a folder of secrets. Secrets belong there, not here.",
@@ -138,7 +138,7 @@ def reference() -> str:
 
 
 def _bounds(name: str) -> str:
-    """Return what a number may be, in words."""
+    """Return the allowed range of a number as text."""
     signs = {"ge": "from", "gt": "above", "le": "to"}
     found = [
         f"{word} {getattr(rule, sign):g}"
@@ -150,12 +150,12 @@ def _bounds(name: str) -> str:
 
 
 def _plain(value: object) -> Any:
-    """Return a value as JSON has it, a secret as a mark."""
+    """Return a value as JSON has it, and a secret as a mark."""
     if isinstance(value, SecretStr):
         return REDACTED if value.get_secret_value() else ""
     return str(value) if isinstance(value, AnyUrl) else to_jsonable_python(value, exclude_none=True)
 
 
 def _toml(value: object) -> str:
-    """Return a default as TOML; JSON's texts, numbers and lists are TOML's too, and defaults hold no table with something in it."""
+    """Return a default as TOML. JSON texts, numbers and lists are valid TOML, and no default holds a non-empty table."""
     return '"..."' if value is None else json.dumps(value)

@@ -1,8 +1,9 @@
-"""Where settings come from, strongest first: command line, environment, .env, secrets folder, quotebot.toml.
+"""Sources of settings, strongest first: command line, environment, .env, secrets folder, quotebot.toml.
 
-The first source that has a setting gives it whole: tables of two sources are never mixed, so what is shown is what was written.
+The first source that has a setting gives it whole: tables of two sources are never mixed, so the value shown is the value written.
 Files are read only if no other user can change them. `.env` and quotebot.toml of the current folder count only while the
-environment names neither a settings file nor a secrets folder: an installation takes no settings from where an operator stands.
+environment names neither a settings file nor a secrets folder: an installation takes no settings from the operator's current
+folder.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 FILE_NAME: Final = "quotebot.toml"
-FILE_VARIABLE: Final = "QUOTEBOT_CONFIG"  # another place of that file
+FILE_VARIABLE: Final = "QUOTEBOT_CONFIG"  # overrides the path of that file
 SECRETS_VARIABLES: Final = ("QUOTEBOT_SECRETS_DIR", "CREDENTIALS_DIRECTORY")  # the second is set by systemd
 PREFIX: Final = "QUOTEBOT_"
 ENV_FILE: Final = ".env"
-FILE_BYTES_MAX: Final = 1024 * 1024  # of a settings file
-SLACK_ADDRESS: Final = "SLACK_API_URL"  # the tokens go there, so no file may name another company's
+FILE_BYTES_MAX: Final = 1024 * 1024  # limit of a settings file
+SLACK_ADDRESS: Final = "SLACK_API_URL"  # the tokens go there, so a file may name only Slack's hosts
 SLACK_DOMAINS: Final = ("slack.com", "slack-gov.com")
 
 
 class SettingsFileError(ValueError):
-    """A settings file or the folder of secrets cannot be read or must not be used; the message says where and why."""
+    """Unreadable or untrusted settings file or secrets folder; the message says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One source and what people call it."""
+    """One source and its display name."""
 
     name: str
     source: PydanticBaseSettingsSource
-    explicit: bool = False  # given with the start itself, not left in a file
+    explicit: bool = False  # given at the start itself, not in a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class SourcedSettings:
-    """What the sources say: `values` by variable, and for each of these the source that gave it."""
+    """Values of all sources: `values` by variable, and in `origins` the source of each."""
 
     values: dict[str, Any]
     origins: dict[str, str]
@@ -72,7 +73,7 @@ def variable(name: str, field: FieldInfo) -> str:
 
 
 def key(name: str, field: FieldInfo) -> str:
-    """Return the key by which the model takes a field: its first alias, or its name."""
+    """Return the model's key of a field: its first alias, or its name."""
     return name if field.validation_alias is None else variable(name, field)
 
 
@@ -83,7 +84,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def implicit_files() -> bool:
-    """Tell whether `.env` and quotebot.toml of the current folder count: only while the environment names no other place."""
+    """Return true if `.env` and quotebot.toml of the current folder count: only while the environment names no other place."""
     return not any(os.environ.get(name) for name in (FILE_VARIABLE, *SECRETS_VARIABLES))
 
 
@@ -100,7 +101,7 @@ def ignored_files() -> list[Ignored]:
 
 
 def file_path() -> Path | None:
-    """Return where quotebot.toml is: $QUOTEBOT_CONFIG, or the current folder; None if that folder does not count."""
+    """Return the path of quotebot.toml: $QUOTEBOT_CONFIG, or the current folder; None if that folder does not count."""
     named = os.environ.get(FILE_VARIABLE)
     return Path(named) if named else Path(FILE_NAME) if implicit_files() else None
 
@@ -131,7 +132,10 @@ def trust(paths: Iterable[Path]) -> None:
 
 
 def read_file() -> dict[str, Any]:
-    """Return quotebot.toml; empty when there is none. Raises SettingsFileError when it is named and missing, or is not TOML."""
+    """Return the content of quotebot.toml; empty if there is none.
+
+    Raises SettingsFileError if it is named and missing, or not TOML.
+    """
     path = file_path()
     if path is None:
         return {}
@@ -155,7 +159,7 @@ def read_file() -> dict[str, Any]:
 
 
 def unknown_keys(model: type[BaseSettings]) -> list[str]:
-    """Return a sentence for each key of quotebot.toml that is no setting."""
+    """Return a sentence for each unknown key of quotebot.toml."""
     path, known = file_path() or FILE_NAME, model.model_fields
     return [
         f"{name}: {path} has it, and there is no such setting{nearest(name, known)}" for name in read_file() if name not in known
@@ -163,20 +167,20 @@ def unknown_keys(model: type[BaseSettings]) -> list[str]:
 
 
 class FileSource(PydanticBaseSettingsSource):
-    """quotebot.toml: a setting by its lower-case name, lists and tables as TOML has them."""
+    """The source quotebot.toml: settings by lower-case name, with lists and tables in TOML syntax."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return what the file says of one field."""
+        """Return the file's value of one field."""
         return read_file().get(field_name), key(field_name, field), False
 
     def __call__(self) -> dict[str, Any]:
-        """Return what the file says of the settings it has."""
+        """Return the file's values of the known settings."""
         found, fields = read_file(), self.settings_cls.model_fields
         return {key(name, field): found[name] for name, field in fields.items() if name in found}
 
 
 class Layered(PydanticBaseSettingsSource):
-    """All sources as one."""
+    """The combination of all sources."""
 
     def __init__(self, model: type[BaseSettings], layers: Sequence[Layer]) -> None:
         super().__init__(model)
@@ -186,12 +190,12 @@ class Layered(PydanticBaseSettingsSource):
         }
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return what the strongest source says of one field."""
+        """Return one field's value from the strongest source."""
         name = key(field_name, field)
         return self.read().values.get(name), name, False
 
     def read(self) -> SourcedSettings:
-        """Ask every source."""
+        """Read every source."""
         reading = SourcedSettings({}, {})
         for layer in self._layers:
             for spelling, value in layer.source().items():
@@ -216,7 +220,7 @@ def layered(
 ) -> Layered:
     """Return the sources of a model in their order.
 
-    Raises SettingsFileError when the folder of secrets is named and missing, or another user can change what is in it or `.env`.
+    Raises SettingsFileError if the secrets folder is named and missing, or another user can change its content or `.env`.
     """
     folder = secrets_folder()
     if folder is not None and not folder.is_dir():
@@ -247,9 +251,10 @@ def _read_env_file(model: type[BaseSettings], path: Path) -> DotEnvSettingsSourc
 
 
 def _only_slack(address: str, origin: str) -> None:
-    """Refuse another host for Slack's Web API out of a file: the tokens would go there.
+    """Reject another host for Slack's Web API from a file: the tokens would be sent there.
 
-    The address is read as the settings read it: urllib and the setting's own type disagree about a backslash before the host's end.
+    The address is parsed as the settings parse it: urllib and the setting's own type disagree about a backslash before the host's
+    end.
     """
     try:
         host = (AnyHttpUrl(address).host or "").rstrip(".")
@@ -276,15 +281,16 @@ LINKS_MAX: Final = 40  # Linux follows no more
 
 
 def untrusted(path: Path) -> str | None:  # noqa: PLR0911 -- one return per reason
-    """Return why a settings file must not be used and what mends it, or None for one that may be used or does not exist.
+    """Return why a settings file must not be used and how to fix it; None for one that may be used or does not exist.
 
-    Another user must be able neither to write the file nor to put another one in its place. Each link on the way to the file counts
-    like the file, with its folder; every folder above must belong to this user or root, and others must not rename what is in it.
+    Another user must be able neither to write the file nor to put another one in its place. Each link on the path counts like the
+    file, together with its folder; every folder above must belong to this user or root, and others must not be able to rename its
+    content.
     """
     for each in _links_and_file(path):
         try:
             itself = each.lstat()
-        except OSError:  # no such file, or one that cannot be reached: reading it reports that
+        except OSError:  # no such file, or not reachable: the read reports that
             return None
         folder = each.absolute().parent
         around = folder.stat()
@@ -305,7 +311,7 @@ def untrusted(path: Path) -> str | None:  # noqa: PLR0911 -- one return per reas
 
 
 def _links_and_file(path: Path) -> Iterator[Path]:
-    """Yield the path, and where each link leads, down to the file. A circle of links ends after as many as the system follows."""
+    """Yield the path and the target of each link, down to the file. A cycle of links ends after the system's limit."""
     for _ in range(LINKS_MAX):
         yield path
         if not path.is_symlink():
@@ -314,7 +320,7 @@ def _links_and_file(path: Path) -> Iterator[Path]:
 
 
 def _replaceable(folder: Path) -> str | None:
-    """Return the folder above that lets another user replace this one, and why; None if none does."""
+    """Return the folder above that lets another user replace this one, and the reason; None if there is none."""
     named = folder.absolute()
     for link in (named, *named.parents):
         if link.is_symlink() and not _ours(link.lstat()):
@@ -347,5 +353,5 @@ def _me() -> str:
 def _name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
-    except KeyError:  # a container may run under a number without a name
+    except KeyError:  # a container may run under a user id without a name
         return str(uid)

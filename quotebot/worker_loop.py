@@ -1,6 +1,6 @@
-"""The loop of a worker: do what is due, then sleep until something changes or falls due, and never longer than the poll.
+"""The worker loop: process due rows, then sleep until something changes or falls due, at most for the poll interval.
 
-The poll is what guarantees progress; wake-ups only make it quick. A ledger that cannot be written for a while is waited for.
+The poll guarantees progress; wake-ups only reduce latency. If the ledger cannot be written, the loop waits and tries again.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ async def one_round(
     clock: Clock,
     poll_seconds: float = POLL_SECONDS,
 ) -> None:
-    """Take one step; when there was nothing to do, sleep. `next_due_at` is Unix milliseconds, None when nothing sleeps.
+    """Run one step; if there was nothing to do, sleep. `next_due_at` returns Unix milliseconds, or None if no row is scheduled.
 
     Raises WritesRefused when the ledger takes no writes until a restart.
     """
-    changed.clear()  # before looking: what changes while we look wakes us
+    changed.clear()  # before the step: a change during the step triggers a wake-up
     try:
         if await step():
             return
@@ -50,6 +50,6 @@ async def one_round(
 
 
 async def nap_seconds(next_due_at: Callable[[], Awaitable[int | None]], clock: Clock, poll_seconds: float = POLL_SECONDS) -> float:
-    """Return how long to sleep: until the next row is due, and never longer than the poll."""
+    """Return the seconds to sleep: until the next row is due, and never longer than the poll interval."""
     due = await next_due_at()
     return poll_seconds if due is None else min(poll_seconds, max(0.0, (due - clock.now_ms()) / 1000))

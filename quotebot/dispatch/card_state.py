@@ -1,4 +1,4 @@
-"""What a quote owes to the outside, as its card shows it: how far it is, and what people can do about it while it waits."""
+"""State of a quote's pending effects and commands as its card shows it, with the actions that people can take."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from ledger.records import Effect
     from quotebot.execution.operator_actions import Label
 
-COMMANDS_SHOWN_MAX: Final = 5  # those of one quote come one after another
+COMMANDS_SHOWN_MAX: Final = 5  # the commands of one quote run one after another
 
 
 def effect_lines(rows: Iterable[Effect], gates: Iterable[Gate]) -> tuple[PendingEffect, ...]:
-    """Return the newest PDF and CRM effects as the card shows them; a PDF is there when its upload is."""
+    """Return the newest PDF and CRM effects as the card shows them; a PDF counts as delivered when its upload is."""
     latest = {LABELS[effect.effect_class]: effect for effect in rows if effect.effect_class in LABELS}
     held = {gate.name: gate for gate in gates if gate.state == "held"}
     return tuple(_line(label, effect, held) for label, effect in latest.items())
 
 
 def pending_lines(tx: Tx, quote_id: str) -> tuple[str, ...]:
-    """Return, as mrkdwn, which commands about a quote wait for another try."""
+    """Return, as mrkdwn, the commands about a quote that wait for another attempt."""
     rows = tx.all("operations_to_retry", lane=quote_id)[:COMMANDS_SHOWN_MAX]
     return tuple(
         f"⏳ {row['action_kind'].partition('.')[2].replace('_', ' ')}: "
@@ -46,13 +46,13 @@ def _line(label: Label, effect: Effect, held: Mapping[str, Gate]) -> PendingEffe
     if effect.state != "delivered":
         return _waiting_line(label, effect, _gate(effect, held))
     if effect.effect_class == effects.RENDER:
-        return PendingEffect(label, "pending", ref)  # its upload is owed next
+        return PendingEffect(label, "pending", ref)  # the upload follows
     link = (effect.result or {}).get("permalink")
     return PendingEffect(label, "delivered", ref, effect.external_ref if label == "CRM" else None, link)
 
 
 def _waiting_line(label: Label, effect: Effect, gate: Gate | None) -> PendingEffect:
-    """Say what it waits for, and offer what may be done about it: what an operator has to let go nobody else can hurry."""
+    """Return the line of an undelivered effect with its cause and its buttons; no retry is offered while its class is held."""
     line = PendingEffect(label, "pending", effect.correlation_id, effect_id=effect.id, cycle=effect.cycle)
     cancels = () if effect.state == "uncertain" else (CANCEL,)
     if gate is not None and gate.until_at is None:
@@ -61,13 +61,13 @@ def _waiting_line(label: Label, effect: Effect, gate: Gate | None) -> PendingEff
         return replace(line, state="in doubt", detail=effect.last_error, offers=(RETRY, CHECK))
     if effect.attempts and effect.category not in (None, THROTTLED):
         return replace(line, state="retrying", detail=effect.last_error, offers=(RETRY, CHECK, CANCEL))
-    if gate is not None:  # its first try comes when that is over
+    if gate is not None:  # the first attempt follows when the hold ends
         return replace(line, state="retrying", detail=gate.reason, offers=(CHECK, *cancels))
     return line
 
 
 def _gate(effect: Effect, held: Mapping[str, Gate]) -> Gate | None:
-    """Return what holds an effect's class, first what lasts until somebody ends it."""
+    """Return the gate that holds an effect's class; a hold without an end time takes precedence."""
     names = (effect.effect_class, family(effect.effect_class))
     found = [held[name] for name in names if name in held]
     return min(found, key=lambda gate: gate.until_at is not None, default=None)

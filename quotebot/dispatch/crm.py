@@ -1,7 +1,7 @@
-"""What follows in Salesforce after a version's record was made: how far the version is, and its PDF.
+"""CRM effects that follow the creation of a version's record: its status, its PDF and the opportunity's amount; and the CRM sync.
 
-Both are written from the state of the moment of the call, so writing them twice, late or again converges; both are owed once the
-record is there. What a person changed meanwhile is left alone, or put to the operators, as the mapping's ownership says.
+Each call writes the state at that moment, so repeated or late calls converge; the effects are enqueued once the record exists. A
+value that a person changed meanwhile is left alone or put to the operators, as the ownership in the mapping says.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Quote
 
 _KEY: Final = re.compile(r"(?P<ledger>[A-Za-z0-9-]+)_(?P<quote>Q-[0-9]{4}-[0-9]{4,})_v(?P<version>[0-9]{1,9})")
-TITLE_DIGITS: Final = 12  # of a document's checksum in its title
+TITLE_DIGITS: Final = 12  # digits of a document's checksum in its title
 
 
 @dataclass(frozen=True, slots=True)
 class CrmUpdates:
-    """Performs crm.update. `salesforce` is None where it is not configured: then they wait, paused."""
+    """Effect handler for crm.update. While `salesforce` is None (not configured), the effects wait and their class is paused."""
 
     ledger: Ledger
     salesforce: Salesforce | None
-    content_of: Callable[[Effect, Quote], Awaitable[bytes]]  # the bytes of the PDF that an effect names
+    content_of: Callable[[Effect, Quote], Awaitable[bytes]]  # returns the bytes of the PDF that an effect names
 
     async def perform(self, effect: Effect, quote: Quote, key: str, content_hash: str) -> Delivered:
-        """Write one of them. `quote` is the version it is about as it is now, `key` its record's. Raises AdapterError."""
+        """Write one update. `quote` is the current state of its version, `key` is the key of its record. Raises AdapterError."""
         if self.salesforce is None:
             raise AdapterError(
                 Failure.AUTH, "not_configured", "Salesforce is not configured: set SALESFORCE_INSTANCE_URL and its credentials."
@@ -66,7 +66,7 @@ class CrmUpdates:
         return await self._tell(effect, quote, key, held.record_id, held.status)
 
     async def _tell(self, effect: Effect, quote: Quote, key: str, record_id: str, theirs: str | None) -> Delivered:
-        assert self.salesforce is not None  # noqa: S101 -- asked for by `perform`
+        assert self.salesforce is not None  # noqa: S101 -- checked by `perform`
         mapping = self.salesforce.mapping.status
         status = status_of(quote)
         ours = mapping.words[status]
@@ -86,7 +86,7 @@ class CrmUpdates:
         return Delivered(record_id, result, already_there=verdict is FieldVerdict.THERE)
 
     async def _attach(self, effect: Effect, quote: Quote, key: str, record_id: str) -> Delivered:
-        assert self.salesforce is not None  # noqa: S101 -- asked for by `perform`
+        assert self.salesforce is not None  # noqa: S101 -- checked by `perform`
         sha256 = effect.payload["sha256"]
         document = CrmDocument(
             key=f"{key}_pdf",
@@ -101,13 +101,13 @@ class CrmUpdates:
 
 @dataclass(frozen=True, slots=True)
 class CrmReader:
-    """Performs crm.read: which records of ours changed, and which of them hold what we may not overwrite."""
+    """Effect handler for crm.read: finds our changed records, and those whose value we may not overwrite."""
 
     ledger: Ledger
     salesforce: Salesforce | None
 
     async def perform(self, effect: Effect) -> Delivered:
-        """Read on from where the last reading ended. Raises AdapterError."""
+        """Continue from where the last sync ended. Raises AdapterError."""
         salesforce = readable(self.salesforce)
         sobject = salesforce.mapping.quote
         came_from, ledger_id = await self.ledger.database.read(lambda tx: (store.cursor(tx, sobject), _ledger_id(tx)))
@@ -130,7 +130,7 @@ class CrmReader:
 
 
 def _look(tx: Tx, changed: ChangedQuote, ledger_id: str, crm: CrmMapping) -> tuple[CrmDifference, bool] | None:
-    """Compare one record with its version; None when it is none of ours."""
+    """Compare one record with its version; None when the record is not one of ours."""
     mapping = crm.status
     match = _KEY.fullmatch(changed.key)
     if match is None or match["ledger"] != ledger_id:
@@ -147,7 +147,7 @@ def _look(tx: Tx, changed: ChangedQuote, ledger_id: str, crm: CrmMapping) -> tup
 
 
 def status_field(mapping: CrmMapping) -> str:
-    """Return the name of the field that says how far a version is, as people are told it."""
+    """Return the name of the status field, as messages and audit entries show it."""
     return f"{mapping.quote}.{mapping.status.field}"
 
 
@@ -159,12 +159,12 @@ def _ledger_id(tx: Tx) -> str:
 
 
 def _moment(at_ms: int) -> str:
-    """Return a moment as Salesforce writes it: nothing that changed before the first reading was asked for is of interest."""
+    """Return a time in Salesforce's format. It bounds the first sync: changes before the first crm.read are not needed."""
     return f"{datetime.fromtimestamp(at_ms / 1000, tz=UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}+0000"
 
 
 def document_title(quote: Quote, sha256: str | None) -> str:
-    """Return what the PDF is called in Salesforce. Its bytes never change; that it is of an earlier version, the title says."""
+    """Return the title of the PDF in Salesforce. The bytes never change; the title marks a superseded version."""
     name = f"{quote.quote_id} v{quote.version}"
     if quote.superseded:
         return f"{name} (superseded)"
@@ -173,12 +173,15 @@ def document_title(quote: Quote, sha256: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpportunityAmounts:
-    """Performs crm.update of the amount. `salesforce` is None where it is not configured: then it waits, paused."""
+    """Effect handler for the amount in crm.update. While `salesforce` is None (not configured), the effect waits and is paused."""
 
     salesforce: Salesforce | None
 
     async def perform(self, effect: Effect, newest: SalesforceQuote) -> Delivered:
-        """Write it, unless it is there already or the opportunity was closed: its books are people's then. Raises AdapterError."""
+        """Write the amount unless it is there already or the opportunity is closed: people own closed books.
+
+        Raises AdapterError.
+        """
         if self.salesforce is None:
             raise AdapterError(Failure.AUTH, "not_configured", "Salesforce is not configured: the amount waits.")
         opportunities = self.salesforce.opportunities
@@ -197,21 +200,24 @@ class OpportunityAmounts:
 
 
 def newest_of_record(tx: Tx, quote_id: str) -> Quote:
-    """Return the newest version that Salesforce has a record of."""
+    """Return the newest version that has a record in Salesforce."""
     quote = quotes.load_version(tx, quote_id, newest_recorded(tx, quote_id))
-    assert quote is not None  # noqa: S101 -- it was written
+    assert quote is not None  # noqa: S101 -- it has a record, so it exists
     return quote
 
 
 def opportunity_kind(quote: SalesforceQuote, mapping: CrmMapping) -> str | None:
-    """Return whose opportunity's amount follows a quote: one that somebody chose, or our own; None: no amount does."""
+    """Return which opportunity's amount follows a quote: one that a user chose, our own, or None if no amount does."""
     if quote.opportunity_id:
         return CHOSEN if mapping.choice is not None and mapping.choice.amount is not None else None
     return None if mapping.opportunity is None else OWN
 
 
 def readable(salesforce: Salesforce | None) -> Salesforce:
-    """Return what to read with. Raises AdapterError: there is none, or the rest of the org's daily calls is kept for quotes."""
+    """Return the client to read with.
+
+    Raises AdapterError if none is configured or the rest of the org's daily calls is kept for quotes.
+    """
     if salesforce is None:
         raise AdapterError(Failure.AUTH, "not_configured", "Salesforce is not configured: it cannot be read.")
     spare = salesforce.background_wait_seconds()

@@ -1,7 +1,7 @@
-"""Keeps a copy of what Salesforce has, object by object, as far as an installation wants one; and answers from it.
+"""Local copy of Salesforce objects, for each kind that the installation mirrors, and lookups in that copy.
 
-A page and how far it goes are kept in one transaction. A page that is read twice, by whomever, is kept once; after a crash between
-reading and keeping it is read again.
+A page and its cursor are stored in one transaction. A page that is read twice, by any process, is stored once; after a crash
+between reading and storing it is read again.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 
 MINUTE_MS: Final = 60_000
-READINGS_MISSED: Final = 3  # one that was late is an accident
+READINGS_MISSED: Final = 3  # a single late sync is tolerated
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorReader:
-    """Performs crm.read of a kind that is mirrored."""
+    """Effect handler for crm.read of a mirrored kind."""
 
     ledger: Ledger
     salesforce: Salesforce | None
 
     async def perform(self, effect: Effect) -> Delivered:
-        """Read on from where the last page ended, and keep what is there. Raises AdapterError."""
+        """Read the page after the last one and store it. Raises AdapterError."""
         salesforce = readable(self.salesforce)
         kind = str(effect.payload["kind"])
         wanted = salesforce.mapping.mirrors.get(kind)
@@ -64,12 +64,12 @@ class MirrorReader:
 
 @dataclass(frozen=True, slots=True)
 class MirrorLookup:
-    """Answers menus from the copy, with when it was whole last; None where it never was."""
+    """Lookups for menus in the local copy, with the time when the copy was last complete; None if it never was."""
 
     database: Database
 
     async def accounts(self, beginning: str) -> Found[str] | None:
-        """Return names of accounts that begin so."""
+        """Return the names of accounts that begin with `beginning`."""
         return await self._found(("accounts",), lambda tx: store.account_names(tx, beginning))
 
     async def opportunities(self, account: str, typed: str) -> Found[OpenOpportunity] | None:
@@ -77,7 +77,7 @@ class MirrorLookup:
         return await self._found(("accounts", "opportunities"), lambda tx: store.open_opportunities(tx, account, typed))
 
     async def contacts(self, account: str, typed: str) -> Found[str]:
-        """Return the contacts of an account whose name holds what was typed; none where no copy of them is kept."""
+        """Return the contacts of an account whose name contains the typed text; none if contacts are not mirrored."""
         piece = " ".join(typed.split()).casefold()
         return await self._found(("accounts", "contacts"), lambda tx: store.contacts(tx, account, piece)) or Found()
 
@@ -91,10 +91,10 @@ class MirrorLookup:
 
 
 def is_stale(whole_at: int | None, minutes: int | None, now: int) -> bool:
-    """Tell whether a kind that is to be read every so many minutes was not for a while; times are Unix milliseconds."""
+    """Return true if a kind that is read every `minutes` minutes missed several syncs; times are Unix milliseconds."""
     return whole_at is None or minutes is None or now - whole_at > READINGS_MISSED * minutes * MINUTE_MS
 
 
 def fingerprint(wanted: MirrorMapping) -> str:
-    """Return what tells one way to read a kind from another: the object and its fields."""
+    """Return the digest of the object and its fields: it changes when the mapping of a kind changes."""
     return keys.digest([wanted.sobject, wanted.name, wanted.account, sorted(wanted.facts.items())])

@@ -1,7 +1,7 @@
-"""Delivers owed effects: claim, perform, settle. The ledger row is the sleep: no retry waits in memory.
+"""Delivery of pending effects: claim, perform, settle. Retries wait as ledger rows, never in memory.
 
-Classification comes from the adapter, numbers from the retry matrix; what is decided here is only what a failure means for a class
-of effects: retry, look again first, pause the class, drop, or give up.
+The adapter classifies failures and the retry matrix holds the numbers. This module decides only what a failure means for an effect
+class: retry, reconcile first, pause the class, drop, or give up.
 """
 
 from __future__ import annotations
@@ -26,39 +26,42 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
 
-OVERRUN_SECONDS: Final = 5.0  # an adapter keeps its own deadline; this one only guards against an adapter that does not
-THROTTLE_SECONDS_MIN: Final = 1.0  # after a 429 that names no wait
+OVERRUN_SECONDS: Final = 5.0  # an adapter keeps its own deadline; this margin guards against one that does not
+THROTTLE_SECONDS_MIN: Final = 1.0  # after a 429 without Retry-After
 
 Draw = Callable[[float, float], float]
 log = structlog.get_logger(__name__)
 
 
 class Performer(Protocol):
-    """Does the deeds. One implementation knows the adapters; the dispatcher knows only this."""
+    """Interface to the effect handlers. One implementation knows the adapters; the dispatcher knows only this protocol."""
 
     async def perform(self, effect: Effect) -> Settlement:
-        """Do it, or say what it comes to without. Raises AdapterError."""
+        """Perform the effect, or return how it settles without a call. Raises AdapterError."""
         ...
 
     async def look_up(self, effect: Effect) -> Delivered | None:
-        """Tell whether it was done before, by asking the other side. Raises AdapterError."""
+        """Ask the external service whether the effect was applied before; None if not. Raises AdapterError."""
         ...
 
     def may_have_happened(self, effect: Effect) -> bool:
-        """Tell, from the recorded steps alone, whether anything visible can have happened."""
+        """Return true if, by the recorded steps alone, a visible result is possible."""
         ...
 
     async def start_over(self, effect: Effect) -> None:
-        """Forget what earlier steps of an effect made, which the other side no longer has."""
+        """Discard the recorded steps of an effect whose result no longer exists at the external service."""
         ...
 
     def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
-        """Decide, in the settling transaction, what a settled effect entails."""
+        """Return the follow-up effects of a settled effect, inside the settling transaction."""
         ...
 
 
 class Dispatcher:
-    """Works off due effects by the lines of `matrix`, several lanes at once. `draw(low, high)` is the injected source of jitter."""
+    """Executor of due effects under the policies of `matrix`, several lanes at once.
+
+    `draw(low, high)` is the injected source of jitter.
+    """
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class Dispatcher:
         precedence: Precedence | None = None,
         trusted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`trusted` tells whether the wall clock is right: while it is not, no effect grows too old."""
+        """`trusted` returns whether the wall clock is right; while it is not, no effect expires."""
         self._ledger = ledger
         self._trusted = trusted
         self._matrix = matrix
@@ -82,15 +85,15 @@ class Dispatcher:
         self._poll_seconds = poll_seconds
         self._precedence = precedence or Precedence(ledger.clock)
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
-        self._running: dict[asyncio.Task[None], str] = {}  # and its class
-        self._claimed_at = 0  # what was not due then is looked for
-        self._full: frozenset[str] = frozenset()  # classes of which more may be due than there were slots for
-        self._took_all = False  # at the last claim every class had slots for what was due, or has none that is free
-        self._unwritten = 0  # results that could not be recorded yet: until they are, nothing new is claimed
+        self._running: dict[asyncio.Task[None], str] = {}  # the running attempts, each with its effect class
+        self._claimed_at = 0  # time of the last claim; the next wake-up is the first row due after it
+        self._full: frozenset[str] = frozenset()  # classes that may have more due effects than they had slots
+        self._took_all = False  # at the last claim every class had slots for all due effects, or has no free slot
+        self._unwritten = 0  # results that could not be recorded yet; while there are any, nothing new is claimed
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """Work until cancelled; the attempts under way are left to `drain`. Raises what makes going on unsafe."""
+        """Work until cancelled; running attempts are left to `drain`. Raises the error that makes it unsafe to continue."""
         ledger = self._ledger
         while self._failure is None:
             await one_round(ledger.effects_changed, self._round, self._next_due_at, ledger.clock, self._poll_seconds)
@@ -106,12 +109,12 @@ class Dispatcher:
         return 0 if self._took_all else done
 
     async def step(self) -> int:
-        """Claim what is due and start it; returns how many were started."""
+        """Claim due effects and start them; returns how many were started."""
         most, busy = await self._precedence.turn(), Counter(self._running.values())
         free = {name: line.concurrency - busy[name] for name, line in self._matrix.lines.items()}
         slots = {name: min(most, number) for name, number in free.items() if number > 0}
         self._claimed_at = self._ledger.clock.now_ms()
-        self._full = frozenset(free)  # a slot that becomes free meanwhile is not counted
+        self._full = frozenset(free)  # counts a slot that becomes free during the claim
         effects = await self._claim(slots)
         taken = Counter(effect.effect_class for effect in effects)
         self._full = frozenset(name for name, number in free.items() if taken[name] >= number)
@@ -123,7 +126,7 @@ class Dispatcher:
         return len(effects)
 
     async def _claim(self, slots: dict[str, int]) -> list[Effect]:
-        """Claim; when what follows from an expired effect cannot be decided, it expires without."""
+        """Claim effects; if the follow-ups of an expired effect cannot be decided, it expires without them."""
         ages, trusted = self._max_age_ms, self._trusted()
         try:
             return await self._ledger.claim_effects(slots, max_age_ms=ages, follow=self._performer.follow_ups, expires=trusted)
@@ -134,7 +137,7 @@ class Dispatcher:
             return await self._ledger.claim_effects(slots, max_age_ms=ages, expires=trusted)
 
     async def drain(self, seconds: float) -> None:
-        """Wait for the attempts under way; what is still running after `seconds` is cancelled and left to the next start."""
+        """Wait for running attempts; those still running after `seconds` are cancelled and left to the next start."""
         running = list(self._running)
         if not running:
             return
@@ -147,8 +150,8 @@ class Dispatcher:
         effect_class = self._running.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("effect.unsettled", error=repr(error))
-            self._failure = self._failure or error  # half a bot is worse than none: `run` raises it
-        if self._failure is not None or effect_class in self._full:  # there is a slot again
+            self._failure = self._failure or error  # a stop is safer than a partial failure: `run` raises it
+        if self._failure is not None or effect_class in self._full:  # a slot is free again
             self._ledger.effects_changed.set()
 
     async def _attempt(self, effect: Effect) -> None:
@@ -171,7 +174,7 @@ class Dispatcher:
             _log_settled(settled, settlement, final=policy.retries + 1, latency_ms=self._ledger.clock.now_ms() - began)
 
     async def _settle(self, effect: Effect, settlement: Settlement) -> Effect | None:
-        """Record the result. While the ledger cannot be written it is kept and tried again: it must not be lost."""
+        """Record the result. While the ledger cannot be written, the result is kept and tried again: it must not be lost."""
         decide = self._performer.follow_ups
         waiting = False
         try:
@@ -193,7 +196,7 @@ class Dispatcher:
                     settlement = Fail(Trouble(Failure.INTERNAL.value, "What follows could not be decided.", maybe_sent=True))
         finally:
             self._unwritten -= waiting
-            if waiting:  # nothing was claimed meanwhile
+            if waiting:  # nothing was claimed during the wait
                 self._ledger.effects_changed.set()
 
     async def _try(self, effect: Effect, policy: Policy) -> Settlement:
@@ -220,11 +223,14 @@ class Dispatcher:
             return self._judge(effect, policy, bug)
 
     async def _reconcile(self, effect: Effect, now: int) -> Settlement:
-        """Look before sending again. Absence counts only after the settle delay: the first send may still be under way."""
+        """Look up the effect before sending again.
+
+        Absence counts only after the settle delay: the first send may still be in flight.
+        """
         doubt = Trouble(Failure.UNCERTAIN.value, "Whether it was done is not known yet.", maybe_sent=True)
         if not self._performer.may_have_happened(effect):
             return Retry(doubt, delay_ms=0, spent=False)
-        if effect.semantics != "append":  # under its own key it may be repeated; what cannot be asked for, once
+        if effect.semantics != "append":  # a keyed effect may be repeated; a repeat_once effect cannot be looked up
             return Retry(doubt, delay_ms=0, spent=False)
         found = await self._performer.look_up(effect)
         if found is not None:
@@ -236,7 +242,7 @@ class Dispatcher:
         return Uncertain(doubt, delay_ms=settled_at - now, spent=False)
 
     def _judge(self, effect: Effect, policy: Policy, error: AdapterError) -> Settlement:
-        """Say what a failed attempt means for this effect."""
+        """Return the settlement that a failed attempt leads to."""
         trouble = Trouble(
             category=error.failure.value,
             error=str(error) if error.code in str(error) else f"{str(error).removesuffix('.')} ({error.code}).",
@@ -249,8 +255,8 @@ class Dispatcher:
         if judged is RetryDecision.PAUSE:
             return Hold(trouble)
         if judged is RetryDecision.DEAD:
-            # An answer to one person that cannot arrive any more is needless: the quote's card shows the outcome. One that Slack
-            # would refuse wherever it went is a bug of ours, for people to see.
+            # An ephemeral reply that can no longer be delivered is dropped: the quote's card shows the outcome. A reply that Slack
+            # rejects as invalid is a bug of ours, so it becomes a dead letter that people see.
             needless = effect.semantics == "repeat_once" and error.failure is not Failure.VALIDATION
             return Drop(trouble) if needless else Fail(trouble)
         spent = judged is not RetryDecision.WAIT
@@ -269,7 +275,7 @@ class Dispatcher:
 
 
 def _step_unwritten(effect: Effect, error: NotRecorded) -> Settlement:
-    """Say what it means that a step's result was not recorded: our disk failed, not the deed. No attempt is burnt for that."""
+    """Return the settlement for a step whose result was not recorded: our disk failed, not the call. No attempt is consumed."""
     log.warning("effect.step_unwritten", error=str(error))
     trouble = Trouble(Failure.TRANSIENT.value, "The ledger could not be written in the middle of it.", maybe_sent=True)
     again = Uncertain if effect.reconciling or effect.semantics == "append" else Retry
@@ -277,7 +283,10 @@ def _step_unwritten(effect: Effect, error: NotRecorded) -> Settlement:
 
 
 def _alike_before(effect: Effect, error: AdapterError) -> int:
-    """Count earlier failures of this cycle that look the same: the last one stands for them, attempts count the rest."""
+    """Count earlier failures of this cycle of the same kind.
+
+    Only the last failure is stored; the number of attempts counts the rest.
+    """
     if error.possibly_applied and effect.maybe_sent:
         return effect.attempts or 1
     return effect.attempts if effect.category == error.failure.value else 0
@@ -292,7 +301,7 @@ _EVENTS: Final = {
 
 
 def _log_settled(settled: Effect | None, settlement: Settlement, *, final: int, latency_ms: int) -> None:
-    """Say how an attempt ended, by what is recorded now. What is given up has a line of its own (alerts.py)."""
+    """Log how an attempt ended, from the recorded state. An effect that is given up has its own log line (alerts.py)."""
     if settled is None:
         log.warning("effect.late_result")
         return

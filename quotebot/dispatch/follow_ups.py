@@ -1,4 +1,4 @@
-"""What a settled effect entails: the upload after the render, the card that shows what is still owed, the words of a failure."""
+"""Follow-up effects after settlement: the upload after the render, the card with the pending effects, the notice of a failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LABELS: Final = {effects.RENDER: "The PDF", effects.FILE: "The PDF", effects.CRM
 
 
 def follow_ups(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:  # noqa: PLR0911 -- one return per class
-    """Owe what a settled or replayed effect entails, in the transaction that settles it."""
+    """Return the follow-up effects of a settled or replayed effect, inside the transaction that settles it."""
     if what_of(effect) is not None:
         return settled(tx, effect)
     if thread_roots.GONE in effect.steps and effect.state == "superseded":
@@ -66,25 +66,25 @@ def _root_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
     store.set_thread(tx, effect.aggregate_id, effect.external_ref, now_ms)
     moved = _card_moved(tx, effect, now_ms)
-    if effect.lost_from is not None:  # it may be the card of a part of the ledger that was lost, with another number
+    if effect.lost_from is not None:  # it may be the card of a lost part of the ledger, with another number
         return FollowUps(
             (*moved.effects, effects.card(effect.aggregate_id, effect.effect_key), *dead_letter_card_updated(tx, effect)),
             moved.events,
         )
-    if "replaces" in effect.payload:  # what was drawn meanwhile went to the card that is gone
+    if "replaces" in effect.payload:  # updates in the meantime went to the deleted card
         return FollowUps((effects.card(effect.aggregate_id, effect.effect_key),), moved.events)
     return FollowUps((*moved.effects, *dead_letter_card_updated(tx, effect)), moved.events)
 
 
 def _card_moved(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
-    """Remember that a card was posted into a direct message, and tell the requester in the channel where to find it."""
+    """Record that a card was posted into a direct message, and point the requester to it from the channel."""
     if thread_roots.DIRECT not in effect.steps:
         return FollowUps()
     quote = _enqueuing(tx, effect)
     if quote.card_channel is not None:
         return FollowUps()
     assert effect.result is not None  # noqa: S101 -- delivered
-    place = effect.result.get("channel") or effect.steps[thread_roots.DIRECT]["channel"]  # an operator's word names no channel
+    place = effect.result.get("channel") or effect.steps[thread_roots.DIRECT]["channel"]  # an operator may name no channel
     store.move_card(tx, quote.quote_id, place, now_ms)
     moved = AuditEvent("quote.card_moved", quote.quote_id, {"channel": quote.channel}, {"channel": place})
     pointer = effects.reply(quote.quote_id, quote.requester, quote.channel, messages.card_in_direct_message(quote), now_ms)
@@ -92,7 +92,7 @@ def _card_moved(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
 
 
 def _sent_directly(tx: Tx, effect: Effect, now_ms: int) -> tuple[EffectIntent, ...]:
-    """Send a notice to whoever it mentions, when its thread is a direct message that only the requester reads."""
+    """Send a notice to each user it mentions if its thread is a direct message that only the requester reads."""
     quote = quote_of(tx, effect)
     if quote is None or quote.card_channel is None:
         return ()
@@ -106,9 +106,9 @@ def _sent_directly(tx: Tx, effect: Effect, now_ms: int) -> tuple[EffectIntent, .
 
 
 def _of_a_deal(tx: Tx, effect: Effect, now_ms: int) -> list[EffectIntent]:
-    """The card anew, and what is to be said or done next in the thread."""
+    """Return the redrawn card and the next messages or effects of a quote's thread."""
     root = store.root_effect_key(tx, effect.aggregate_id)
-    if effect.state in ("pending", "uncertain"):  # after what is drawn now, which it does not replace: its own end may come first
+    if effect.state in ("pending", "uncertain"):  # drawn after the current card without replacing it: this effect may settle before
         return [effects.card_again(effect.aggregate_id, root, now_ms)]
     owed = [effects.card(effect.aggregate_id, root)]
     if effect.state == "failed":
@@ -127,14 +127,14 @@ def _of_a_deal(tx: Tx, effect: Effect, now_ms: int) -> list[EffectIntent]:
 
 
 def _in_crm(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
-    """Owe what a delivered effect entails for its version's record, whichever of the two was there first."""
+    """Return the CRM effects after a delivered render or record, in whichever order the two were delivered."""
     if effect.effect_class == effects.RENDER:
         return crm_effects.document_pending(tx, effect)
     return crm_effects.after_creation(tx, effect, _enqueuing(tx, effect)) if effect.effect_class == effects.CRM else ()
 
 
 def _update_notified(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
-    """Say in the thread what became of a write that follows a record; the card shows the record itself only."""
+    """Return a notice on the outcome of a write that follows a record; the card shows only the record itself."""
     gave_up, came_true = effect.state == "failed", effect.cycle > 1 and effect.state == "delivered"
     if not (gave_up or came_true):
         return ()
@@ -147,7 +147,7 @@ def _update_notified(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
 
 
 def _summary_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
-    """Show the approvers what the model said, if it may be shown. The card never waits for it."""
+    """Redraw the card for the approvers if the model's summary may be shown. The card never waits for the summary."""
     letter, quote = dead_letter_card_updated(tx, effect), quote_of(tx, effect)
     if quote is None or not summary_arrived(tx, effect, quote, now_ms):
         return FollowUps(letter)
@@ -155,28 +155,31 @@ def _summary_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
 
 
 def quote_of(tx: Tx, effect: Effect) -> Quote | None:
-    """Return what an effect is about: a document and a record are of the version that was approved, whatever came after it."""
+    """Return the quote of an effect: for a document or a record the version that was approved, even if a newer one exists."""
     version = effect.payload.get("version")
     return store.load(tx, effect.aggregate_id) if version is None else store.load_version(tx, effect.aggregate_id, version)
 
 
 def _enqueuing(tx: Tx, effect: Effect) -> Quote:
     quote = quote_of(tx, effect)
-    assert quote is not None  # noqa: S101 -- it owes this effect
+    assert quote is not None  # noqa: S101 -- an effect of a quote exists only with its quote
     return quote
 
 
 def _card_not_posted(tx: Tx, effect: Effect, now_ms: int) -> EffectIntent:
-    """Without its card the thread does not exist: the requester is told over the response_url of the creating command."""
+    """Return a reply to the requester.
+
+    Without its card the thread does not exist, so the creating command's response_url is used.
+    """
     quote = _enqueuing(tx, effect)
     text = messages.card_not_posted(quote, effect.correlation_id, effect.last_error or "Slack refused it")
     return effects.reply(quote.quote_id, quote.requester, quote.channel, text, now_ms)
 
 
 def _looks_the_same(effect: Effect) -> bool:
-    """Tell whether the card would not change: after the first failure it says that it is tried again, and goes on saying so.
+    """Return true if the card would not change: after the first failure it already shows that the effect is retried.
 
-    A wait that the other side asks for is no failure.
+    A wait that the external service asks for does not count as a failure.
     """
     if effect.state not in ("pending", "uncertain") or effect.category in (None, Failure.AUTH.value):
         return False

@@ -1,4 +1,4 @@
-"""Performs what a model is asked: to read a message. What it says is kept in the ledger, and believed by nobody."""
+"""LLM effects: extraction of a message and summary of a quote. The answer is stored in the ledger and is not trusted."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.quotes.quote import Quote
 
-NEEDLESS: Final = {"needless": True}  # the result of a question that nobody waited for any more
+NEEDLESS: Final = {"needless": True}  # the result of a question whose answer is no longer needed
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class CallLog:
-    """Takes what the adapter tells of its calls until it is written to the ledger."""
+    """Buffer for the adapter's records of its calls until they are written to the ledger."""
 
     calls: list[ModelCall] = field(default_factory=list)
 
     def note(self, call: ModelCall) -> None:
-        """Take the line of one call."""
+        """Add the record of one call."""
         self.calls.append(call)
 
     def take(self) -> list[ModelCall]:
-        """Hand over what was told so far."""
+        """Return the records so far and empty the buffer."""
         taken, self.calls = self.calls, []
         return taken
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The model as app.py connected it, and where its adapter tells of its calls."""
+    """The connected model and the log of its adapter's calls."""
 
     llm: Llm
     log: CallLog
@@ -54,13 +54,13 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class ModelEffects:
-    """Asks the model. Asking twice changes nothing outside."""
+    """Effect handler for LLM effects. Repeating a call changes no external state."""
 
     ledger: Ledger
     model: Model | None
 
     async def extract(self, effect: Effect, catalogue: Catalogue) -> Delivered:
-        """Let the model read a message. Raises AdapterError."""
+        """Extract a quote request from a message with the model. Raises AdapterError."""
         slot = await self.ledger.database.read(lambda tx: store.find(tx, effect.payload["reading"]))
         if slot is None:
             raise AdapterError(Failure.INTERNAL, "unknown_reading", "The message that was to be read is not in the ledger.")
@@ -69,7 +69,7 @@ class ModelEffects:
         if self.model is None:
             raise _not_configured()
         message = parse_stored(ReadMessage.kind, slot.payload)
-        assert isinstance(message, ReadMessage)  # noqa: S101 -- asked for by its kind
+        assert isinstance(message, ReadMessage)  # noqa: S101 -- found by its kind
         products = [f"{product.sku}: {product.name}" for product in catalogue.products.values() if product.active]
         try:
             reading = await self.model.llm.extract(
@@ -81,7 +81,7 @@ class ModelEffects:
         return Delivered(None, said)
 
     async def summarize(self, effect: Effect, quote: Quote) -> Delivered:
-        """Let the model sum up a quote for its approvers. What it said is kept; whether it may be shown is decided later.
+        """Summarize a quote for its approvers with the model. The answer is stored; whether it may be shown is decided later.
 
         Raises AdapterError.
         """
@@ -96,7 +96,7 @@ class ModelEffects:
         return Delivered(None, {"summary": said})
 
     async def _write_calls(self, effect: Effect, model: Model) -> None:
-        """Keep the log of calls. A ledger that cannot be written now must not cost the answer."""
+        """Store the log of calls. If the ledger cannot be written now, the answer must still not be lost."""
         calls, now = model.log.take(), self.ledger.clock.now_ms()
         for call in calls:
             log.info("llm.called", outcome=call.outcome, request_sha256=call.request_sha256, answer_sha256=call.answer_sha256)
@@ -107,7 +107,7 @@ class ModelEffects:
 
 
 def summary_arrived(tx: Tx, effect: Effect, quote: Quote, now: int) -> bool:
-    """Keep what the model said of a quote if it may be shown; true when its card shows more than before."""
+    """Store the model's summary of a quote if it may be shown; true when its card shows more than before."""
     said = (effect.result or {}).get("summary") if effect.state == "delivered" else None
     summary = None if said is None else shown(str(said), facts_of(quote))
     if summary is None or quote.state is not QuoteState.PENDING_APPROVAL:

@@ -1,10 +1,9 @@
-"""How fast we write into one channel: some messages at once, then one a second, as Slack asks of apps.
+"""Pacing of messages per channel: a burst at once, then one a second, as Slack asks of apps.
 
-People take turns in a channel, so that one person's burst keeps nobody else waiting.
-
-What has to wait is put back into the ledger until its turn, and no request is spent on it. Turns are kept in memory: after a
-restart they are given anew, perhaps sooner, so nothing sleeps for long without asking again. What Slack limits by method (its
-tiers) it says itself, with a 429, which holds the class meanwhile.
+Turns rotate among the people of a channel, so that one person's burst does not delay the others.
+A message that must wait goes back to the ledger until its turn, and no request is spent on it. Turns are kept in memory and are
+assigned anew after a restart, perhaps earlier; so a message asks again after at most 30 s. Slack enforces its limits by method (its
+tiers) with a 429, which holds the class meanwhile.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from ledger.records import Retry, Trouble
 if TYPE_CHECKING:
     from ledger.clock import Clock
 
-CHANNEL_SECONDS: Final = 1.0  # between two messages into one channel, in the long run
+CHANNEL_SECONDS: Final = 1.0  # average interval between two messages into one channel
 AT_ONCE: Final = 15
-ASK_AGAIN_SECONDS: Final = 30.0  # whose turn is further off; no retry of Slack's classes waits longer by itself, either
-EARLY_SECONDS: Final = 0.05  # who comes that much before their turn has come in time
-REMEMBERED_MAX: Final = 10_000  # turns and channels; the oldest are forgotten
+ASK_AGAIN_SECONDS: Final = 30.0  # longest wait before a message asks again; Slack's classes have no longer retry delay of their own
+EARLY_SECONDS: Final = 0.05  # a message this much before its turn counts as in time
+REMEMBERED_MAX: Final = 10_000  # limit of turns and of channels; the oldest are evicted
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`at_once` messages without a wait, then one per `seconds`."""
+    """Rate of one channel: `at_once` messages without a wait, then one per `seconds`."""
 
     at_once: int = AT_ONCE
     seconds: float = CHANNEL_SECONDS
@@ -36,7 +35,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """When a message of a person may go into a channel, in monotonic seconds."""
+    """Time at which a person's message may go into a channel, in monotonic seconds."""
 
     channel: str
     person: str
@@ -44,16 +43,16 @@ class Turn:
 
 
 class Pacer:
-    """Gives turns, per channel: to each person in the order they are asked for, and to people in rotation."""
+    """Turns per channel: in order of request for each person, and in rotation among people."""
 
     def __init__(self, clock: Clock, pace: Pace = Pace()) -> None:
         self._clock = clock
         self._pace = pace
-        self._full_at: dict[str, float] = {}  # channel -> when its last message given so far will have been one of an even row
+        self._full_at: dict[str, float] = {}  # channel -> due time of its last message, were all evenly spaced
         self._turns: dict[int, Turn] = {}  # by effect id
 
     def wait_seconds(self, channel: str, effect_id: int, person: str = "") -> float:
-        """Return 0 when this message may go now, or how long until its turn; later messages of other people may defer it."""
+        """Return 0 when this message may go now, or the seconds until its turn; later messages of other people may defer it."""
         now = self._clock.monotonic()
         turn = self._turns.get(effect_id)
         if turn is None:
@@ -71,7 +70,7 @@ class Pacer:
         return wait
 
     def put_off(self, channel: str, effect_id: int, person: str = "") -> Retry | None:
-        """Return what a message comes to whose turn it is not yet; None when it may go now. `person`: on whose behalf it is."""
+        """Return the retry of a message that has to wait, or None when it may go now. `person` is the user it is sent for."""
         wait = self.wait_seconds(channel, effect_id, person)
         if not wait:
             return None
@@ -79,9 +78,10 @@ class Pacer:
         return Retry(Trouble(Failure.THROTTLED.value, why), delay_ms=round(min(wait, ASK_AGAIN_SECONDS) * 1000), spent=False)
 
     def _rotated(self, last: Turn, now: float) -> Turn:
-        """Return the turn of a new message, which would get the `last` one: nobody has two turns more before it than its person.
+        """Return the turn of a new message that would get the `last` one.
 
-        The person who has takes later turns, in the order of their messages, down to the last.
+        No other person keeps two turns more before it than its person.
+        A person who has more takes later turns, in the order of their messages, down to the last.
         """
         waiting = sorted(
             ((turn.at, effect_id) for effect_id, turn in self._turns.items() if turn.channel == last.channel and turn.at > now),

@@ -1,4 +1,4 @@
-"""Performs what is owed about documents: renders one, or finds that it is there already; gives back the bytes of one to upload."""
+"""Effect handler for documents: renders a PDF unless it is stored already, and returns the bytes to upload."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Quote
     from quotebot.views.document import Seller
 
-RENDERED: Final = "rendered"  # durable step of an upload whose file was lost and became other bytes
+RENDERED: Final = "rendered"  # durable step of an upload whose file was lost and rendered again with other bytes
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentEffects:
-    """Documents come from the store when they are there, whole; else from the renderer, and then into the store."""
+    """Source of documents: the store if it holds them intact; otherwise the renderer, whose output is then stored."""
 
     ledger: Ledger
     pdf: PdfRenderer
@@ -37,7 +37,7 @@ class DocumentEffects:
     seller: Seller
 
     async def render(self, quote: Quote) -> Delivered:
-        """Return the document of a quote version as a stored file. One that is there already is not rendered again."""
+        """Return the document of a quote version as a stored file. An existing file is not rendered again."""
         document = self._document(quote)
         key = render_key(document)
         known = await self.ledger.database.read(lambda tx: store.of_key(tx, key))
@@ -48,7 +48,7 @@ class DocumentEffects:
         return _delivered(sha256, rendered.pages, key, already_there=False)
 
     async def content(self, effect: Effect, quote: Quote) -> tuple[Effect, bytes]:
-        """Return the bytes to upload, rendered again when the store has lost them; if they are others now, that is a step."""
+        """Return the bytes to upload, rendered again if the store has lost them. Different bytes are recorded as a step."""
         asked: str = effect.steps.get(RENDERED, effect.payload)["sha256"]
         content = await self._stored(asked)
         if content is not None:
@@ -62,7 +62,7 @@ class DocumentEffects:
         return effect, rendered.content
 
     async def restore(self, lost: Artefact) -> bool:
-        """Render a lost file again and store it; false when the same bytes cannot be made any more. Raises AdapterError."""
+        """Render a lost file again and store it; false if the same bytes can no longer be produced. Raises AdapterError."""
         quote = await self.ledger.database.read(lambda tx: quotes.load_version(tx, lost.quote_id, lost.version))
         if quote is None:
             return False
@@ -85,7 +85,7 @@ class DocumentEffects:
 
 
 def remember(tx: Tx, effect: Effect, now_ms: int) -> None:
-    """Remember the file of a settled render, or the one that an upload made anew."""
+    """Record the file of a settled render, or the file that an upload rendered again."""
     made = effect.steps.get(RENDERED) or effect.result or {}
     if "render_key" not in made:
         return

@@ -1,6 +1,6 @@
-"""Performs owed effects: one match from effect class to adapter call, and what follows when one is settled.
+"""Effect handlers: one match from effect class to adapter call, and the follow-ups of a settled effect.
 
-What a person sees is rendered from the state at the moment of the call, so a card that is sent twice converges. What must not be
+Messages are rendered from the state at the moment of the call, so a card that is sent twice converges. A call that must not be
 repeated carries the effect's key.
 """
 
@@ -64,14 +64,14 @@ if TYPE_CHECKING:
 
     _CardState = tuple[Quote, tuple["PendingEffect", ...], tuple[Delegation, ...], str | None, tuple[str, ...]]
 
-LOOK_BACK_SECONDS: Final = 60  # the other side's clock may differ from ours
+LOOK_BACK_SECONDS: Final = 60  # the external service's clock may differ from ours
 TICKET, UPLOADED = "ticket", "uploaded"  # durable steps of an upload
-OPPORTUNITY_NAME_MAX: Final = 120  # as long as Salesforce takes it
+OPPORTUNITY_NAME_MAX: Final = 120  # Salesforce's limit
 
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """The outside, as constructed by app.py. Without Salesforce, or a model, its effects wait as paused."""
+    """Connections to the external services, built by app.py. Without Salesforce or a model, their effects wait as paused."""
 
     slack: SlackApi
     pdf: PdfRenderer
@@ -94,7 +94,7 @@ class QuotePerformer:
         pacer: Pacer | None = None,
         channels: Channels | None = None,
     ) -> None:
-        """`pacer` gives the turns of one channel's messages, `channels` say who reads them; each of its own when there is none."""
+        """`pacer` assigns turns per channel, `channels` knows who reads a channel; each defaults to an instance of its own."""
         self._channels = channels
         self._pacer = Pacer(ledger.clock) if pacer is None else pacer
         self._ledger = ledger
@@ -105,7 +105,7 @@ class QuotePerformer:
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
 
     async def perform(self, effect: Effect) -> Settlement:  # noqa: PLR0911 -- one return per class
-        """Do the deed, or find that it is needless. Raises AdapterError."""
+        """Perform the effect, or return that it is needless. Raises AdapterError."""
         match effect.effect_class:
             case effects.POST | effects.CARD:
                 return await self._show(effect)
@@ -136,7 +136,7 @@ class QuotePerformer:
         return await model.summarize(effect, await self._quote(effect))
 
     async def _show(self, effect: Effect) -> Settlement:
-        """Post or redraw a message: of a quote's thread, or of the surface beside it."""
+        """Post or redraw a message: in a quote's thread, or on a Home tab or dead letter card."""
         if effect.payload.get("what") == "withdrawn":
             return await thread_roots.withdrawn(self._adapters.slack, effect, messages.card_withdrawn())
         of_a_quote, posts = what_of(effect) is None, effect.effect_class == effects.POST
@@ -150,16 +150,19 @@ class QuotePerformer:
 
     @cached_property
     def channels(self) -> Channels:
-        """What says who reads a channel."""
+        """The lookup of who reads a channel."""
         return Channels(self._ledger.clock, self._adapters.slack) if self._channels is None else self._channels
 
     @property
     def documents(self) -> DocumentEffects:
-        """What renders and keeps documents."""
+        """The renderer and store of documents."""
         return DocumentEffects(self._ledger, self._adapters.pdf, self._adapters.artefacts, self._seller)
 
     async def look_up(self, effect: Effect) -> Delivered | None:
-        """Ask the other side whether it was done. Only appends are ever looked for; a keyed write is asked for to foretell."""
+        """Ask the external service whether the effect was applied.
+
+        Only appends are reconciled; the replay preview looks up keyed writes.
+        """
         if what_of(effect) is not None:
             return await self._found(effect, effect.payload["channel"], None)
         quote = await self._quote(effect)
@@ -172,7 +175,7 @@ class QuotePerformer:
         return await self._found(effect, place, None if effect.payload["what"] == "root" else quote.thread_ts)
 
     async def _find_file(self, effect: Effect, quote: Quote) -> SharedFile | None:
-        """Look for an upload by its id. One that was made in a lost part of the ledger has another, so then by its name, too."""
+        """Find an upload by its id. One from a lost part of the ledger has another id, so it is found by its name as well."""
         slack = self._adapters.slack
         if TICKET in effect.steps:
             shared = await slack.find_file(file_id=effect.steps[TICKET]["file_id"], channel=quote.place)
@@ -199,23 +202,23 @@ class QuotePerformer:
         return Delivered(found.ts, {"channel": found.channel, "ts": found.ts}, already_there=True)
 
     def may_have_happened(self, effect: Effect) -> bool:
-        """An upload shows nothing to anybody before its last call; every other deed is one call, perhaps refused."""
+        """Return true if the effect may be visible: an upload shows nothing before its last call; any other effect is one call."""
         if thread_roots.GONE in effect.steps:
             return False
         return effect.effect_class != effects.FILE or UPLOADED in effect.steps or effect.lost_from is not None
 
     async def start_over(self, effect: Effect) -> None:
-        """Forget an upload that never showed up: it is made anew, from its first call."""
+        """Discard an upload that never appeared: the next attempt starts from its first call."""
         if effect.steps:
             await self._ledger.forget_steps(effect)
 
     def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
-        """Owe what a settled effect entails, in the settling transaction."""
+        """Return the follow-up effects of a settled effect, inside the settling transaction."""
         now = self._ledger.clock.now_ms()
         owed = follow_ups(tx, effect, now)
         if effect.effect_class != effects.CARD or effect.state != "delivered" or not effect.maybe_sent:
             return owed
-        # A lost update may still arrive and show an older state: once the settle delay has passed, the card is drawn once more.
+        # A lost update may still arrive and show an older state: the card is drawn once more after the settle delay.
         again_at = now + self._settle_delay_ms
         if what_of(effect) is not None:
             return FollowUps((drawn_again(tx, effect, again_at),))
@@ -223,7 +226,7 @@ class QuotePerformer:
         return FollowUps((effects.card_again(effect.aggregate_id, root, again_at),))
 
     async def status(self, quote_id: str, viewer: Viewer) -> Card | None:
-        """Render a quote's card as it would be now, or None when there is no such quote in the viewer's sight."""
+        """Render a quote's card in its current state; None if the quote does not exist or the viewer may not see it."""
         found = await self._look(quote_id)
         if found is None:
             return None
@@ -249,7 +252,7 @@ class QuotePerformer:
         easier: tuple[price_rows.Row, ...] = ()
         if undecided or quote.state is QuoteState.PENDING_APPROVAL:
             changes = avoidances(quote.pricing, ruleset, self._rules.policy)
-            free = None if any(change.grants(free) for change in changes) else free  # one line says it
+            free = None if any(change.grants(free) for change in changes) else free  # an avoidance line already says it
             shown, easier = (*shown, *price_rows.summary_row(_summary_of(quote, summary))), price_rows.avoidance_rows(changes)
         return status_card(
             quote,
@@ -268,7 +271,8 @@ class QuotePerformer:
         if quote is None:
             return None
         rows = [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
-        rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]  # a superseded one owes apart
+        # effects of a superseded version do not belong on this card
+        rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]
         gates = [Gate.of(row) for row in tx.all("all_gates")]
         away = approval_store.delegations(tx, quote.team_id, self._ledger.clock.now_ms())
         return (
@@ -325,7 +329,7 @@ class QuotePerformer:
         return Delivered(quote.thread_ts, {})
 
     async def _readable_here(self, quote: Quote) -> bool:
-        """Tell whether facts of a quote may be posted where its card is. Raises AdapterError when Slack does not say."""
+        """Return true if the facts of a quote may be posted where its card is. Raises AdapterError when Slack does not answer."""
         try:
             return quote.card_channel is not None or await self.channels.may_post(quote.channel)
         except AdapterError as error:
@@ -353,13 +357,13 @@ class QuotePerformer:
             shared = await self._adapters.slack.find_file(file_id=file_id, channel=quote.place)
             if shared is not None:
                 return _shared(shared, already_there=True)  # completed by an earlier attempt
-            # Slack has forgotten the upload, or does not show it yet: it is looked for after the settle delay, then made anew.
+            # Slack has dropped the upload, or does not show it yet: it is looked up after the settle delay, then uploaded again.
             gone = "Slack does not know the uploaded file; it is looked for once more before it is uploaded again."
             raise AdapterError(Failure.TRANSIENT, "upload_gone", gone, possibly_applied=True) from error
         return _shared(completed, already_there=False)
 
     async def _upload(self, effect: Effect, quote: Quote) -> Effect:
-        """Send the bytes. Nobody sees them before the completing call, so whatever goes wrong here may be repeated."""
+        """Send the bytes. No one sees them before the completing call, so any failure here may be retried."""
         effect, content = await self.documents.content(effect, quote)
         try:
             ticket = await self._adapters.slack.upload_url(filename=_filename(quote), length=len(content))
@@ -411,7 +415,7 @@ class QuotePerformer:
         return quote
 
     async def _seen(self, effect: Effect) -> tuple[_CardState, Ruleset]:
-        """Read all that a card shows, in one look."""
+        """Read everything that a card shows, in one read transaction."""
         seen = await self._look(effect.aggregate_id)
         if seen is None:
             raise AdapterError(Failure.INTERNAL, "unknown_quote", f"There is no quote {effect.aggregate_id}.")
@@ -419,7 +423,7 @@ class QuotePerformer:
 
 
 def _summary_of(quote: Quote, kept: str | None) -> str | None:
-    """Return a summary if its figures are still among the facts; an earlier build told the model margins."""
+    """Return a summary if its figures are still among the facts; an earlier build gave margins to the model."""
     return None if kept is None else may_be_shown(kept, facts_of(quote))
 
 
@@ -428,7 +432,7 @@ def _filename(quote: Quote) -> str:
 
 
 def _earliest(effect: Effect) -> float:
-    """Return when (Unix seconds) the first try can have been, with some room for clocks that differ."""
+    """Return the earliest possible time of the first attempt (Unix seconds), with a margin for clock differences."""
     first_ms = effect.created_at if effect.lost_from is None else min(effect.created_at, effect.lost_from)
     return first_ms / 1000 - LOOK_BACK_SECONDS
 

@@ -1,4 +1,4 @@
-"""Performs what is owed to people beside a quote's own thread: somebody's App Home, and the cards of dead letters for operators."""
+"""Slack messages outside a quote's thread: the App Home of a user, and the dead letter cards for operators."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ OPS_SHARED: Final = "Another organization may read ops_channel: no dead letter i
 
 
 def what_of(effect: Effect) -> str | None:
-    """Return which of these an effect is; None: it is about a quote's thread."""
+    """Return which of these an effect is; None if it belongs to a quote's thread."""
     what = effect.payload.get("what")
     return what if what in (HOME, LETTER) else None
 
 
 @dataclass(frozen=True, slots=True)
 class SurfaceEffects:
-    """Draws each from the state of that moment, so that drawing it twice converges."""
+    """Effect handler for these messages. Each is drawn from the current state, so drawing it twice converges."""
 
     ledger: Ledger
     slack: SlackApi
@@ -55,7 +55,7 @@ class SurfaceEffects:
         return await (self._publish_home(effect) if what_of(effect) == HOME else self._update_dead_letter(effect))
 
     async def post(self, effect: Effect) -> Settlement:
-        """Post the card of a dead letter into the operators' channel, unless it may be shared. Raises AdapterError."""
+        """Post the card of a dead letter into the operators' channel, unless that may be shared. Raises AdapterError."""
         if not await self.channels.may_post(effect.payload["channel"]):
             return Drop(Trouble(Failure.VALIDATION.value, OPS_SHARED))
         if (later := self.pacer.put_off(effect.payload["channel"], effect.id)) is not None:
@@ -78,7 +78,7 @@ class SurfaceEffects:
         return Delivered(None, {})
 
     def _home(self, tx: Tx, user: str, team_id: str) -> Json:
-        """Return the Home tab of a person whom the executed command admitted, unless Slack has said otherwise since."""
+        """Return the Home tab of a user whom the command admitted, unless Slack has reported otherwise since."""
         found = people.known(tx, team_id, user)
         admitted = admit(user, team_id, "member" if found is None else found.kind, self.rules.guest_reps)
         if isinstance(admitted, Refusal):
@@ -102,7 +102,7 @@ class SurfaceEffects:
         return Delivered(card.ts, {})
 
     async def _dead_letter(self, effect: Effect) -> tuple[Card, DeadLetterCard | None]:
-        """Return the card of a dead letter as it is now, and where it is."""
+        """Return the current card of a dead letter, and the record of where it is posted."""
         reference = effect.payload["reference"]
         letter = await DeadLetters(self.ledger, build=__version__).show(reference)
         card = await self.ledger.database.read(lambda tx: store.find(tx, reference))
@@ -112,7 +112,7 @@ class SurfaceEffects:
 
 
 def settled(tx: Tx, effect: Effect) -> FollowUps:
-    """Remember where the card of a dead letter is, once it is posted; nothing else follows from these effects."""
+    """Record where the card of a dead letter is once it is posted; these effects have no other follow-up."""
     if effect.effect_class == effects.POST and effect.state == "delivered":
         assert effect.external_ref is not None  # noqa: S101 -- a delivered post has its ts
         store.place(tx, effect.payload["reference"], effect.external_ref)
@@ -120,7 +120,7 @@ def settled(tx: Tx, effect: Effect) -> FollowUps:
 
 
 def drawn_again(tx: Tx, effect: Effect, not_before: int) -> EffectIntent:
-    """Owe one of these once more at `not_before` (ms), whatever was drawn meanwhile: a lost update may land in between."""
+    """Return another draw of the same message at `not_before` (ms), unconditionally: a lost update may arrive in between."""
     if what_of(effect) == HOME:
         again = effects.home(effect.payload["user"], effect.payload["team_id"])
     else:
@@ -131,8 +131,8 @@ def drawn_again(tx: Tx, effect: Effect, not_before: int) -> EffectIntent:
 
 
 def dead_letter_card_updated(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
-    """Owe the card of the dead letter that this effect is or was, when operators have one and it shows something else now."""
+    """Return a redraw of the dead letter card of this effect, if operators have one and its content has changed."""
     if effect.cycle == 1 and effect.state != "discarded":
-        return ()  # no dead letter before
+        return ()  # it was no dead letter before
     card = store.find(tx, str(effect.id))
     return () if card is None else (effects.update_dead_letter(card.reference, card.post_key),)

@@ -1,7 +1,7 @@
-"""Answers to one person: over the response_url of their request, or in the channel where they asked, for them alone.
+"""Ephemeral replies to one user: over the response_url of their request, or in the channel where they asked.
 
-Where that cannot be (the address is used up, they are not in the channel), or comes so late that nobody looks for it any more, they
-are told directly: what Slack shows to one person in a channel is not kept for who is away.
+If that is not possible (the address is used up, the user is not in the channel), or the reply is too late to be noticed there, it
+goes as a direct message: Slack does not keep an ephemeral message for a user who is away.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PrivateAnswers:
-    """Says each once; what cannot be read back is repeated once at most, which the ledger sees to."""
+    """Effect handler for ephemeral replies. A reply cannot be read back, so the ledger allows at most one repetition."""
 
     ledger: Ledger
     slack: SlackApi
     pacer: Pacer
 
     async def give(self, effect: Effect) -> Settlement:
-        """Tell the person. Raises AdapterError."""
+        """Send the reply. Raises AdapterError."""
         said, text = effect.payload, effect.payload["text"]
         transport = await self.ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
         response_url = transport.get("response_url")

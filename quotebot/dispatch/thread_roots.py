@@ -1,10 +1,9 @@
-"""A quote has one card, the root of its thread. When somebody deletes that message, one new card takes its place, and its thread.
+"""Replacement of thread roots. A quote has one card, the root of its thread; if someone deletes it, a new card and thread follow.
 
-Whatever finds the message gone (an update of the card, a notice in its thread) is needless then; what it had to say is said by the
-new card, or below it.
-
-The same happens to a card whose channel another organization shares meanwhile (channels.py): the new card is posted into a direct
-message of the requester, and the old one is emptied. A card moves once; it stays in the direct message.
+The effect that finds the message gone (an update of the card, a notice in its thread) becomes needless; the new card, or a message
+below it, carries its content.
+The same happens to a card whose channel another organization now shares (channels.py): the new card is posted into a direct message
+with the requester, and the old one is emptied. A card moves once; it stays in the direct message.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
     from ledger.records import Effect
     from quotebot.domain.quotes.quote import Quote
 
-GONE: Final = "gone"  # the durable step: which message was not there any more
-DIRECT: Final = "direct"  # the durable step: a card goes to this direct message, and nowhere else any more
+GONE: Final = "gone"  # durable step: the message that no longer exists
+DIRECT: Final = "direct"  # durable step: the direct message that the card goes to from now on
 CODES: Final = frozenset({"message_not_found", "cant_update_message", "thread_not_found"})
 
 
 async def given_up(ledger: Ledger, effect: Effect, quote: Quote, error: AdapterError) -> Drop:
-    """Return what an effect comes to whose message is gone. Raises `error` again when that is not what is wrong."""
+    """Return the settlement of an effect whose message is gone. Raises `error` again if it has another cause."""
     if error.code not in CODES or quote.thread_ts is None:
         raise error
     await ledger.record_step(effect, GONE, {"ts": quote.thread_ts})
@@ -39,7 +38,7 @@ async def given_up(ledger: Ledger, effect: Effect, quote: Quote, error: AdapterE
 
 
 async def given_away(ledger: Ledger, effect: Effect, quote: Quote) -> Drop:
-    """Return what an effect comes to that would post into a channel which another organization shares."""
+    """Return the settlement of an effect that would post into a channel which another organization shares."""
     assert quote.thread_ts is not None  # noqa: S101 -- the effect waits for the root
     await ledger.record_step(effect, GONE, {"ts": quote.thread_ts, "channel": quote.channel})
     why = f"Another organization may read <#{quote.channel}>: {quote.quote_id} goes on in a direct message."
@@ -47,9 +46,9 @@ async def given_away(ledger: Ledger, effect: Effect, quote: Quote) -> Drop:
 
 
 async def direct_place(ledger: Ledger, slack: SlackApi, effect: Effect, quote: Quote) -> Effect:
-    """Make durable that this card goes to a direct message of the requester, before it is sent there.
+    """Record that this card goes to a direct message with the requester, before it is sent there.
 
-    Without the scope im:write only the user is known: Slack takes the card, and a lost answer cannot be looked for.
+    Without the scope im:write only the user is known: Slack accepts the card, but a lost answer cannot be reconciled.
     """
     if DIRECT in effect.steps:
         return effect
@@ -65,7 +64,7 @@ async def direct_place(ledger: Ledger, slack: SlackApi, effect: Effect, quote: Q
 
 
 def place_of(effect: Effect, quote: Quote) -> str:
-    """Return where an effect's message is to be looked for. Raises AdapterError when that is not known."""
+    """Return the channel in which to look up an effect's message. Raises AdapterError if it is not known."""
     place: str = effect.steps[DIRECT]["channel"] if DIRECT in effect.steps else quote.place
     if place == quote.requester:
         unknown = "Whether it was sent cannot be looked up without the scope im:write: a direct message has no known channel."
@@ -74,7 +73,7 @@ def place_of(effect: Effect, quote: Quote) -> str:
 
 
 async def withdrawn(slack: SlackApi, effect: Effect, text: str) -> Delivered | Drop:
-    """Replace the content of an old card by a sentence that holds no fact of the quote. Raises AdapterError."""
+    """Replace the content of an old card with a sentence that holds no fact of the quote. Raises AdapterError."""
     where = effect.payload
     try:
         await slack.update(channel=where["channel"], ts=where["ts"], text=text, blocks=[], correlation_id=effect.correlation_id)
@@ -86,7 +85,7 @@ async def withdrawn(slack: SlackApi, effect: Effect, text: str) -> Delivered | D
 
 
 def replaced(tx: Tx, effect: Effect, now: int) -> FollowUps:
-    """Owe the new card, once for each that is gone, and below it what a notice had to say."""
+    """Return the new card, once per deleted card, and below it the content of the notice or file that found it gone."""
     quote_id, dead_ts = effect.aggregate_id, effect.steps[GONE]["ts"]
     ours = _next_key(tx, effect)
     post_key = store.replace_root(tx, quote_id, dead_ts, ours, now)
@@ -104,7 +103,7 @@ def replaced(tx: Tx, effect: Effect, now: int) -> FollowUps:
 
 
 def _next_key(tx: Tx, effect: Effect) -> str:
-    """Return the key that the next effect owed by this one gets."""
+    """Return the key of the next effect that this one enqueues."""
     counted = tx.one("count_children", operation_id=effect.operation_id, parent_id=effect.id)
-    assert counted is not None  # noqa: S101 -- an aggregate always answers
+    assert counted is not None  # noqa: S101 -- an aggregate query always returns a row
     return keys.effect_key(effect.effect_key, effects.POST, counted["children"])
